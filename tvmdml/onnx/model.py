@@ -253,7 +253,7 @@ class InferenceSession(Runnable):
         """
         self.options = sess_options or SessionOptions()
         self._given = path_or_bytes
-        self.set_providers(providers, provider_options)
+        self._open(providers, provider_options)
         if self.options.enable_profiling:
             self.profile = Profile(self.options.profile_file_prefix)
             weakref.finalize(self, self.profile.end)
@@ -266,6 +266,9 @@ class InferenceSession(Runnable):
         Raises:
             ModelError, PackError, Unsupported, InvalidArgument: as for a new session.
         """
+        self._open(providers, provider_options)
+
+    def _open(self, providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None) -> None:
         sizes, kinds = self.options.sizes, None
         if isinstance(self._given, (str, os.PathLike)) and is_pack(self._given):
             from tvmdml.onnx.packed import kinds_of

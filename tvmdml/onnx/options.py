@@ -241,7 +241,7 @@ def chosen(
             reason = f"there is no such provider here; there are {', '.join(_TARGETS)}"
         except TvmdmlError as error:
             reason = str(error)
-        warnings.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=3)
+        warnings.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=4)
     return CPU, targets.resolve("cpu")
 
 
