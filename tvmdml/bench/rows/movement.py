@@ -150,7 +150,7 @@ def _elements() -> Iterator[Case]:
     for dtype in ("float16", "int8"):
         yield Case("depth to space, narrow", dtype, to_space(K, dtype=dtype), 2.0, group=PARTS)
     others: tuple[tuple[str, Make, float | None], ...] = (
-        ("space to depth f32", to_depth, 1.0),
+        ("space to depth f32", to_depth, 2.0),
         ("unfold f32", unfold, 1.0),
         ("gather elements f32", gather_elements, 2.0),
         ("gather elements f32, axis 0", partial(gather_elements, axis=0), 2.0),
