@@ -154,7 +154,8 @@ def _kernel(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]
 
 def _launch(work: Work, kernel: Kernel, given: Sequence[Array]) -> None:
     scratch = [_Scratch(number, dtype, count) for number, (dtype, count) in enumerate(kernel.temporaries)]
-    compiler.find(kernel, work.target)(*given, *(temporary.array for temporary in scratch), *kernel.scalars)
+    launch = work.target.launch(compiler.find(kernel, work.target), kernel.scalars, ())  # temporaries are arrays here
+    launch(*given, *(temporary.array for temporary in scratch))
     for temporary in scratch:
         temporary.assert_nothing_else_was_written()
 
