@@ -122,8 +122,7 @@ class Arranged:
         with T.loop(kernel[0]) as a, T.loop(kernel[1]) as b, T.loop(kernel[2]) as c:
             place, tap, meets = T.i64(0), n.filter_base, None
             steps = [n.plane_step, n.row_step, T.i64(1)]
-            area = T.let(n.room0 * n.room1 * n.room2)
-            inner = [T.let(n.phases1 * n.phases2 * area), T.let(n.phases2 * area), area]
+            inner = [T.let(n.phases1 * n.phases2 * n.area), T.let(n.phases2 * n.area), n.area]
             for i, j in enumerate((a, b, c)):
                 reach = T.let(j * dilation[i])
                 tap = tap + j * self.each("tap_step")[i]
@@ -232,7 +231,7 @@ class Arranged:
             number = T.let(begin + unit)
             channel, *phase = T.unravel(number, [n.groups * n.channels, *phases])
             base = T.let(image * n.image_batch + channel * n.image_channel)
-            to = T.let(number * (rooms[0] * rooms[1] * rooms[2]))
+            to = T.let(number * n.area)
             # The places of a row that are inside of the image.
             offset = T.let(phase[2] - starts[2])
             low = T.hold(

@@ -77,7 +77,7 @@ class Interleaved:
         with T.loop(T.let(end - begin)) as unit:
             number = T.let(begin + unit)
             group, word, *phase = [T.hold(one) for one in T.unravel(number, [n.groups, n.channels, *phases])]
-            to = T.let(number * (rooms[0] * rooms[1] * rooms[2]))
+            to = T.let(number * n.area)
             offset = T.let(phase[2] - starts[2])
             low = T.hold(
                 T.max(T.min(T.truncdiv(T.max(T.i64(0) - offset, T.i64(0)) + forward[2] - 1, forward[2]), rooms[2]), T.i64(0))

@@ -1,17 +1,19 @@
 """Filters packed for convolutions whose vectors are of filters (``_convolution_lanes.py``).
 
-A panel has some filters, those of a vector being neighbours: for each channel, and each tap of it in the order in which taps lie in
-memory. So a panel is the same whatever the phases of the output, and in which order they meet the taps.
+A panel has some filters, those of a vector being neighbours: for each phase of the output each channel, and for each of these the
+taps that the phase meets. So tiles read a panel from its begin to its end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
 from tvmdml.schedules.cpu._part import load_part
@@ -46,27 +48,31 @@ class Filters:
         """What the code depends on."""
         return f"{self.by_channel} {self.whole} {self.taps}"
 
-    def owned(self, name: str, module: str, panels: Panels, target: Target) -> Owned:
-        """How filters that never change are packed once."""
+    def owned(self, name: str, module: str, panels: Panels, target: Target, order: Callable[[Any, Any], Any]) -> Owned:
+        """How filters that never change are packed once. ``order(numbers, table)`` writes the order of taps."""
         own = self.plan
         tasks = split(panels.room * own.groups, target, TASK_ELEMENTS)
-        sizes = f"{own.groups} {own.filters} {own.channels} {own.taps}"
-        choices = {"type": self.kind, "width": self.width, "runs": self.key(), "parallel": tasks > 1}
+        sizes = [getattr(own, one) for one in ("groups", "filters", "channels")]
+        sizes += [getattr(own, f"{one}{i}") for one in ("kernel", "dilation", "backward", "tap_step") for i in range(DIMENSIONS)]
+        choices = {"type": self.kind, "width": self.width, "runs": self.key(), "parallel": tasks > 1, "backward": own.backward}
 
         def function() -> Any:
             with T.function() as f:
                 source, to = f.buffer(name, self.kind), f.buffer("packed", "float32")
+                table = f.buffer("table_scratch", "int64")
                 n = SimpleNamespace(**{one: f.scalar(one) for one in NAMES})
                 count = f.scalar("tasks")
-                per_task(count, tasks > 1, lambda task: self.pack(n, source, to, task, count))
+                places = order(n, table)
+                per_task(count, tasks > 1, lambda task: self.pack(n, source, to, task, count, places))
             return f.result()
 
-        packer = Kernel(module, "vectors", tuple(choices.items()), function, (*own.scalars(), tasks))
-        form = f"vectors of filters {self.kind} {self.width} of {sizes}"
+        room = ("int64", 2 * own.taps)
+        packer = Kernel(module, "vectors", tuple(choices.items()), function, (*own.scalars(), tasks), (room,))
+        form = f"vectors of filters {self.kind} {self.width} of {' '.join(map(str, sizes))}"
         return Owned(name, "float32", panels.room * own.groups, form, (name,), packer)
 
-    def pack(self, n: Any, w: Any, to: Any, task: Any, tasks: Any) -> None:
-        """A task's panels, of the numbers of a plan."""
+    def pack(self, n: Any, w: Any, to: Any, task: Any, tasks: Any, places: Any) -> None:
+        """A task's panels, of the numbers of a plan. ``places(tap)``: the place of a tap's first channel, and how far the next is."""
         own = Panels(self.width, 1, n.filters, n.channels * n.taps)
         count, panel, room = (T.hold(one) for one in (own.count, own.panel, own.room))
         begin, end = share(task, tasks, T.let(n.groups * count))
@@ -74,9 +80,11 @@ class Filters:
             unit = T.let(begin + i)
             group = T.hold(T.truncdiv(unit, count))
             number = T.let(unit - group * count)
-            self.panel(n, w, to, group, number, T.let(group * room + number * panel))
+            self.panel(n, w, to, group, number, T.let(group * room + number * panel), places=places)
 
-    def panel(self, n: Any, w: Any, to: Any, group: Any, number: Any, target: Any, begin: Any = 0, count: Any = None) -> None:
+    def panel(
+        self, n: Any, w: Any, to: Any, group: Any, number: Any, target: Any, begin: Any = 0, count: Any = None, places: Any = None
+    ) -> None:
         """A panel of a group's filters; of contiguous ones also ``count`` products from one on."""
         runs, length = (
             (n.channels, n.taps) if self.by_channel else (T.i64(1), T.let(n.channels * n.taps) if count is None else count)
@@ -90,16 +98,27 @@ class Filters:
                 T.let(base + c * n.filter_channel + T.min(first + j * SIDE + r, n.filters - 1) * n.filter_row + block * SIDE)
                 for r in range(SIDE)
             ]
-            at = T.let(target + (c * length + block * SIDE) * self.width + j * SIDE)
+            at = T.let(target + block * (SIDE * self.width) + j * SIDE)
             left = T.let(length - block * SIDE)
+            if self.by_channel:
+                for line in lines:  # what is read next is far away
+                    read_ahead(w, line + n.filter_channel)
 
-            def put(rows: list[Any], most: int, checks: bool, at: Any = at, left: Any = left) -> None:
+            def put(rows: list[Any], most: int, checks: bool, at: Any = at, left: Any = left, block: Any = block, c: Any = c) -> None:
                 for k, column in enumerate(transposed([T.hold(T.cast(T.wide(row), "float32")) for row in rows])[:most]):
+
+                    def store(k: int = k, column: Any = column) -> None:
+                        to_place = at + k * self.width
+                        if self.by_channel:
+                            first, step = places(block * SIDE + k)
+                            to_place = T.let(target + (first + c * step) * self.width + j * SIDE)
+                        T.store(to, T.run(to_place, SIDE), column)
+
                     if checks:
                         with T.when(T.i64(k) < left):
-                            T.store(to, T.run(at + k * self.width, SIDE), column)
+                            store()
                     else:
-                        T.store(to, T.run(at + k * self.width, SIDE), column)
+                        store()
 
             def full(lines: list[Any] = lines, put: Any = put) -> None:
                 put([T.hold(w[T.run(line, SIDE)]) for line in lines], SIDE, False)

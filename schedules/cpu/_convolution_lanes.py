@@ -150,7 +150,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.shape = tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, cycles=OF_FLOATS, knobs=knobs)
         self.packs: Any = None if self.bytes else Filters(plan, desc.filter_tensor.data_type.tvm, self.shape.width)
         self.by_tap = self.packs is not None and self.packs.by_channel
-        """Whether the table has the places of taps in packed filters, too."""
+        """Whether there is a table of where taps are in packed filters."""
         self.step = plan.output_step2 * plan.backward2 if plan.output_step2 * plan.backward2 <= 2 else 0
         types = [one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)]
         self.arithmetic: Any = Bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
@@ -171,6 +171,10 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.by_rows = ORDERS[knobs.order](filters * plan.products, frame)
         self.late = self.by_rows and plan.batch == 1 and plan.rows_contiguous and not (self.owned or self.bytes or plan.backward)
         """Whether a block of a panel of filters is packed just before the tiles that read it."""
+        units = plan.groups * self.panels_of(plan).count
+        even = units % tasks == 0 or units >= 4 * tasks
+        self.by_panel = plan.backward and plan.batch == 1 and even and not (self.owned or self.bytes)
+        """Whether a panel of filters is packed just before the tiles of all phases that read it."""
 
     @property
     def _scratch(self) -> int:
@@ -186,12 +190,13 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def kernel(self) -> Kernel:
         """The kernel."""
         own, tile = self.plan, self.shape
+        alone, panel = self.by_panel, self.panels_of(own).panel
         room = self.panels_of(own).room * own.groups
         window = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
         temporaries = (
             (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + _SLACK),
-            (self.factors, 1 if self.owned else self.tasks * KC * tile.width if self.late else room),
-            ("int64", (2 if self.by_tap else 1) * own.products + 2 * own.taps),
+            (self.factors, 1 if self.owned else self.tasks * KC * tile.width if self.late else self.tasks * panel if alone else room),
+            ("int64", own.products + (4 if self.by_tap else 2) * own.taps),
             (self.sums, self.tasks * self._scratch),
             ("int32", window if self.of_places else 1),
         )
@@ -199,7 +204,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "in_place": own.in_place, "copy_step": self.copy_step,
             "contiguous": own.rows_contiguous, "taps": self.known_taps, "blocked": self.blocked, "parallel": self.tasks > 1,
-            "owned": self.owned, "late": self.late, "step": self.step, "backward": own.backward,
+            "owned": self.owned, "late": self.late, "by_panel": self.by_panel, "step": self.step, "backward": own.backward,
             "filters": self.packs and self.packs.key(),
             "after": self.after.places,
         }  # fmt: skip
@@ -215,7 +220,14 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         if self.bytes:
             words: Owned = self.bytes_packing(module, panels, split(panels.room * own.groups, self.target, TASK_ELEMENTS))
             return words
-        found: Owned = self.packs.owned("filter_tensor", module, panels, self.target)
+
+        def order(n: Any, table: Any) -> Any:
+            self.n, self.table = n, table
+            if self.by_tap:
+                self.phases(lambda phase: self._order(phase, T.i64(0)))
+            return lambda tap: self._place_of(tap, T.i64(0))
+
+        found: Owned = self.packs.owned("filter_tensor", module, panels, self.target, order)
         return found
 
     def _steps(self) -> list[int]:
@@ -246,7 +258,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         n = self.n
         self.set_panels()
         self.phases(self._tables)
-        if not self.owned and not self.late:
+        if not (self.owned or self.late or self.by_panel):
             per_task(self.count, self.tasks > 1, self.pack_bytes if self.bytes else self._pack_floats)
         with T.loop(n.batch) as image:
             if not self.plan.in_place:
@@ -254,21 +266,50 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
                 per_task(self.count, self.tasks > 1, lambda task: copy(image, task))
             if self.of_places:
                 per_task(self.count, self.tasks > 1, self.sum_windows)
-            self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
+            if self.by_panel:
+                per_task(self.count, self.tasks > 1, lambda task: self._compute_panels(image, task))
+            else:
+                self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
 
     def _pack_floats(self, task: Any) -> None:
-        self.packs.pack(self.n, self.tensors["filter_tensor"], self.filters, task, self.count)
+        start = self._of_taps()
+        self.packs.pack(self.n, self.tensors["filter_tensor"], self.filters, task, self.count, lambda tap: self._place_of(tap, start))
 
     def _tables(self, phase: Phase) -> None:
         """The places of a phase's steps, and those of its taps in packed filters."""
-        n = self.n
         self.prepare(phase)
-        if not self.by_tap:
-            return
-        taps, found = T.let(n.channels * n.taps + phase.first * 2), T.let(self._of_taps() + n.channels * phase.first)
-        with T.loop(n.channels) as c, T.loop(phase.taps) as t:
-            place = T.let((c * n.taps + self.table[taps + t * 2 + 1]) * self.shape.width)
-            T.store(self.table, found + c * phase.taps + t, place)
+        if self.by_tap and not self.owned:
+            self._order(phase, self._of_taps())
+
+    def _order(self, phase: Phase, start: Any) -> None:
+        """Where the taps of a phase are in packed filters: those of all phases before are in front."""
+        n = self.n
+        number = T.Variable("int64", T.i64(0))
+        kernel, dilation = self.each("kernel"), self.each("dilation")
+        with T.loop(kernel[0]) as a, T.loop(kernel[1]) as b, T.loop(kernel[2]) as c:
+            meets, tap = None, n.filter_base
+            for i, j in enumerate((a, b, c)):
+                tap = tap + j * self.each("tap_step")[i]
+                if self.plan.backward:
+                    fits = T.truncmod(j * dilation[i], self.each("backward")[i]) == phase.rest[i]
+                    meets = fits if meets is None else meets & fits
+
+            def put(tap: Any = tap) -> None:
+                at = T.let(start + tap * 2)
+                T.store(self.table, at, n.channels * phase.first + number.value)
+                T.store(self.table, at + 1, phase.taps)
+                number.set(number.value + 1)
+
+            if meets is None:
+                put()
+            else:
+                with T.when(meets):
+                    put()
+
+    def _place_of(self, tap: Any, start: Any) -> tuple[Any, Any]:
+        """The place of a tap's first channel, and how far the next is."""
+        at = T.let(start + tap * 2)
+        return self.table[at], self.table[at + 1]
 
     def _of_taps(self) -> Any:
         """Where the places of taps are in the table."""
@@ -281,18 +322,23 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
     # -- Tiles
 
-    def _compute(self, image: Any, phase: Phase, task: Any) -> None:
-        n, tile = self.n, self.shape
+    def _places(self, phase: Phase) -> tuple[Any, Any]:
+        """How many tiles of places a phase has, and what says where one is."""
+        tile = self.shape
         deep, rows, columns = phase.counts
         across, down = T.let(up(columns, tile.run)), T.let(up(rows, tile.lines))
-        places = T.let(deep * down * across)
-        begin, end = share(task, self.count, T.let(n.groups * self.panels * places))
 
         def place(number: Any) -> tuple[Any, Any, Any]:
             z, row, column = T.unravel(number, [deep, down, across])
             y = T.hold(T.min(row * tile.lines, rows - tile.lines))
             return T.hold(z), y, T.hold(T.min(column * tile.run, columns - tile.run))
 
+        return T.let(deep * down * across), place
+
+    def _compute(self, image: Any, phase: Phase, task: Any) -> None:
+        n = self.n
+        places, place = self._places(phase)
+        begin, end = share(task, self.count, T.let(n.groups * self.panels * places))
         if self.late:
             self._compute_late(image, phase, begin, end, places, place, task)
             return
@@ -302,7 +348,24 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             group, *inner = [T.let(one.value) for one in where]
             panel, number = inner if self.by_rows else inner[::-1]
             T.count_up(where, sizes)
-            self._tile(image, phase, group, panel, place(number), task)
+            self._tile(image, phase, group, panel, place(number), task, T.let(group * self.room + panel * self.panel))
+
+    def _compute_panels(self, image: Any, task: Any) -> None:
+        """Whole panels: each is packed, and then read by the tiles of all phases."""
+        n, of_taps = self.n, self._of_taps()
+        begin, end = share(task, self.count, T.let(n.groups * self.panels))
+        start = T.let(task * self.panel)
+        with T.loop(T.let(end - begin)) as i:
+            group, panel = (T.hold(one) for one in T.unravel(T.let(begin + i), [None, self.panels]))
+            taps = self.tensors["filter_tensor"]
+            self.packs.panel(n, taps, self.filters, group, panel, start, places=lambda tap: self._place_of(tap, of_taps))
+
+            def compute(phase: Phase, group: Any = group, panel: Any = panel) -> None:
+                places, place = self._places(phase)
+                with T.loop(places) as number:
+                    self._tile(image, phase, group, panel, place(number), task, start)
+
+            self.phases(compute)
 
     def _compute_late(self, image: Any, phase: Phase, begin: Any, end: Any, places: Any, place: Any, task: Any) -> None:
         """Tiles, panel after panel: all that read a block of it follow each other."""
@@ -335,7 +398,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         """The sums of a tile, and what adds some steps to them. ``start``: where its filters are."""
         n, tile = self.n, self.shape
         table = T.let(n.channels * phase.first)
-        of_taps = T.let(self._of_taps() + table) if self.by_tap else None
+        start = T.let(start + table * tile.width)
         source, origin = self.origin_of(image, group, T.let(at[0] * n.plane_step + at[1] * n.row_step + at[2]))
         zero = zeros(LANES, self.arithmetic.total)
         sums = Sums(tile.places, tile.vectors, lambda i, j: zero, self.arithmetic.step)
@@ -344,7 +407,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             with T.loop(count) as i:
                 k = T.let(begin + i)
                 place = T.let(origin + self.table[table + k])
-                own = T.let(start + (k * tile.width if of_taps is None else self.table[of_taps + k]))
+                own = T.let(start + k * tile.width)
                 lines = [place, *(T.let(place + n.row_step * line) for line in range(1, tile.lines))]
                 vectors = [T.let(self.filters[T.run(own + j * LANES, LANES)]) for j in range(tile.vectors)]
                 sums.add(lambda r: source[lines[r // tile.run] + r % tile.run], vectors)
@@ -371,10 +434,10 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         )
         return lambda r, j: self.totals[kept(r, j)]
 
-    def _tile(self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any) -> None:
+    def _tile(self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, start: Any) -> None:
         n, tile = self.n, self.shape
         depth, zero = T.let(n.channels * phase.taps), zeros(LANES, self.arithmetic.total)
-        sums, steps = self._sums(image, phase, group, at, T.let(group * self.room + panel * self.panel))
+        sums, steps = self._sums(image, phase, group, at, start)
         if not self.blocked:
             steps(T.i64(0), depth)
             self._finish(image, phase, group, panel, at, task, sums.get)

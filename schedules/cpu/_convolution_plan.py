@@ -16,13 +16,16 @@ from typing import Any
 
 DIMENSIONS = 3
 """Those of all plans: of a row, planes and rows have size 1."""
+_LINE = 16
+"""Elements of a cache line."""
+_SETS = 128
 _OF_DIMENSION = (
     "kernel", "dilation", "forward", "backward", "phases", "start", "room", "image", "image_step", "padding", "first", "output",
     "output_step", "tap_step",
 )  # fmt: skip
 _OF_ALL = (
     "batch", "groups", "channels", "filters", "taps", "image_batch", "image_channel", "output_batch", "output_channel",
-    "filter_group", "filter_row", "filter_channel", "filter_base", "frame", "row_step", "plane_step", "filter_zero_step",
+    "filter_group", "filter_row", "filter_channel", "filter_base", "frame", "area", "row_step", "plane_step", "filter_zero_step",
 )  # fmt: skip
 NAMES = (*_OF_ALL, *(f"{name}{i}" for name in _OF_DIMENSION for i in range(DIMENSIONS)))
 """The numbers, in the order of a kernel's parameters."""
@@ -103,7 +106,7 @@ def plan(desc: Any, floats: bool) -> Plan | None:
         in_place = row >= own["room"][2] and plane % row == 0 and plane >= row * own["room"][1]
         if not in_place:
             row, plane = own["room"][2], own["room"][2] * own["room"][1]
-    taps = math.prod(own["kernel"])
+    taps, area = math.prod(own["kernel"]), _apart(math.prod(own["room"]))
     first_step, second_step = (w.layout[1], w.layout[0]) if back else (w.layout[0], w.layout[1])
     zeros = desc.zero_points()
     numbers_of_all = {
@@ -120,7 +123,8 @@ def plan(desc: Any, floats: bool) -> Plan | None:
         "filter_row": first_step,
         "filter_channel": second_step,
         "filter_base": base,
-        "frame": x.layout[1] if in_place else math.prod(own["room"]) * math.prod(own["phases"]),
+        "frame": x.layout[1] if in_place else area * math.prod(own["phases"]),
+        "area": area,
         "row_step": row,
         "plane_step": plane,
         "filter_zero_step": 0 if zeros[0] is None else _step(zeros[0][1]),
@@ -132,6 +136,11 @@ def plan(desc: Any, floats: bool) -> Plan | None:
     contiguous &= channels == 1 or second_step == steps
     each = {f"{name}{i}": number for name, some in own.items() for i, number in enumerate(some)}
     return Plan(numbers_of_all | each, back, in_place, contiguous)
+
+
+def _apart(area: int) -> int:
+    """The elements from a channel of a frame to the next: those of many channels must not share few sets of a cache."""
+    return area + _LINE if area % _SETS == 0 else area
 
 
 def _merge(own: dict[str, list[int]]) -> bool:

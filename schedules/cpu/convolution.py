@@ -5,6 +5,7 @@
 - ``lanes``: a register tile of places by vectors of filters, of bytes, narrow images and transposed convolutions
   (``_convolution_lanes.py``).
 - ``last``: the same for floats, to images whose channels are last (``_convolution_last.py``).
+- ``spread``: a product of matrices, of transposed ones whose steps are as large as their filters (``_convolution_spread.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
 - ``channels``: the same of images whose channels are last (``_convolution_channels.py``).
 - Others are the computation, one element after the other.
@@ -16,7 +17,7 @@ from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _convolution_channels, _convolution_lanes, _convolution_last, _default, matrix, split
+from tvmdml.schedules.cpu import _convolution_channels, _convolution_lanes, _convolution_last, _convolution_spread, _default, matrix, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
@@ -63,6 +64,9 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         return own
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, knobs.task_image_products, 1)
+    if _convolution_spread.suits(desc, found, target):
+        blocks: Kernel = _convolution_spread.Spread(desc, found, tasks).kernel()
+        return blocks
     if _convolution_last.suits(desc, found, target):
         last: Kernel = _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
         return last

@@ -68,6 +68,38 @@ def in_all_places(desc: Operator, inputs: tuple[Array | None, ...], expected: An
             assert_outputs_agree(desc, found, expected)
 
 
+@st.composite
+def blocks(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The sizes of an image, of filters that meet each place once, and of those of the output."""
+    rank = draw(st.integers(1, 3))
+    kernel = (*(draw(st.integers(1, 3)) for _ in range(rank - 1)), draw(st.sampled_from([1, 2, 4])))
+    width = draw(st.integers(16, 40))
+    image = (*(draw(st.integers(1, 4)) for _ in range(rank - 1)), width if rank > 1 else 48 + width)
+    groups, channels, filters = draw(st.sampled_from([1, 2])), draw(st.integers(1, 30)), draw(st.integers(8, 30))
+    return (draw(st.integers(1, 2)), groups * channels, *image), (groups * channels, filters, *kernel), (groups, *kernel)
+
+
+@pytest.mark.usefixtures("in_parallel")
+@settings(max_examples=8)
+@given(blocks(), st.sampled_from([0, 1, 600]))
+def test_blocks_have_the_bits_of_other_ways(sizes: Any, more: int) -> None:
+    """Steps as large as filters; ``more``: channels, of which sums have several blocks."""
+    image, filters, (groups, *kernel) = sizes
+    image, filters = ((*image[:1], image[1] + groups * more, *image[2:]), (filters[0] + groups * more, *filters[1:]))
+    zeros, random = (0,) * len(kernel), seeded(str(sizes), more)
+    x, w = (random.standard_normal(one).astype(np.float32) for one in (image, filters))
+    bias = random.standard_normal((1, groups * filters[1], *(1 for _ in kernel))).astype(np.float32)
+    numbers = dict(zip(NUMBERS, (tuple(kernel), tuple(1 for _ in kernel), zeros, zeros), strict=True))
+    usual = {"mode": "cross_correlation", "direction": "backward", "output_padding": zeros, "group_count": groups}
+    desc = tvmdml.Convolution.of(*map(desc_of, (x, w, bias)), **usual, **numbers, fused_activation=tvmdml.ActivationElu.fused())
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    tvmdml.compile(desc, target=targets.resolve("cpu:x86-64-v3").name)(x, w, bias, *wanted)
+    assume(math.prod(image[2:]) >= 48)
+    with knobs.using(matrix={"task_image_products": 1 << 10}):
+        assert kernel_for(desc, CPU).name == "spread" or math.prod(kernel) == 1
+        in_all_places(desc, (x, w, bias), tuple(wanted))
+
+
 @settings(max_examples=12)
 @given(geometries(), st.sampled_from(["uint8", "int8"]), st.sampled_from(["uint8", "int8"]), st.sampled_from([0, 1, 2]))
 def test_bytes_are_exact(geometry: Any, x_type: str, w_type: str, zeros: int) -> None:
@@ -226,6 +258,7 @@ def test_what_serves_what() -> None:
     assert name(3, 64, 64, 5) == "lanes", "few products"
     assert name(64, 9, 64, 3, mode="convolution") == "lanes", "turned"
     assert name(64, 9, 64, 3, direction="backward") == "lanes", "transposed"
+    assert name(64, 16, 64, 2, direction="backward", strides=(2, 2)) == "spread", "transposed, and each place is a block"
     assert name(64, 9, 8, 3) == "direct", "few filters"
     assert name(64, 16, 64, 1) == "tiles", "one tap"
     assert name(64, 9, 64, 1) == "lanes", "one tap, and places that fill few vectors"
