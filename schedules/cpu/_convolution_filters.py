@@ -104,7 +104,9 @@ class Filters:
                 for line in lines:  # what is read next is far away
                     read_ahead(w, line + n.filter_channel)
 
-            def put(rows: list[Any], most: int, checks: bool, at: Any = at, left: Any = left, block: Any = block, c: Any = c) -> None:
+            def put(
+                rows: list[Any], most: int, checks: bool, at: Any = at, left: Any = left, block: Any = block, c: Any = c
+            ) -> None:
                 for k, column in enumerate(transposed([T.hold(T.cast(T.wide(row), "float32")) for row in rows])[:most]):
 
                     def store(k: int = k, column: Any = column) -> None:

@@ -195,7 +195,10 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         window = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
         temporaries = (
             (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + _SLACK),
-            (self.factors, 1 if self.owned else self.tasks * KC * tile.width if self.late else self.tasks * panel if alone else room),
+            (
+                self.factors,
+                1 if self.owned else self.tasks * KC * tile.width if self.late else self.tasks * panel if alone else room,
+            ),
             ("int64", own.products + (4 if self.by_tap else 2) * own.taps),
             (self.sums, self.tasks * self._scratch),
             ("int32", window if self.of_places else 1),
@@ -273,7 +276,9 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
     def _pack_floats(self, task: Any) -> None:
         start = self._of_taps()
-        self.packs.pack(self.n, self.tensors["filter_tensor"], self.filters, task, self.count, lambda tap: self._place_of(tap, start))
+        self.packs.pack(
+            self.n, self.tensors["filter_tensor"], self.filters, task, self.count, lambda tap: self._place_of(tap, start)
+        )
 
     def _tables(self, phase: Phase) -> None:
         """The places of a phase's steps, and those of its taps in packed filters."""

@@ -50,7 +50,9 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
     for i in reversed(range(DIMENSIONS)):
         kernel, size = n[f"kernel{i}"], n[f"image{i}"]
         whole = kernel == n[f"backward{i}"] and n[f"output{i}"] == size * kernel and not n[f"padding{i}"]
-        lies = (kernel == 1 or (n[f"tap_step{i}"] == tap and n[f"dilation{i}"] == 1)) and (size == 1 or n[f"image_step{i}"] == image)
+        lies = (kernel == 1 or (n[f"tap_step{i}"] == tap and n[f"dilation{i}"] == 1)) and (
+            size == 1 or n[f"image_step{i}"] == image
+        )
         if not (whole and lies):
             return False
         tap, image = tap * kernel, image * size

@@ -17,7 +17,15 @@ from typing import Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import _convolution_channels, _convolution_lanes, _convolution_last, _convolution_spread, _default, matrix, split
+from tvmdml.schedules.cpu import (
+    _convolution_channels,
+    _convolution_lanes,
+    _convolution_last,
+    _convolution_spread,
+    _default,
+    matrix,
+    split,
+)
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
