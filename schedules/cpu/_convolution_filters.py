@@ -72,7 +72,7 @@ class Filters:
         return Owned(name, "float32", panels.room * own.groups, form, (name,), packer)
 
     def pack(self, n: Any, w: Any, to: Any, task: Any, tasks: Any, places: Any) -> None:
-        """A task's panels, of the numbers of a plan. ``places(tap)``: the place of a tap's first channel, and how far the next is."""
+        """A task's panels, of a plan's numbers. ``places(tap)``: the place of a tap's first channel, and how far the next is."""
         own = Panels(self.width, 1, n.filters, n.channels * n.taps)
         count, panel, room = (T.hold(one) for one in (own.count, own.panel, own.room))
         begin, end = share(task, tasks, T.let(n.groups * count))

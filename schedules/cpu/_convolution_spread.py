@@ -1,7 +1,7 @@
 """Transposed convolutions whose steps are as large as their filters: each place of the image becomes a block of the output.
 
-That is a product of matrices, of all taps of all filters by places of the image. Filters are read as they lie, places are packed for
-a tile. In finished sums, taps along a row are woven, so that neighbours of the output are stored together.
+That is a product of matrices, of all taps of all filters by places of the image. Filters are read as they lie, places are packed
+for a tile. In finished sums, taps along a row are woven, so that neighbours of the output are stored together.
 """
 
 from __future__ import annotations
