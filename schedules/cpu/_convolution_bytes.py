@@ -6,7 +6,7 @@ An instruction multiplies unsigned bytes of places by signed ones of filters; fi
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
@@ -25,6 +25,18 @@ LANES = 16
 _MOST_TAPS = 16
 _READ = 64
 """The bytes that are read of a filter at once."""
+
+
+class Line(NamedTuple):
+    """A channel's row of an image."""
+
+    source: Any
+    """Where it would be if it began with the frame's row."""
+    begin: Any
+    """The places in the frame's row that it has: from here on before ``end``."""
+    end: Any
+    other: Any
+    """What is outside of it."""
 
 
 class Interleaved:
@@ -50,6 +62,8 @@ class Interleaved:
     sums_at: Any
     of_filters: bool
     tasks: int
+    words: int
+    """The words of a step: neighbours in the frame, and packed one after the other for each filter."""
     each: Any
     phases: Any
     prepare: Any
@@ -77,48 +91,75 @@ class Interleaved:
         with T.loop(T.let(end - begin)) as unit:
             number = T.let(begin + unit)
             group, word, *phase = [T.hold(one) for one in T.unravel(number, [n.groups, n.channels, *phases])]
-            to = T.let(number * n.area)
+            to = T.let(number * n.area * self.words)
             offset = T.let(phase[2] - starts[2])
             low = T.hold(
                 T.max(T.min(T.truncdiv(T.max(T.i64(0) - offset, T.i64(0)) + forward[2] - 1, forward[2]), rooms[2]), T.i64(0))
             )
             high = T.hold(T.truncdiv(T.max(sizes[2] - offset, T.i64(0)) + forward[2] - 1, forward[2]))
             high = T.hold(T.max(T.min(high, rooms[2]), low))
-            there, bases, others = [], [], []
-            for i in range(GROUP):
-                channel = T.let(word * GROUP + i)
-                inside = T.let(channel < self.real_channels)
-                own = T.let(group * self.real_channels + T.Select(inside, channel, T.i64(0)))
-                there.append(inside)
-                bases.append(T.let(image * n.image_batch + own * n.image_channel))
-                others.append(T.hold(T.Select(inside, padding, nothing)))
+
+            def four(word: Any, group: Any = group) -> list[tuple[Any, Any, Any]]:
+                """Of a word's channels whether they are there, where they are, and what is outside of them."""
+                found = []
+                for i in range(GROUP):
+                    channel = T.let(word * GROUP + i)
+                    inside = T.let(channel < self.real_channels)
+                    own = T.let(group * self.real_channels + T.Select(inside, channel, T.i64(0)))
+                    base = T.let(image * n.image_batch + own * n.image_channel)
+                    found.append((inside, base, T.hold(T.Select(inside, padding, nothing))))
+                return found
+
+            alone = four(word) if self.words == 1 else []
             with T.loop(rooms[0]) as a, T.loop(rooms[1]) as b:
                 z = T.let(a * forward[0] + phase[0] - starts[0])
                 y = T.let(b * forward[1] + phase[1] - starts[1])
-                row = T.let(to + (a * rooms[1] + b) * rooms[2])
+                row = T.let(to + (a * rooms[1] + b) * (rooms[2] * self.words))
                 inside = (z >= T.i64(0)) & (z < sizes[0]) & (y >= T.i64(0)) & (y < sizes[1])
                 begin_x, end_x = (T.hold(T.Select(inside, one, T.i64(0))) for one in (low, high))
                 source = T.let(z * steps[0] + y * steps[1] + offset * steps[2])
-                ends = [T.hold(T.Select(one, end_x, begin_x)) for one in there]
-                sources = [T.let(base + source) for base in bases]
-                (self._vectors if self.copy_step else self._words)(x, sources, row, rooms[2], begin_x, ends, others)
 
-    def _vectors(self, x: Any, sources: list[Any], row: Any, room: Any, begin: Any, ends: list[Any], others: list[Any]) -> None:
+                def lines(some: Any, source: Any = source, low: Any = begin_x, high: Any = end_x) -> list[Line]:
+                    return [Line(T.let(base + source), low, T.hold(T.Select(own, high, low)), other) for own, base, other in some]
+
+                if self.words == 1:
+                    (self._vectors if self.copy_step else self._words)(x, lines(alone), row, rooms[2])
+                else:
+                    start = T.let(word * self.words)
+                    self.copy_steps(x, lambda i, start=start, lines=lines: lines(four(start + i)), row, rooms[2], task)
+
+    def copy_steps(self, x: Any, lines: Any, row: Any, room: Any, task: Any) -> None:
+        """A row of the frame, of steps that have several words."""
+        raise NotImplementedError
+
+    def sum_places(self) -> None:
+        """What precedes the sums of windows."""
+
+    def woven(self, x: Any, lines: list[Line], at: Any) -> Any:
+        """Words of some neighbours."""
+        step, found = self.copy_step, []
+        for source, begin, end, other in lines:
+            wide = T.splat(other, LANES)
+            first, last = (T.let(T.cast((one - at) * step, "int32")) for one in (begin, end))
+            parts = []
+            for part in range(step):
+                place = T.let(source + at * step + part * LANES)
+                # Of a pair, the second element may be behind the image.
+                parts.append(T.hold(load_part(x, place, first - part * LANES, last - (step - 1) - part * LANES, wide)))
+            found.append(parts[0] if step == 1 else T.hold(T.Shuffle(parts, list(range(0, 2 * LANES, 2)))))
+        return T.hold(self.arithmetic.woven(0, found))
+
+    def word(self, x: Any, lines: list[Line], i: Any) -> Any:
+        """A word alone."""
+        step = T.let(self.n.forward2 * self.n.image_step2)
+        some = [T.hold(T.if_then_else((i >= one.begin) & (i < one.end), x[one.source + i * step], one.other)) for one in lines]
+        return self.arithmetic.one(0, some)
+
+    def _vectors(self, x: Any, lines: list[Line], row: Any, room: Any) -> None:
         """A row of the frame; what runs over its end is written again, or is slack."""
-        step = self.copy_step
         with T.loop(T.let(T.truncdiv(room + (LANES - 1), T.i64(LANES)))) as i:
             at = T.let(i * LANES)
-            found = []
-            for source, end, other in zip(sources, ends, others, strict=True):
-                wide = T.splat(other, LANES)
-                first, last = (T.let(T.cast((one - at) * step, "int32")) for one in (begin, end))
-                parts = []
-                for part in range(step):
-                    place = T.let(source + at * step + part * LANES)
-                    # Of a pair, the second element may be behind the image.
-                    parts.append(T.hold(load_part(x, place, first - part * LANES, last - (step - 1) - part * LANES, wide)))
-                found.append(parts[0] if step == 1 else T.hold(T.Shuffle(parts, list(range(0, 2 * LANES, 2)))))
-            words = T.hold(self.arithmetic.woven(0, found))
+            words = self.woven(x, lines, at)
             left = T.let(room - at)
             T.either(
                 left >= T.i64(LANES),
@@ -126,14 +167,9 @@ class Interleaved:
                 lambda: store_part(self.frame, row + at, T.const(0, "int32"), T.cast(left, "int32"), words),
             )
 
-    def _words(self, x: Any, sources: list[Any], row: Any, room: Any, begin: Any, ends: list[Any], others: list[Any]) -> None:
-        step = T.let(self.n.forward2 * self.n.image_step2)
+    def _words(self, x: Any, lines: list[Line], row: Any, room: Any) -> None:
         with T.loop(room) as i:
-            some = [
-                T.hold(T.if_then_else((i >= begin) & (i < end), x[source + i * step], other))
-                for source, end, other in zip(sources, ends, others, strict=True)
-            ]
-            T.store(self.frame, row + i, self.arithmetic.one(0, some))
+            T.store(self.frame, row + i, self.word(x, lines, i))
 
     def sum_windows(self, task: Any) -> None:
         """The sums of the bytes that a filter meets at each place."""
@@ -197,10 +233,9 @@ class Interleaved:
                 self._pack_rows(rows, T.let(to + j * LANES))
                 if self.of_filters:
                     total = T.Variable(f"int32x{LANES}", T.splat(T.const(0, "int32"), LANES))
-                    ones = T.splat(T.const(0x01010101, "int32"), LANES)
-                    with T.loop(T.let(n.channels * n.taps)) as k:
+                    with T.loop(T.let(n.channels * n.taps * self.words)) as k:
                         words = self.filters[T.run(to + j * LANES + k * width, LANES)]
-                        total.set(self.arithmetic.step(ones, words, total.value))
+                        total.set(self.arithmetic.sum_step(1, words, total.value))
                     at = T.let(group * self.room + self.sums_at + panel * width + j * LANES)
                     T.store(self.filters, T.run(at, LANES), total.value)
 
@@ -224,22 +259,31 @@ class Interleaved:
                     raw = T.hold(w[T.run(row + block * size, _READ)])
                     vectors.append(T.hold(self.arithmetic.many(1, T.hold(T.Shuffle([raw], order)))))
                 for t, column in enumerate(transposed(vectors)[: many * taps]):
-                    T.store(self.filters, T.run(to + (block * (many * taps) + t) * width, SIDE), column)
+                    at = self._word_at(T.let(block * many + t // taps), t % taps, taps)
+                    T.store(self.filters, T.run(to + at * width, SIDE), column)
             done.set(some * many)
         kinds = str(w.dtype)
         nothing = T.reinterpret(T.const(-128, "int8"), kinds) if self.arithmetic.flips[1] else T.const(0, kinds)
         first = T.let(done.value)
         table = T.let(n.channels * n.taps)
-        with T.loop(T.let(n.channels - first)) as rest, T.loop(n.taps) as t:
+        with T.loop(T.let(n.channels * self.words - first)) as rest, T.loop(n.taps) as t:
             word = T.let(first + rest)
             tap = T.let(self.table[table + t * 2 + 1])
+            at = T.let(to + self._word_at(word, t, n.taps) * width)
             for r, row in enumerate(rows):
                 four = []
                 for i in range(GROUP):
                     channel = T.let(word * GROUP + i)
                     place = T.let(row + T.min(channel, self.real_channels - 1) * n.filter_channel + tap)
                     four.append(T.hold(T.if_then_else(channel < self.real_channels, w[place], nothing)))
-                T.store(self.filters, to + (word * n.taps + t) * width + r, self.arithmetic.one(1, four))
+                T.store(self.filters, at + r, self.arithmetic.one(1, four))
+
+    def _word_at(self, word: Any, tap: Any, taps: Any) -> Any:
+        """Where a tap of a word is among the packed ones of a filter."""
+        if self.words == 1:
+            return word * taps + tap
+        step = T.let(T.truncdiv(word, T.i64(self.words)))
+        return (step * taps + tap) * self.words + (word - step * self.words)
 
     def bytes_packing(self, module: str, panels: Panels, tasks: int) -> Owned:
         """How filters that never change are packed once."""
@@ -247,11 +291,12 @@ class Interleaved:
         kind = self.given.filter_tensor.data_type.tvm
         types = f"{self.given.input_tensor.data_type.tvm} {kind}"
         sums = int(self.of_filters)
-        layout = f"words {types} {self.shape.width} of {own.groups} {own.filters} {self.channels} {own.taps}"
+        layout = f"words {self.words} {types} {self.shape.width} of {own.groups} {own.filters} {self.channels} {own.taps}"
         layout = f"{layout} turned {int(self.given.turned)} sums {sums}"
         choices = (
             ("types", types),
             ("width", self.shape.width),
+            ("words", self.words),
             ("taps", self.known_taps),
             ("sums", sums),
             ("parallel", tasks > 1),

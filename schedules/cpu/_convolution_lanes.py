@@ -139,6 +139,8 @@ def tile_for(
 class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these modules by another name
     """Such a convolution as a kernel."""
 
+    WAY, words = "lanes", 1
+
     def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target, knobs: Any) -> None:
         self.given, self.tasks, self.target, self.after = desc, tasks, target, After(desc)
         self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
@@ -147,16 +149,17 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         sizes = SimpleNamespace(
             output1=plan.output1 // plan.backward1, output2=plan.output2 // plan.backward2, filters=plan.filters
         )  # backward, those of the smallest phase
-        self.shape = tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, cycles=OF_FLOATS, knobs=knobs)
+        self.shape: Tile = self._shape(sizes, knobs)
         self.packs: Any = None if self.bytes else Filters(plan, desc.filter_tensor.data_type.tvm, self.shape.width)
         self.by_tap = self.packs is not None and self.packs.by_channel
         """Whether there is a table of where taps are in packed filters."""
         self.step = plan.output_step2 * plan.backward2 if plan.output_step2 * plan.backward2 <= 2 else 0
         types = [one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)]
-        self.arithmetic: Any = Bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
+        self.arithmetic: Any = self._bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
         self.channels = plan.channels
         if self.bytes:
-            plan = dataclasses.replace(plan, numbers={**plan.numbers, "channels": -(-plan.channels // GROUP)})
+            numbers = {**plan.numbers, "channels": -(-plan.channels // (GROUP * self.words))}
+            plan = dataclasses.replace(plan, numbers=numbers)
         self.plan, self.factors = plan, self.arithmetic.packed
         self.packed, self.masked, self.arranges = True, True, False
         self.owned = "filter_tensor" in desc.owned()
@@ -176,6 +179,14 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.by_panel = plan.backward and plan.batch == 1 and even and not (self.owned or self.bytes)
         """Whether a panel of filters is packed just before the tiles of all phases that read it."""
 
+    def _shape(self, sizes: Any, knobs: Any) -> Tile:
+        """The tile for the sizes of the smallest phase."""
+        return tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, cycles=OF_FLOATS, knobs=knobs)
+
+    def _bytes(self, signed: tuple[bool, bool]) -> Bytes:
+        """What a step of bytes computes."""
+        return Bytes(signed)
+
     @property
     def _scratch(self) -> int:
         """The sums that a task keeps: finished ones that are transposed, and those of tiles of which not all is added."""
@@ -185,23 +196,24 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
     def panels_of(self, plan: Any) -> Panels:
         """The packed filters of a group; of a kernel if the plan has its numbers."""
-        return Panels(self.shape.width, 1, plan.filters, plan.channels * plan.taps)
+        return Panels(self.shape.width, 1, plan.filters, plan.channels * plan.taps * self.words)
+
+    def _window_room(self) -> int:
+        """The elements of the sums of bytes that filters meet."""
+        own = self.plan
+        return int(own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES)
 
     def kernel(self) -> Kernel:
         """The kernel."""
         own, tile = self.plan, self.shape
-        alone, panel = self.by_panel, self.panels_of(own).panel
+        part = KC * tile.width if self.late else self.panels_of(own).panel if self.by_panel else 0
         room = self.panels_of(own).room * own.groups
-        window = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
         temporaries = (
-            (self.factors, 1 if own.in_place else own.groups * own.channels * own.frame + _SLACK),
-            (
-                self.factors,
-                1 if self.owned else self.tasks * KC * tile.width if self.late else self.tasks * panel if alone else room,
-            ),
+            (self.factors, 1 if own.in_place else (own.groups * own.channels * own.frame + _SLACK) * self.words),
+            (self.factors, 1 if self.owned else self.tasks * part if part else room),
             ("int64", own.products + (4 if self.by_tap else 2) * own.taps),
             (self.sums, self.tasks * self._scratch),
-            ("int32", window if self.of_places else 1),
+            ("int32", self._window_room() if self.of_places else 1),
         )
         module, *also = self.given.modules()
         choices = {
@@ -214,7 +226,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks, self._scratch)
         owned = (self._packing(module),) if self.owned else ()
-        return Kernel(module, "lanes", parameters, self.function, scalars, temporaries, also=tuple(also), owned=owned)
+        return Kernel(module, self.WAY, parameters, self.function, scalars, temporaries, also=tuple(also), owned=owned)
 
     def _packing(self, module: str) -> Owned:
         """How filters that never change are packed once."""
@@ -268,6 +280,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
                 copy = self.copy_bytes if self.bytes else self.copy_image
                 per_task(self.count, self.tasks > 1, lambda task: copy(image, task))
             if self.of_places:
+                self.sum_places()
                 per_task(self.count, self.tasks > 1, self.sum_windows)
             if self.by_panel:
                 per_task(self.count, self.tasks > 1, lambda task: self._compute_panels(image, task))

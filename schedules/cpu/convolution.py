@@ -3,7 +3,7 @@
 - Filters with one tap, of stride 1 and without padding, are factors of a product of matrices (``matrix.py``).
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
 - ``lanes``: a register tile of places by vectors of filters, of bytes, narrow images and transposed convolutions
-  (``_convolution_lanes.py``).
+  (``_convolution_lanes.py``); of bytes by matrix tiles, where the processor has them (``_convolution_tiles.py``).
 - ``last``: the same for floats, to images whose channels are last (``_convolution_last.py``).
 - ``spread``: a product of matrices, of transposed ones whose steps are as large as their filters (``_convolution_spread.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
@@ -22,6 +22,7 @@ from tvmdml.schedules.cpu import (
     _convolution_lanes,
     _convolution_last,
     _convolution_spread,
+    _convolution_tiles,
     _default,
     matrix,
     split,
@@ -79,7 +80,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         last: Kernel = _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
         return last
     if lanes:
-        narrow: Kernel = Lanes(desc, found, tasks, target, knobs).kernel()
+        writer = _convolution_tiles.TileLanes if _convolution_tiles.suits(desc, target) else Lanes
+        narrow: Kernel = writer(desc, found, tasks, target, knobs).kernel()
         return narrow
     tile = _tile(found, width, desc, knobs.tile)
     if found.in_place and found.places < tile.columns:

@@ -55,7 +55,8 @@ def turned(array: Array) -> Array:
 
 
 def is_in_tiles(desc: Operator, target: targets.Target) -> bool:
-    return "TileBytes" in str(dict(kernel_for(desc.canonical(), target).parameters).get("arithmetic"))
+    kernel = kernel_for(desc.canonical(), target)
+    return kernel.name == "tile lanes" or "TileBytes" in str(dict(kernel.parameters).get("arithmetic"))
 
 
 def checked(tiles: amx.Tiles, desc: Any, inputs: list[Array | None], owned: tuple[str, ...] = ()) -> tuple[Array, ...]:
@@ -119,6 +120,53 @@ def test_what_becomes_of_sums(name: str, tiles: amx.Tiles) -> None:
     if name.startswith("QUANTIZED"):
         inputs[6:] = [np.full((1, 1), 0.2, np.float32), np.full((1, 1), 120, np.uint8)]
     desc = tvmdml.operators.by_name(name).of(*(one if one is None else desc_of(one) for one in inputs))
+    found = checked(tiles, desc, inputs)
+    other = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    ready(desc, targets.resolve("cpu:x86-64-v4+avx512vnni"))(*inputs, *other)
+    assert_same_bits(found[0], other[0])
+
+
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "several runs": ((2, 70, 6, 35), (40, 70, 3, 3), {"start_padding": (1, 1), "end_padding": (1, 1)}),
+    "stride and groups": ((1, 3 * 33, 9, 13), (3 * 20, 33, 3, 2), {"strides": (2, 2), "end_padding": (0, 3), "group_count": 3}),
+    "a row": ((1, 130, 40), (130, 130, 5), {"dilations": (3,), "start_padding": (4,)}),
+    "less than a vector of places": ((1, 64, 3, 3), (16, 64, 3, 3), {"start_padding": (1, 0)}),
+    "planes": ((1, 20, 3, 4, 17), (70, 20, 2, 2, 2), {"strides": (1, 1, 2), "end_padding": (1, 0, 1)}),
+}
+
+
+def convolved(shape: str) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """Sizes of the image and of filters, and numbers."""
+    image, filters, own = CONVOLUTIONS[shape]
+    pair = tuple(0 for _ in image[2:])
+    ones = tuple(1 for _ in pair)
+    usual = {"strides": ones, "dilations": ones, "start_padding": pair, "end_padding": pair, "group_count": 1}
+    return image, filters, {**usual, **own}
+
+
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize(("x_type", "w_type"), SIGNS)
+@pytest.mark.drawn("shape", list(CONVOLUTIONS), 1)
+def test_convolutions_are_exact(shape: str, x_type: str, w_type: str, tiles: amx.Tiles) -> None:
+    """With zero points and without, of images with any strides, with filters given in a call and before."""
+    image, filters, numbers = convolved(shape)
+    x, w = bytes_of(x_type, image, 0), bytes_of(w_type, filters, 1)
+    ones = (1,) * len(image)
+    zeros = bytes_of(x_type, ones, 2), bytes_of(w_type, (filters[0], *ones[1:])[: len(image)], 3).reshape(1, -1, *ones[2:])
+    with knobs.using(matrix={"task_image_products": 1 << 10}):
+        for one, own, owned in ((x, zeros, ()), (turned(x), (None, None), ("filter_tensor",)), (x, (None, zeros[1]), ())):
+            inputs = [one, own[0], w, own[1]]
+            desc = tvmdml.ConvolutionInteger.of(*(array if array is None else desc_of(array) for array in inputs), **numbers)
+            checked(tiles, desc, inputs, owned)
+
+
+def test_quantized_convolutions_have_the_bits_of_others(tiles: amx.Tiles) -> None:
+    image, filters, numbers = convolved("several runs")
+    x, w, one, each = bytes_of("uint8", image, 5), bytes_of("int8", filters, 6), (1, 1, 1, 1), (1, filters[0], 1, 1)
+    inputs: list[Array | None] = [x, np.full(one, 0.02, np.float32), np.full(one, 120, np.uint8)]
+    inputs += [w, seeded("scales").uniform(0.001, 0.01, each).astype(np.float32), None]
+    inputs += [seeded("bias").integers(-999, 999, each, np.int32), np.full(one, 9.5, np.float32), np.full(one, 99, np.uint8)]
+    desc = tvmdml.QuantizedLinearConvolution.of(*(array if array is None else desc_of(array) for array in inputs), **numbers)
     found = checked(tiles, desc, inputs)
     other = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
     ready(desc, targets.resolve("cpu:x86-64-v4+avx512vnni"))(*inputs, *other)
