@@ -21,6 +21,8 @@ class Arithmetic:
     group: ClassVar[int] = 1
     subtracts: ClassVar[bool] = True
     """Whether zero points are subtracted while values are packed."""
+    weaves_lines: ClassVar[bool] = False
+    """Whether values of 64 neighbours are woven at once (``woven_lines``), with half of the instructions."""
     unit: ClassVar[int] = 1
     """The packed elements of a line in a panel are a multiple of this; those behind its end are 0."""
 
@@ -109,6 +111,12 @@ class Pairs(Arithmetic):
         return total + low[0] * low[1] + high[0] * high[1]
 
 
+def _exchanges(size: int) -> list[list[int]]:
+    """Both halves of each 16 bytes of two vectors of 64, by turns in steps of some bytes."""
+    steps = [(quarter + i, first) for quarter in range(0, 64, 16) for i in range(0, 8, size) for first in (0, 64)]
+    return [[first + start + at + j for at, first in steps for j in range(size)] for start in (0, 8)]
+
+
 _BYTES = """
 declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)
 define <16 x i32> @tvmdml_byte_products(<16 x i32> %total, <16 x i32> %a, <16 x i32> %b) alwaysinline {
@@ -126,6 +134,7 @@ class Bytes(Arithmetic):
     """
 
     packed, total, group, subtracts = "int32", "int32", 4, False
+    weaves_lines = True
 
     def __init__(self, signed: tuple[bool, bool]) -> None:
         self.flips = (signed[0], not signed[1])
@@ -144,6 +153,24 @@ class Bytes(Arithmetic):
             return self.one(side, raws, zero)
         order = [row * lanes + lane for lane in range(lanes) for row in range(4)]
         return self.many(side, T.Shuffle(raws, order))
+
+    def woven_lines(self, side: int, raws: list[Any]) -> list[Any]:
+        """The words of 64 lines, from the bytes of four places, in four vectors: bytes and pairs are exchanged within quarters."""
+        for size in (1, 2):
+            raws = [
+                T.hold(T.Shuffle([raws[first], raws[second]], order))
+                for first, second in (((0, 1), (2, 3)) if size == 1 else ((0, 2), (1, 3)))
+                for order in _exchanges(size)
+            ]
+        words = [T.hold(tensorir.reinterpret("int32x16", one)) for one in raws]
+        found = []
+        for half in (0, 8):
+            low = [*range(half, half + 8), *range(16 + half, 24 + half)]
+            pairs = [T.hold(T.Shuffle(words[i : i + 2], low)) for i in (0, 2)]
+            for start in (0, 4):
+                order = [one + i for one in (start, start + 8, start + 16, start + 24) for i in range(4)]
+                found.append(T.hold(T.Shuffle(pairs, order)))
+        return [T.hold(one ^ T.like(one, -0x7F7F7F80)) if self.flips[side] else one for one in found]
 
     def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
         found = None

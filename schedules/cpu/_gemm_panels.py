@@ -7,6 +7,7 @@ panel repeats its last one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,20 +69,21 @@ class Packer:
 
     def sums(self, sums: Any, at: Any, first: Any, lanes: int) -> None:
         """Add the panel's values of each line to its sum, or write it if these are the first; ``None``: they are all."""
-        for start in range(0, self.width, lanes):
-            total = self._sum_of(start, lanes)
+        starts = range(0, self.width, lanes)
+        for start, total in zip(starts, self._sums_of(starts, lanes), strict=True):
             for lane in range(min(lanes, self.width - start)):
                 place = at + (start + lane)
                 own = T.Shuffle([total], [lane])
                 T.store(sums, place, T.hold(own if first is None else T.if_then_else(first, own, sums[place] + own)))
 
-    def _sum_of(self, start: int, lanes: int) -> Any:
-        """The sums of lines from one on."""
-        total = T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes))
+    def _sums_of(self, starts: Sequence[int], lanes: int) -> list[Any]:
+        """The sums of some lines from each of these on. They do not wait for each other."""
+        totals = [T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes)) for _ in starts]
         with T.loop(self.groups) as k:
-            found = self.to[T.run(self.at + k * self.width + start, lanes)]
-            total.set(self.arithmetic.sum_step(self.factor.side, found, total.value))
-        return total.value
+            for start, total in zip(starts, totals, strict=True):
+                found = self.to[T.run(self.at + k * self.width + start, lanes)]
+                total.set(self.arithmetic.sum_step(self.factor.side, found, total.value))
+        return [one.value for one in totals]
 
     def begin(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, place: Any, last: Any = None) -> None:
         """Begin with a panel whose ``vectors``, or ``lines`` and values, are then asked for."""
@@ -142,11 +144,14 @@ class Packer:
         zeros = [self._zero(self.line + i, lanes) for i in starts]
         zeros = [None if one is None else T.hold(one) for one in zeros]
 
-        def group(k: Any, places: int) -> None:
+        def ask(k: Any, places: int) -> None:
             for r in range(places):
                 for i in range(0, self.width, self.per_line):
                     ahead = self._offset(self.line + i, self.place + (k + AHEAD) * self.group + r)
                     read_ahead(self.factor.buffer, ahead)
+
+        def group(k: Any, places: int) -> None:
+            ask(k, places)
             for i, zero in zip(starts, zeros, strict=True):
                 offsets = [self._offset(self.line + i, self.place + k * self.group + r) for r in range(places)]
                 raws = [self.factor.buffer[T.run(one, lanes)] for one in offsets]
@@ -157,8 +162,23 @@ class Packer:
                 self._put(k, i, self.arithmetic.woven(self.factor.side, raws, zero))
 
         whole = T.hold(T.truncdiv(self.count, T.i64(self.group)))
-        with T.loop(whole) as k:
-            group(k, self.group)
+
+        def narrow() -> None:
+            with T.loop(whole) as k:
+                group(k, self.group)
+
+        def wide() -> None:
+            with T.loop(whole) as k:
+                ask(k, self.group)
+                offsets = [T.hold(self._offset(self.line, self.place + k * self.group + r)) for r in range(self.group)]
+                raws = [T.hold(self.factor.buffer[T.run(one, self.per_line)]) for one in offsets]
+                for i, words in zip(starts, self.arithmetic.woven_lines(self.factor.side, raws), strict=False):
+                    self._put(k, i, words)
+
+        if self.arithmetic.weaves_lines and self.width in (3 * SIDE, self.per_line):
+            T.either(self.line + (self.per_line - 1) <= self.last, wide, narrow)
+        else:
+            narrow()
         for places in range(1, self.group):
             with T.when(self.count - whole * self.group == places):
                 group(whole, places)

@@ -6,6 +6,7 @@ the last place there are zeros.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir
@@ -69,6 +70,9 @@ class TileRows(Packer):  # type: ignore[misc] # mypy knows these modules by anot
                 for i, row in enumerate(transposed(columns)):
                     T.store(self.to, T.run(first + i * SIDE, SIDE), row)
         self._rest(T.hold(whole * self.arithmetic.unit))
+
+    def _sums_of(self, starts: Sequence[int], lanes: int) -> list[Any]:
+        return [self._sum_of(start, lanes) for start in starts]
 
     def _sum_of(self, start: int, lanes: int) -> Any:
         unit = self.arithmetic.unit
