@@ -35,7 +35,7 @@ def suits(desc: Any, target: Target) -> bool:
 class TileLanes(Lanes):  # type: ignore[misc] # mypy knows these modules by another name
     """Such a convolution as a kernel."""
 
-    WAY, words = "tile lanes", WORDS
+    WAY, words = "tile_lanes", WORDS
 
     def _shape(self, sizes: Any, knobs: Any) -> Tile:
         run = -(-sizes.output2 // -(-sizes.output2 // SIDE))

@@ -19,6 +19,8 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 TOGETHER = 2
 """Vectors of columns whose places are contiguous: the sums of one wait for each other, so the next one's are computed meanwhile."""
+_SETS = 2048
+"""Columns that are a multiple of so many bytes apart share few sets of the first cache, so those of one vector fill them."""
 _AHEAD_ALONG = 4
 """How many vectors of a line are loaded before they are needed."""
 _AHEAD = 128
@@ -26,11 +28,16 @@ _AHEAD = 128
 rows are a power of two apart."""
 
 
+def together(step: int) -> int:
+    """How many vectors of such columns are computed at a time, by the bytes from one column to the next."""
+    return TOGETHER if step % _SETS else 1
+
+
 class Rows:
     """Writes the loops."""
 
-    def __init__(self, rows: int, lanes: int, arithmetic: Floats) -> None:
-        self.rows, self.lanes, self.arithmetic = rows, lanes, arithmetic
+    def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int = TOGETHER) -> None:
+        self.rows, self.lanes, self.arithmetic, self.together = rows, lanes, arithmetic, together
         self.kind = arithmetic.total
 
     def write(
@@ -90,13 +97,13 @@ class Rows:
     # -- Columns are contiguous: some rows of the matrix at a time, over all columns, whose sums are in a cache
 
     def _across(self, low: Any, high: Any) -> None:
-        together = 8 if self.rows <= 2 and self.lanes == 16 else 4
+        places = 8 if self.rows <= 2 and self.lanes == 16 else 4
         width = T.let(high - low)
         with blocks(self.depth, T.i64(KC)) as (first, count):
-            whole = T.let(T.truncdiv(count, T.i64(together)))
+            whole = T.let(T.truncdiv(count, T.i64(places)))
             with T.loop(whole) as k:
-                self._some(low, width, T.let(first + k * together), together, T.expression(k == T.i64(0)))
-            done = T.let(whole * together)
+                self._some(low, width, T.let(first + k * places), places, T.expression(k == T.i64(0)))
+            done = T.let(whole * places)
             with T.loop(T.let(count - done)) as k:
                 self._some(low, width, T.let(first + done + k), 1, T.expression(done + k == T.i64(0)))
 
@@ -148,7 +155,7 @@ class Rows:
 
     def _along(self, low: Any, high: Any) -> None:
         vectors = T.let(T.truncdiv(high - low + (SIDE - 1), T.i64(SIDE)))
-        with blocks(vectors, T.i64(TOGETHER)) as (start, some), blocks(self.depth, T.i64(KC)) as (first, count):
+        with blocks(vectors, T.i64(self.together)) as (start, some), blocks(self.depth, T.i64(KC)) as (first, count):
             whole = T.let(T.truncdiv(count, T.i64(SIDE)))
 
             def lines(which: Any) -> tuple[Any, list[Any]]:

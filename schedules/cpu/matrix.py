@@ -25,7 +25,7 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pai
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
-from tvmdml.schedules.cpu._gemm_rows import TOGETHER, Rows
+from tvmdml.schedules.cpu._gemm_rows import TOGETHER, Rows, together
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -416,6 +416,8 @@ class _Few(Writer):
         rows, columns, depth = plain.sizes
         _, _, across, _ = plain.steps(self.contraction.b)
         self.form = ACROSS if across == 1 else ALONG
+        one = getattr(desc, self.contraction.b.name).data_type
+        self.together = TOGETHER if self.form == ACROSS else together(across * one.itemsize)
         self.lanes = self.bytes_of_vector // (8 if self.contraction.computed == "float64" else 4)
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
@@ -428,7 +430,7 @@ class _Few(Writer):
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes), ("parallel", self.parallel))
-        return (*self.key(), *choices)
+        return (*self.key(), *choices, ("together", self.together))
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -438,7 +440,7 @@ class _Few(Writer):
                 f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room")
             )
             self.declare(f, tensors)
-            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed))
+            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed), self.together)
             buffers = [tensors[one.name] for one in self.operands[:2]]
 
             def start(number: Any) -> tuple[Any, Any]:

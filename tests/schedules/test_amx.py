@@ -56,7 +56,7 @@ def turned(array: Array) -> Array:
 
 def is_in_tiles(desc: Operator, target: targets.Target) -> bool:
     kernel = kernel_for(desc.canonical(), target)
-    return kernel.name == "tile lanes" or "TileBytes" in str(dict(kernel.parameters).get("arithmetic"))
+    return kernel.name == "tile_lanes" or "TileBytes" in str(dict(kernel.parameters).get("arithmetic"))
 
 
 def checked(tiles: amx.Tiles, desc: Any, inputs: list[Array | None], owned: tuple[str, ...] = ()) -> tuple[Array, ...]:
