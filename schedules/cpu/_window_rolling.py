@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._window import Along, Reach, nested
+from tvmdml.kernels.loops import nested
+from tvmdml.operators._window import Along, Reach
 from tvmdml.operators._window_largest import Largest, least
 from tvmdml.schedules.cpu._window import largest
 from tvmdml.schedules.cpu._window_lines import Lines, row_dimension

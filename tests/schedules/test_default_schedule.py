@@ -52,7 +52,7 @@ def launch(desc: Operator, cpu: Target, tensors: list[Array]) -> None:
     """Run the default kernel on tensors that lie as the descriptor says."""
     kernel = _default.kernel(desc.canonical(), cpu, ())
     temporaries = [np.empty(count, dtype) for dtype, count in kernel.temporaries]
-    compiler.find(kernel, cpu)(*tensors, *temporaries, *kernel.scalars)
+    cpu.launch(compiler.find(kernel, cpu), kernel.scalars, ())(*tensors, *temporaries)
 
 
 def assert_default_agrees(desc: Operator, cpu: Target, *inputs: Array | None, shifted: bool = False) -> None:
