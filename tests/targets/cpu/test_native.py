@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,18 @@ def test_the_extension_is_there_where_it_was_to_be_built() -> None:
     if os.environ.get("TVMDML_EXPECT_NATIVE", "0") in ("", "0"):
         pytest.skip("TVMDML_EXPECT_NATIVE is not set")
     assert threads.state() == "native thread pool"
+
+
+DECLARATIONS = "23d9a9287c8c8610"
+"""The digest of the declarations that the interface's number belongs to."""
+
+
+def test_an_extension_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = hashlib.sha256(Path(threads.__file__).with_name("_native.pyi").read_bytes()).hexdigest()[:16]
+    assert declared == DECLARATIONS, "raise the interface's number in threads.py and module.c, and write this digest"
+    monkeypatch.setattr(threads, "_INTERFACE", threads._INTERFACE + 1)
+    if threads.native() is not None:
+        assert threads._extension.__wrapped__()[1].endswith("is of another version of tvmdml; install tvmdml again")
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])

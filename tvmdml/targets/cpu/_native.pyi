@@ -6,6 +6,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 Form = tuple[np.dtype[Any], tuple[int, ...], tuple[int, ...], bool] | None
 
+INTERFACE: int
 LAUNCH: int
 
 class Library:

@@ -24,6 +24,8 @@ from tvmdml.targets.cpu.thread_count import thread_count
 
 _SYMBOL = b"__TVMBackendParallelLaunch"
 _OWN_POOL = b"tvmdml_pool_set_limit"
+_INTERFACE = 1
+"""The number of what `_native.pyi` declares, as in the extension."""
 _FFI = (
     "TVMFFIFunctionCall",
     "TVMFFIErrorMoveFromRaised",
@@ -44,6 +46,8 @@ def _extension() -> tuple[ModuleType | None, str]:
         native = importlib.import_module("tvmdml.targets.cpu._native")
     except ImportError:
         return None, "Python thread pool: the C extension was not built; install a C compiler and reinstall tvmdml"
+    if getattr(native, "INTERFACE", 0) != _INTERFACE:  # a clone that was updated, and not installed again
+        return None, "Python thread pool: the C extension is of another version of tvmdml; install tvmdml again"
     if not _sees_arrays(native):
         return None, f"Python thread pool: the C extension does not know the array layout of NumPy {np.__version__}"
     return native, "native thread pool"

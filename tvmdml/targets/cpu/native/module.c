@@ -63,6 +63,9 @@ static PyMethodDef functions[] = {
     {0},
 };
 
+// The number of the interface that _native.pyi declares. It grows with each change there, and so does that of threads.py.
+#define NATIVE_INTERFACE 1
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_native",
@@ -88,5 +91,6 @@ PyMODINIT_FUNC PyInit__native(void) {
     PyObject *pool = PyLong_FromVoidPtr((void *)(uintptr_t)pool_launch);
     if (module != NULL && (pool == NULL || PyModule_AddObjectRef(module, "LAUNCH", pool) < 0)) Py_CLEAR(module);
     Py_XDECREF(pool);
+    if (module != NULL && PyModule_AddIntConstant(module, "INTERFACE", NATIVE_INTERFACE) < 0) Py_CLEAR(module);
     return module;
 }
