@@ -138,6 +138,22 @@ def test_a_warm_load_needs_neither_compiler_nor_runtime_nor_onnx(place: Path) ->
     assert (shape, name) == ([["n", 32]], network().graph.name)
 
 
+PLANNED = """
+import sys
+from tvmdml.graph import surroundings
+for folder in surroundings._APART:
+    sys.modules["tvmdml." + folder.rstrip("/")] = None  # an import would fail
+import numpy as np, tvmdml.onnx
+tvmdml.onnx.load(sys.argv[1])(x=np.load(sys.argv[2]))
+"""
+
+
+def test_what_is_no_part_of_the_stamp_takes_no_part_in_planning(place: Path) -> None:
+    np.save(place.with_name("x.npy"), X)
+    subprocess.run([sys.executable, "-c", PLANNED, str(place), str(place.with_name("x.npy"))], check=True)
+    assert files(place)
+
+
 def test_everything_that_decides_gives_another_plan(place: Path, compiled: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     cold = run(place)
     assert run(place) == cold
