@@ -1,4 +1,4 @@
-"""A CUDA device, for the tests of its driver layer."""
+"""A CUDA device, for the tests of its driver layer, and a real compiler."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from cuda_compilers import use
 from cuda_work import capture_mode, current_context, is_emulator
 
 from tvmdml.errors import DeviceError
@@ -43,3 +44,12 @@ def own(monkeypatch: pytest.MonkeyPatch, present: None) -> Device:
     """A device of this test's own, to be broken."""
     monkeypatch.setattr(driver, "_open", {})
     return driver.open_device(0)
+
+
+@pytest.fixture
+def any_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The quicker of the real compilers that are here."""
+    try:
+        return use("nvrtc", monkeypatch)
+    except pytest.skip.Exception:
+        return use("nvcc", monkeypatch)

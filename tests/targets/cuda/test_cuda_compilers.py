@@ -1,10 +1,9 @@
-"""nvcc and NVRTC: which is used and how, their failures, and their output for every kernel and every architecture."""
+"""nvcc and NVRTC: which is used and how, what they make of texts, and their failures."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import math
 import operator
 import os
 import re
@@ -12,61 +11,27 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import cubin
 import hypothesis
 import hypothesis.strategies as st
 import kernels
 import pytest
-from drawn import Drawn, budget, forced, of, plain, spread
+from cuda_compilers import ARCHITECTURES, COMPILERS, use
 from expressions import AWKWARD, FLOATS, TYPES, Written, extremes, number_of, written
 
-from tvmdml import Operator, TensorDesc, operators
 from tvmdml import tensorir as T
-from tvmdml.conformance.cases.multihead_attention import attention
-from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import CompileError, InvalidArgument, Unsupported
-from tvmdml.kernels import kernel as made
-from tvmdml.operators._contract import Role
-from tvmdml.scheduling import kernel_for
+from tvmdml.errors import CompileError, InvalidArgument
 from tvmdml.targets._lower import lower
-from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, source, terms, translate
-from tvmdml.tensors import MAX_ELEMENTS
-
-COMPILERS = ("nvcc", "nvrtc")
-ARCHITECTURES = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
-
-
-def use(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have the real compiler used, not the emulator's; skips the test where it is not here, unless it is expected."""
-    monkeypatch.delenv("TVMDML_NVCC", raising=False)
-    monkeypatch.setenv("TVMDML_CUDA_COMPILER", name)
-    try:
-        compilers.describe()
-    except CompileError as error:
-        if os.environ.get(f"TVMDML_EXPECT_{name.upper()}") == "1":
-            raise
-        pytest.skip(f"no {name} here: {error}")
-    return name
+from tvmdml.targets.cuda import architectures, compilers, prelude, source, terms
 
 
 @pytest.fixture(params=COMPILERS)
 def compiler(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return use(request.param, monkeypatch)
-
-
-@pytest.fixture
-def any_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The quicker of those that are here."""
-    try:
-        return use("nvrtc", monkeypatch)
-    except pytest.skip.Exception:
-        return use("nvcc", monkeypatch)
 
 
 def unit(**examples: Written) -> tuple[str, dict[str, source.Emitted]]:
@@ -515,234 +480,6 @@ time.sleep(600)
         pytest.fail("what it started still runs")
 
 
-# -- Every kernel -----------------------------------------------------------------------------------------------------------
-
-DRAWN = 2
-"""Kernels of a schedule that a default run compiles for each architecture."""
-CASES, FORCED = 700, 100
-"""The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
-SPILLED = 128
-"""Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
-LARGEST = (MAX_ELEMENTS, 1 << 28)
-"""Elements, about, of the largest tensors that launches are made for."""
-_PIECE = 40_000
-"""Characters of text that are compiled together."""
-_TARGET = CudaTarget.parse("sm_90")
-
-
-class Kernel(NamedTuple):
-    """A device function that some operator's kernel has."""
-
-    name: str
-    text: str
-    uses: frozenset[str]
-    threads: tuple[int, int, int]
-    parameters: tuple[tuple[int, int], ...]
-    """Where the launcher writes each, and its size."""
-    stack: int
-    """The most bytes of a thread that may lie in memory instead of registers."""
-
-
-def _schedules() -> dict[str, list[str]]:
-    """The operators of each schedule."""
-    found: dict[str, list[str]] = {}
-    for name, cls in operators.all_operators().items():
-        found.setdefault(operators.tuned_as(cls), []).append(name)
-    return found
-
-
-def _candidates(names: list[str], seed: int, every: bool) -> list[Drawn]:
-    """Cases of a schedule's operators as they are, and small ones with any knobs, layouts and integers: an equal share of each."""
-    found = []
-    for name in names:
-        rng, cases = of(seed, "cuda", name), plain(name, _TARGET)
-        found += cases if every else rng.sample(cases, min(len(cases), CASES // len(names)))
-        found += forced(name, _TARGET, rng, 20 * FORCED if every else max(1, FORCED // len(names)))
-    # CUDA's launches have room for all integers: constants are tested alone, not with 64 bits as well.
-    return [drawn for drawn in found if len(drawn.widths) < 2]
-
-
-def _kernels(drawn: Drawn) -> Iterator[Kernel]:
-    """The device functions of a drawn kernel; none if the architecture refuses it."""
-    kernel = drawn.kernel()
-    if kernel is None:
-        assert drawn.target != _TARGET, drawn
-        return
-    with drawn.in_force():
-        functions = lower(kernel.build()).functions
-    for function in functions.values():
-        emitted = source.emit(function)
-        stack = SPILLED if drawn.widths else 0
-        addresses = [(8 * place, 8) for place in range(len(emitted.buffers))]
-        numbers = [(8 * len(addresses) + offset, 8 if form in "qQd" else 4) for offset, form in emitted.block]
-        yield Kernel(f"{drawn}: {emitted.name}", emitted.text, emitted.uses, emitted.threads, (*addresses, *numbers), stack)
-
-
-def _different(found: Iterable[Drawn], architecture: str) -> list[Kernel]:
-    """Every device function for an architecture once, however many arrays it is for."""
-    target = CudaTarget.parse(architecture)
-    return list({kernel.text: kernel for drawn in found for kernel in _kernels(drawn._replace(target=target))}.values())
-
-
-@functools.cache
-def _drawn(seed: int, every: bool) -> list[list[Drawn]]:
-    """What a run compiles for each architecture: a few kernels of each schedule, dealt out in turn; or all kernels for each.
-
-    Each operator has one kernel at least, of a family's one in so many.
-    """
-    dealt: list[list[Drawn]] = [[] for _ in ARCHITECTURES]
-    for schedule, names in _schedules().items():
-        rng = of(seed, "cuda kernels", schedule)
-        chosen = spread(_candidates(names, seed, every), 10**6 if every else DRAWN * len(ARCHITECTURES), rng)
-        for name in {*_some_of_each_family(seed, every)} & {*names} - {served[0].case.desc.NAME for served in chosen}:
-            candidates = _candidates([name], seed, False)
-            chosen.append([next(one for one in rng.sample(candidates, len(candidates)) if one.kernel())])
-        for place, served in enumerate(chosen):
-            for one in range(len(dealt)) if every else ((seed + place) % len(dealt),):
-                dealt[one].append(served[0])
-    return dealt
-
-
-def _pieces(found: list[Kernel]) -> Iterator[list[Kernel]]:
-    """Some at a time."""
-    size, piece = 0, []
-    for kernel in found:
-        piece.append(kernel)
-        size += len(kernel.text)
-        if size > _PIECE:
-            yield piece
-            size, piece = 0, []
-    if piece:
-        yield piece
-
-
-def _check(piece: list[Kernel], architecture: str) -> None:
-    """They compile, and fit the architecture's devices."""
-    texts = [re.sub(r"\) \w+\(", f") kernel_{place}(", kernel.text, count=1) for place, kernel in enumerate(piece)]
-    used = {use for kernel in piece for use in kernel.uses}
-    content = compilers._compiler()[1]("\n".join([prelude.text(used), *texts]), architecture)
-    found, made = cubin.read(content)
-    assert found == architecture
-    assert len(made) == len(piece)
-    for place, kernel in enumerate(piece):
-        one, name = made[f"kernel_{place}"], f"{kernel.name} on {architecture}"
-        assert one.threads == kernel.threads, name
-        assert one.parameters == kernel.parameters, name
-        x, y, z = one.threads
-        warps = -(-x * y * z // 32)
-        assert -(-one.registers // 8) * 8 * 32 * warps <= 1 << 16, f"{name}: {one}"
-        assert one.shared <= 48 << 10, f"{name}: {one}"
-        assert one.stack <= kernel.stack, f"{name}: {one}"
-
-
-def _compile(found: list[Kernel], architecture: str) -> None:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda piece: _check(piece, architecture), _pieces(found)))
-
-
-@pytest.mark.parametrize("number", range(len(ARCHITECTURES)), ids=ARCHITECTURES)
-@pytest.mark.usefixtures("any_compiler")
-def test_kernels_fit_an_architecture(number: int, pytestconfig: pytest.Config) -> None:
-    """Each drawn kernel one of them, in turn; with ``--every-case``, every kernel each of them."""
-    seed, every = pytestconfig.getoption("--case-seed"), pytestconfig.getoption("--every-case")
-    _compile(_different(_drawn(seed, every)[number], ARCHITECTURES[number]), ARCHITECTURES[number])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("architecture", [f"sm_{number}" for number in architectures._KNOWN])
-@pytest.mark.usefixtures("any_compiler")
-def test_every_kernel_fits_every_architecture(architecture: str, pytestconfig: pytest.Config) -> None:
-    _compile(_different(_drawn(pytestconfig.getoption("--case-seed"), True)[0], architecture), architecture)
-
-
-def test_the_drawn_kernels_are_of_every_operator_and_way(pytestconfig: pytest.Config) -> None:
-    seed = pytestconfig.getoption("--case-seed")
-    drawn = [one for dealt in _drawn(seed, False) for one in dealt]
-    assert {one.case.desc.NAME for one in drawn} >= {*_some_of_each_family(seed, False)}
-    every = [one for names in _schedules().values() for one in _candidates(names, seed, False)]
-    assert _named(drawn) == _named(every)
-
-
-def _named(found: Iterable[Drawn]) -> set[str]:
-    return {kernel.name for one in found if (kernel := one.kernel())}
-
-
-def _grown(desc: Operator, elements: int) -> Iterator[Operator]:
-    """The operator on large packed tensors: all inputs grow in the first axis that may; the outputs, if it has no inputs."""
-    tensors = [t for t in desc.tensors(Role.INPUT) if t[1]] or [t for t in desc.tensors(Role.OUTPUT) if t[1]]
-    attributes = {f.name: getattr(desc, f.name) for f in desc.fields() if f.role not in (Role.INPUT, Role.OUTPUT)}
-    least = min(len(tensor.sizes) for _, tensor in tensors)
-    for grows, axis in ((some, axis) for some in (tensors, tensors[:1]) for axis in range(least)):
-        given = dict(tensors)
-        for name, tensor in grows:
-            sizes = [*tensor.sizes]
-            sizes[axis] *= max(1, elements // tensor.element_count)
-            given[name] = TensorDesc(tensor.data_type, sizes)
-        inputs = [
-            tuple(given.pop(f"{field.name}[{i}]") for i in range(len(getattr(desc, field.name))))
-            if field.many
-            else given.pop(field.name, None)
-            for field in desc.fields()
-            if field.role is Role.INPUT
-        ]
-        try:
-            grown = type(desc).of(*inputs, **given, **attributes)
-            grown.validate(NEWEST_FEATURE_LEVEL, extensions=True)
-        except (InvalidArgument, Unsupported):  # not this axis, or an output is too large
-            continue
-        yield grown
-        return
-
-
-def _some_of_each_family(seed: int, every: bool) -> list[str]:
-    """The launches of a family's operators come from the same schedule."""
-    found: dict[str, list[str]] = {}
-    for name, cls in operators.all_operators().items():
-        found.setdefault(cls.FAMILY or name, []).append(name)
-    return [name for some in found.values() for name in (some if every else of(seed, "limits").sample(some, -(-len(some) // 6)))]
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_launches_are_within_limits_however_large_the_tensors(part: int, pytestconfig: pytest.Config) -> None:
-    """With nothing allocated, and nothing compiled: small tensors of every rank, and very large ones."""
-    seed = pytestconfig.getoption("--case-seed")
-    for name in _some_of_each_family(seed, pytestconfig.getoption("--every-case"))[part::4]:
-        _launch_within_limits(name, seed)
-
-
-def _launch_within_limits(name: str, seed: int) -> None:
-    largest, grew = 0, False
-    rng = of(seed, "limits", name)
-    candidates = _candidates([name], seed, False)
-    for served in spread(rng.sample(candidates, min(len(candidates), 150)), budget(name, 6, 3), rng):
-        drawn = served[0]._replace(widths={})  # large tensors have what they need
-        with drawn.in_force():
-            grown = [desc for elements in LARGEST for desc in _grown(drawn.case.desc, elements)]
-            grew |= bool(grown)
-            for desc in (drawn.case.desc.canonical(), *(one.canonical() for one in grown)):
-                try:
-                    kernel = kernel_for(desc, _TARGET)
-                except Unsupported:  # past the algorithm's limit
-                    continue
-                _check_launches(kernel, f"{desc} of {drawn}")
-                largest = max(largest, *(tensor.element_count for _, tensor in desc.tensors() if tensor is not None))
-    assert largest >= 1 << 27 or not grew, name  # in some operators every size follows from another tensor's, or from an attribute
-
-
-def _check_launches(kernel: made.Kernel, name: str) -> None:
-    """What is passed to the driver is within its limits."""
-    _, program = translate(kernel.build())
-    for launch in program.launches(kernel.scalars):
-        function = program.functions[launch.function]
-        x, y, z = launch.groups
-        assert 0 < x < 1 << 31, name
-        assert 0 < y < 1 << 16, name
-        assert 0 < z < 1 << 16, name
-        assert math.prod(function.threads) <= 1024, name
-        assert 8 * function.buffers + function.scalar_bytes <= 4096, name
-        assert len(launch.scalars) == function.scalar_bytes
-
-
 # -- Architectures ------------------------------------------------------------------------------------------------------------
 
 _numbers = st.sampled_from(sorted(architectures._KNOWN)) | st.integers(architectures.OLDEST, 150)
@@ -823,52 +560,3 @@ def test_a_device_has_what_is_its_own_else_what_is_older(numbers: list[int], dev
     else:
         assert architectures.number(found) <= device
         assert found.startswith("compute") or architectures.number(found) // 10 == device // 10
-
-
-# -- The loop of attention ----------------------------------------------------------------------------------------------
-
-LIMITS = {
-    ("sm_75", 64): (128, 5.2), ("sm_75", 128): (128, 4.4), ("sm_80", 64): (64, 8.2), ("sm_80", 128): (128, 5.8),
-    ("sm_120", 64): (64, 8.4), ("sm_120", 128): (128, 6.0),
-}  # fmt: skip
-"""Instructions of tensor cores in the loop over keys, and how many instructions there are for each at most."""
-
-
-@pytest.mark.some(1)
-@pytest.mark.parametrize(("architecture", "channels"), LIMITS)
-@pytest.mark.usefixtures("any_compiler")
-def test_attention_has_few_other_instructions_than_those_of_tensor_cores(architecture: str, channels: int) -> None:
-    desc = attention(operators.all_operators()["MULTIHEAD_ATTENTION"], "float16", (1, 512, 512, 0), (12, 12), (channels, channels))
-    (function,) = lower(kernel_for(desc.canonical(), CudaTarget.parse(architecture)).build()).functions.values()
-    emitted = source.emit(function)
-    content = compilers._compiler()[1](prelude.text(emitted.uses) + emitted.text, architecture)
-    (one,) = cubin.read(content)[1].values()
-    assert one.stack == 0
-    try:
-        listing = compilers.sass(content)
-    except CompileError as error:
-        if "nvdisasm" not in str(error):
-            raise
-        pytest.skip(str(error))
-    cores, instructions = _loop(listing)
-    wanted, most = LIMITS[architecture, channels]
-    assert cores == wanted
-    assert instructions / cores <= most, instructions
-
-
-def _loop(listing: str) -> tuple[int, int]:
-    """Instructions of tensor cores, and all instructions, of the smallest loop that has some."""
-    places: dict[str, int] = {}
-    found: list[str] = []
-    loops = []
-    for line in listing.splitlines():
-        if label := re.match(r"\s*(\.L_x_\d+):", line):
-            places[label[1]] = len(found)
-        if instruction := re.search(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z][A-Z0-9_.]*)(.*)", line):
-            found.append(instruction[1])
-            jump = re.search(r"\.L_x_\d+", instruction[2])
-            if instruction[1].startswith("BRA") and jump and jump[0] in places:
-                inside = found[places[jump[0]] :]
-                loops.append((len(inside), sum(name.startswith("HMMA") for name in inside)))
-    instructions, cores = min(one for one in loops if one[1])
-    return cores, instructions

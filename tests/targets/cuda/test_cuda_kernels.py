@@ -1,185 +1,303 @@
-"""The CUDA C++ generator: what only CUDA can do, bit for bit, on a GPU or on the emulator."""
+"""What nvcc and NVRTC make of every kernel: registers, stack and launches on every architecture."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+import functools
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
-import kernels
-import numpy as np
+import cubin
 import pytest
-from expressions import AWKWARD, Written, written
-from generators import CudaMachine, Run
-from support import assert_same_bits, bits_of, seeded
+from cuda_compilers import ARCHITECTURES
+from drawn import Drawn, budget, forced, of, plain, spread
 
-from tvmdml import targets
-from tvmdml import tensorir as T
+from tvmdml import Operator, TensorDesc, operators
+from tvmdml.conformance.cases.multihead_attention import attention
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported
+from tvmdml.kernels import kernel as made
+from tvmdml.operators._contract import Role
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets._lower import lower
-from tvmdml.targets.cuda import source
+from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, source, translate
+from tvmdml.tensors import MAX_ELEMENTS
 
-WARP = 32
+# -- Every kernel -----------------------------------------------------------------------------------------------------------
 
-
-@pytest.fixture(scope="module")
-def machine(cuda: targets.Target) -> CudaMachine:
-    return CudaMachine(cuda)
-
-
-def test_floats_are_added_atomically(machine: CudaMachine) -> None:
-    def body(dtype: str, i: Any, source: Any, result: Any) -> None:
-        cell = T.alloc_buffer((1,), dtype, scope="shared")
-        with T.when(i == 0):
-            T.store(cell, 0, T.const(0.5, dtype))
-        T.evaluate(T.tvm_storage_sync("shared"))
-        T.evaluate(T.call_extern(dtype, "atomic_add", T.address_of(cell[0]), source[i]))
-        T.evaluate(T.call_extern(dtype, "atomic_sub", T.address_of(result[0]), source[i]))
-        T.evaluate(T.call_extern(dtype, "atomic_store", T.address_of(result[2]), T.const(-1.5, dtype)))
-        if dtype == "float32":
-            T.evaluate(T.call_extern(dtype, "atomic_exchange", T.address_of(result[3]), T.const(9, dtype)))
-        T.evaluate(T.tvm_storage_sync("shared"))
-        T.store(result, 1, cell[0])
-        T.store(result, 4, T.call_extern(dtype, "atomic_load", T.address_of(result[2])))
-
-    runs = []
-    for dtype in ("float32", "float64"):
-        kernel = written({"source*": dtype, "result*": dtype}, partial(body, dtype))
-        runs.append(Run(kernel, {"source": np.arange(64).astype(dtype), "result": np.zeros(5, dtype)}))
-    machine.run(*runs)
-    for run in runs:
-        x, result = run.arguments.values()
-        exchanged = 9 if x.dtype == np.float32 else 0
-        assert_same_bits(result, np.array([-x.sum(), 0.5 + x.sum(), -1.5, exchanged, -1.5], x.dtype))
+DRAWN = 2
+"""Kernels of a schedule that a default run compiles for each architecture."""
+CASES, FORCED = 700, 100
+"""The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
+SPILLED = 128
+"""Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
+LARGEST = (MAX_ELEMENTS, 1 << 28)
+"""Elements, about, of the largest tensors that launches are made for."""
+_PIECE = 40_000
+"""Characters of text that are compiled together."""
+_TARGET = CudaTarget.parse("sm_90")
 
 
-def test_tensor_cores_multiply(machine: CudaMachine) -> None:
-    machine.give({f"{a} {b}": kernels.tiles(a, b) for a, b in kernels.TILES})
+class Kernel(NamedTuple):
+    """A device function that some operator's kernel has."""
+
+    name: str
+    text: str
+    uses: frozenset[str]
+    threads: tuple[int, int, int]
+    parameters: tuple[tuple[int, int], ...]
+    """Where the launcher writes each, and its size."""
+    stack: int
+    """The most bytes of a thread that may lie in memory instead of registers."""
 
 
-def test_copies_go_on_meanwhile(machine: CudaMachine) -> None:
-    machine.give({"": kernels.copies()})
+def _schedules() -> dict[str, list[str]]:
+    """The operators of each schedule."""
+    found: dict[str, list[str]] = {}
+    for name, cls in operators.all_operators().items():
+        found.setdefault(operators.tuned_as(cls), []).append(name)
+    return found
 
 
-def test_infinities_are_in_no_sum_before_they_come(machine: CudaMachine) -> None:
-    def body(i: Any, x: Any, result: Any) -> None:
-        T.store(result, i, T.let(T.subgroup("exclusive_add", "float32", x[i])))
-
-    x, result = np.ones(64, np.float32), np.zeros(64, np.float32)
-    x[20] = np.inf
-    machine.run(Run(written({"x*": "float32", "result*": "float32"}, body), {"x": x, "result": result}))
-    machine.same(result[:32], np.array([*range(21), *[np.inf] * 11], np.float32), "exclusive_add")
-
-
-def test_threads_of_a_warp_are_counted_along_x_first(machine: CudaMachine) -> None:
-    def body(i: Any, lanes: Any, warps: Any, sums: Any) -> None:
-        with T.launch_thread("threadIdx.y", 3) as y, T.launch_thread("threadIdx.z", 2) as z:
-            place = T.let(i + 16 * (y + 3 * z))
-            T.store(lanes, place, T.subgroup("lane", "int32"))
-            T.store(warps, place, T.subgroup("index", "int32"))
-            T.store(sums, place, T.let(T.subgroup("inclusive_add", "int32", place)))
-
-    arrays = {name: np.zeros(96, np.int32) for name in ("lanes", "warps", "sums")}
-    machine.run(Run(written({f"{name}*": "int32" for name in arrays}, body, 16), arrays))
-    place = np.arange(96, dtype=np.int32)
-    assert_same_bits(arrays["lanes"], place % WARP)
-    assert_same_bits(arrays["warps"], place // WARP)
-    assert_same_bits(arrays["sums"], place.reshape(3, WARP).cumsum(1, np.int32).reshape(-1))
+def _candidates(names: list[str], seed: int, every: bool) -> list[Drawn]:
+    """Cases of a schedule's operators as they are, and small ones with any knobs, layouts and integers: an equal share of each."""
+    found = []
+    for name in names:
+        rng, cases = of(seed, "cuda", name), plain(name, _TARGET)
+        found += cases if every else rng.sample(cases, min(len(cases), CASES // len(names)))
+        found += forced(name, _TARGET, rng, 20 * FORCED if every else max(1, FORCED // len(names)))
+    # CUDA's launches have room for all integers: constants are tested alone, not with 64 bits as well.
+    return [drawn for drawn in found if len(drawn.widths) < 2]
 
 
-def test_memory_may_be_seen_as_another_type(machine: CudaMachine) -> None:
-    """What is written as the one is read as the other, in whatever order, also by pieces of another size."""
-
-    def body(place: str, i: Any, source: Any, bits: Any, bytes_: Any, back: Any) -> None:
-        memory = source
-        if place == "shared":
-            memory = T.alloc_buffer((64,), "float32", scope="shared")
-        elif place == "own":
-            memory = T.local("float32", 64)
-        at = i if place != "variable" else T.const(0, "int32")
-        if place == "variable":
-            memory = T.local("float32", 1)
-        if memory is not source:
-            T.store(memory, at, source[i])
-        words = T.decl_buffer((64,), "uint32", data=memory.data)
-        pieces = T.decl_buffer((256,), "uint8", data=memory.data)
-        T.store(bits, i, words[at])
-        T.store(memory, at, memory[at] + T.float32(1))
-        T.store(words, at, words[at] ^ T.const(1 << 31, "uint32"))
-        T.store(memory, at, memory[at] * T.float32(2))
-        T.store(bytes_, T.run(i * 4, 4), pieces[T.run(at * 4, 4)])
-        T.store(back, i, memory[at])
-
-    runs = []
-    for place in ("parameter", "shared", "own", "variable"):
-        x = np.linspace(-1, 1, 64, dtype=np.float32)
-        results = {"bits": np.zeros(64, np.uint32), "bytes_": np.zeros(256, np.uint8), "back": np.zeros(64, np.float32)}
-        names = {"source*": "float32", **{f"{name}*": str(result.dtype) for name, result in results.items()}}
-        runs.append(Run(written(names, partial(body, place)), {"source": x, **results}))
-    machine.run(*runs)
-    before = np.linspace(-1, 1, 64, dtype=np.float32)
-    after = -(before + np.float32(1)) * np.float32(2)
-    for run in runs:
-        assert_same_bits(run.arguments["bits"], before.view(np.uint32))
-        assert_same_bits(run.arguments["bytes_"], after.view(np.uint8))
-        assert_same_bits(run.arguments["back"], after)
+def _kernels(drawn: Drawn) -> Iterator[Kernel]:
+    """The device functions of a drawn kernel; none if the architecture refuses it."""
+    kernel = drawn.kernel()
+    if kernel is None:
+        assert drawn.target != _TARGET, drawn
+        return
+    with drawn.in_force():
+        functions = lower(kernel.build()).functions
+    for function in functions.values():
+        emitted = source.emit(function)
+        stack = SPILLED if drawn.widths else 0
+        addresses = [(8 * place, 8) for place in range(len(emitted.buffers))]
+        numbers = [(8 * len(addresses) + offset, 8 if form in "qQd" else 4) for offset, form in emitted.block]
+        yield Kernel(f"{drawn}: {emitted.name}", emitted.text, emitted.uses, emitted.threads, (*addresses, *numbers), stack)
 
 
-def test_narrow_memory_may_be_seen_as_wider_words(machine: CudaMachine) -> None:
-    """It lies as wide words have to, whatever else there is."""
-
-    def body(place: str, i: Any, x: Any, words: Any) -> None:
-        first = T.alloc_buffer((3,), "uint8", scope="shared")
-        own = {"shared": lambda: T.alloc_buffer((256,), "uint8", scope="shared"), "thread": lambda: T.local("uint8", 256)}[place]()
-        T.store(first, i % 3, x[i])
-        with T.serial(T.const(0, "int32"), T.const(4, "int32")) as k:
-            T.store(own, i * 4 + k, x[i * 4 + k])
-        T.barrier()
-        seen = T.decl_buffer((64,), "uint32", data=own.data)
-        wide = T.decl_buffer((32,), "uint64", data=own.data)
-        T.store(words, i, seen[i] + T.Cast("uint32", first[0]) * T.const(0, "uint32"))
-        with T.when(i % 2 == 1):
-            T.store(words, i, T.Cast("uint32", T.shift_right(wide[i // 2], T.const(32, "uint64"))))
-
-    x = np.frombuffer(seeded("wide").bytes(256), np.uint8).copy()
-    names = {"x*": "uint8", "words*": "uint32"}
-    runs = [Run(written(names, partial(body, place)), {"x": x, "words": np.zeros(64, np.uint32)}) for place in ("shared", "thread")]
-    machine.run(*runs)
-    assert_same_bits(runs[0].arguments["words"], x.view(np.uint32))
-    assert_same_bits(runs[1].arguments["words"][::2], x.view(np.uint32)[::2])
+def _different(found: Iterable[Drawn], architecture: str) -> list[Kernel]:
+    """Every device function for an architecture once, however many arrays it is for."""
+    target = CudaTarget.parse(architecture)
+    return list({kernel.text: kernel for drawn in found for kernel in _kernels(drawn._replace(target=target))}.values())
 
 
-def test_any_name_will_do(machine: CudaMachine) -> None:
-    count = len(AWKWARD)
-    with T.function() as f:
-        buffers = [f.buffer(name, "float32") for name in AWKWARD]
-        scalars = [f.scalar(name, "int32") for name in AWKWARD]
-        with T.launch_thread("blockIdx.x", 1), T.launch_thread("threadIdx.x", 64) as i:
-            for result, scalar in zip(buffers, scalars, strict=True):
-                own = T.Variable("float32", T.exp(T.Cast("float32", scalar)))
-                T.store(result, i, T.max(own.value, T.Cast("float32", T.popcount(i) + scalar)))
-            T.evaluate(T.tvm_storage_sync("global"))
-            T.evaluate(T.call_extern("float32", "atomic_add", T.address_of(buffers[0][0]), T.const(1, "float32")))
-    lowered = lower(f.result())
-    ((function,), (step,)) = lowered.functions.values(), lowered.steps
-    places = [place if isinstance(place, int) else place[1] for place in step.arguments]
-    arguments: dict[str, Any] = {str(place): np.zeros(64, np.float32) for place in range(count)}
-    arguments |= {str(count + place): place % 3 for place in range(count)}
-    machine.run(Run(Written(function, tuple(map(str, places)), 1), arguments))
-    bits = np.array([n.bit_count() for n in range(64)])
-    for place in range(count):
-        expected = np.maximum(np.exp(np.float32(place % 3)), (bits + place % 3).astype(np.float32))
-        expected[0] += 64 * (place == 0)
-        np.testing.assert_allclose(arguments[str(place)], expected, 1e-6)
+@functools.cache
+def _drawn(seed: int, every: bool) -> list[list[Drawn]]:
+    """What a run compiles for each architecture: a few kernels of each schedule, dealt out in turn; or all kernels for each.
+
+    Each operator has one kernel at least, of a family's one in so many.
+    """
+    dealt: list[list[Drawn]] = [[] for _ in ARCHITECTURES]
+    for schedule, names in _schedules().items():
+        rng = of(seed, "cuda kernels", schedule)
+        chosen = spread(_candidates(names, seed, every), 10**6 if every else DRAWN * len(ARCHITECTURES), rng)
+        for name in {*_some_of_each_family(seed, every)} & {*names} - {served[0].case.desc.NAME for served in chosen}:
+            candidates = _candidates([name], seed, False)
+            chosen.append([next(one for one in rng.sample(candidates, len(candidates)) if one.kernel())])
+        for place, served in enumerate(chosen):
+            for one in range(len(dealt)) if every else ((seed + place) % len(dealt),):
+                dealt[one].append(served[0])
+    return dealt
 
 
-def test_whole_words_are_moved_of_what_is_narrow(machine: CudaMachine) -> None:
-    def body(i: Any, x: Any, y: Any) -> None:
-        source, target = (T.decl_buffer((1 << 20,), "uint32", data=memory.data) for memory in (x, y))
-        T.store(target, T.run(i * 4, 4), source[T.run(i * 4, 4)])
+def _pieces(found: list[Kernel]) -> Iterator[list[Kernel]]:
+    """Some at a time."""
+    size, piece = 0, []
+    for kernel in found:
+        piece.append(kernel)
+        size += len(kernel.text)
+        if size > _PIECE:
+            yield piece
+            size, piece = 0, []
+    if piece:
+        yield piece
 
-    x = np.arange(512, dtype=np.uint16).view(np.float16)
-    kernel = written({"x*": "float16", "y*": "float16"}, body)
-    run = Run(kernel, {"x": x, "y": np.zeros_like(x)})
-    machine.run(run)
-    assert np.array_equal(bits_of(run.arguments["y"]), bits_of(x))
-    text = source.emit(kernel.function).text
-    assert "const Lanes<uint32_t, 4, 16> whole = *(const Lanes<uint32_t, 4, 16> *)&x_as_uint32[" in text
+
+def _check(piece: list[Kernel], architecture: str) -> None:
+    """They compile, and fit the architecture's devices."""
+    texts = [re.sub(r"\) \w+\(", f") kernel_{place}(", kernel.text, count=1) for place, kernel in enumerate(piece)]
+    used = {use for kernel in piece for use in kernel.uses}
+    content = compilers._compiler()[1]("\n".join([prelude.text(used), *texts]), architecture)
+    found, made = cubin.read(content)
+    assert found == architecture
+    assert len(made) == len(piece)
+    for place, kernel in enumerate(piece):
+        one, name = made[f"kernel_{place}"], f"{kernel.name} on {architecture}"
+        assert one.threads == kernel.threads, name
+        assert one.parameters == kernel.parameters, name
+        x, y, z = one.threads
+        warps = -(-x * y * z // 32)
+        assert -(-one.registers // 8) * 8 * 32 * warps <= 1 << 16, f"{name}: {one}"
+        assert one.shared <= 48 << 10, f"{name}: {one}"
+        assert one.stack <= kernel.stack, f"{name}: {one}"
+
+
+def _compile(found: list[Kernel], architecture: str) -> None:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda piece: _check(piece, architecture), _pieces(found)))
+
+
+@pytest.mark.parametrize("number", range(len(ARCHITECTURES)), ids=ARCHITECTURES)
+@pytest.mark.usefixtures("any_compiler")
+def test_kernels_fit_an_architecture(number: int, pytestconfig: pytest.Config) -> None:
+    """Each drawn kernel one of them, in turn; with ``--every-case``, every kernel each of them."""
+    seed, every = pytestconfig.getoption("--case-seed"), pytestconfig.getoption("--every-case")
+    _compile(_different(_drawn(seed, every)[number], ARCHITECTURES[number]), ARCHITECTURES[number])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("architecture", [f"sm_{number}" for number in architectures._KNOWN])
+@pytest.mark.usefixtures("any_compiler")
+def test_every_kernel_fits_every_architecture(architecture: str, pytestconfig: pytest.Config) -> None:
+    _compile(_different(_drawn(pytestconfig.getoption("--case-seed"), True)[0], architecture), architecture)
+
+
+def test_the_drawn_kernels_are_of_every_operator_and_way(pytestconfig: pytest.Config) -> None:
+    seed = pytestconfig.getoption("--case-seed")
+    drawn = [one for dealt in _drawn(seed, False) for one in dealt]
+    assert {one.case.desc.NAME for one in drawn} >= {*_some_of_each_family(seed, False)}
+    every = [one for names in _schedules().values() for one in _candidates(names, seed, False)]
+    assert _named(drawn) == _named(every)
+
+
+def _named(found: Iterable[Drawn]) -> set[str]:
+    return {kernel.name for one in found if (kernel := one.kernel())}
+
+
+def _grown(desc: Operator, elements: int) -> Iterator[Operator]:
+    """The operator on large packed tensors: all inputs grow in the first axis that may; the outputs, if it has no inputs."""
+    tensors = [t for t in desc.tensors(Role.INPUT) if t[1]] or [t for t in desc.tensors(Role.OUTPUT) if t[1]]
+    attributes = {f.name: getattr(desc, f.name) for f in desc.fields() if f.role not in (Role.INPUT, Role.OUTPUT)}
+    least = min(len(tensor.sizes) for _, tensor in tensors)
+    for grows, axis in ((some, axis) for some in (tensors, tensors[:1]) for axis in range(least)):
+        given = dict(tensors)
+        for name, tensor in grows:
+            sizes = [*tensor.sizes]
+            sizes[axis] *= max(1, elements // tensor.element_count)
+            given[name] = TensorDesc(tensor.data_type, sizes)
+        inputs = [
+            tuple(given.pop(f"{field.name}[{i}]") for i in range(len(getattr(desc, field.name))))
+            if field.many
+            else given.pop(field.name, None)
+            for field in desc.fields()
+            if field.role is Role.INPUT
+        ]
+        try:
+            grown = type(desc).of(*inputs, **given, **attributes)
+            grown.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+        except (InvalidArgument, Unsupported):  # not this axis, or an output is too large
+            continue
+        yield grown
+        return
+
+
+def _some_of_each_family(seed: int, every: bool) -> list[str]:
+    """The launches of a family's operators come from the same schedule."""
+    found: dict[str, list[str]] = {}
+    for name, cls in operators.all_operators().items():
+        found.setdefault(cls.FAMILY or name, []).append(name)
+    return [name for some in found.values() for name in (some if every else of(seed, "limits").sample(some, -(-len(some) // 6)))]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_launches_are_within_limits_however_large_the_tensors(part: int, pytestconfig: pytest.Config) -> None:
+    """With nothing allocated, and nothing compiled: small tensors of every rank, and very large ones."""
+    seed = pytestconfig.getoption("--case-seed")
+    for name in _some_of_each_family(seed, pytestconfig.getoption("--every-case"))[part::4]:
+        _launch_within_limits(name, seed)
+
+
+def _launch_within_limits(name: str, seed: int) -> None:
+    largest, grew = 0, False
+    rng = of(seed, "limits", name)
+    candidates = _candidates([name], seed, False)
+    for served in spread(rng.sample(candidates, min(len(candidates), 150)), budget(name, 6, 3), rng):
+        drawn = served[0]._replace(widths={})  # large tensors have what they need
+        with drawn.in_force():
+            grown = [desc for elements in LARGEST for desc in _grown(drawn.case.desc, elements)]
+            grew |= bool(grown)
+            for desc in (drawn.case.desc.canonical(), *(one.canonical() for one in grown)):
+                try:
+                    kernel = kernel_for(desc, _TARGET)
+                except Unsupported:  # past the algorithm's limit
+                    continue
+                _check_launches(kernel, f"{desc} of {drawn}")
+                largest = max(largest, *(tensor.element_count for _, tensor in desc.tensors() if tensor is not None))
+    assert largest >= 1 << 27 or not grew, name  # in some operators every size follows from another tensor's, or from an attribute
+
+
+def _check_launches(kernel: made.Kernel, name: str) -> None:
+    """What is passed to the driver is within its limits."""
+    _, program = translate(kernel.build())
+    for launch in program.launches(kernel.scalars):
+        function = program.functions[launch.function]
+        x, y, z = launch.groups
+        assert 0 < x < 1 << 31, name
+        assert 0 < y < 1 << 16, name
+        assert 0 < z < 1 << 16, name
+        assert math.prod(function.threads) <= 1024, name
+        assert 8 * function.buffers + function.scalar_bytes <= 4096, name
+        assert len(launch.scalars) == function.scalar_bytes
+
+
+# -- The loop of attention ----------------------------------------------------------------------------------------------
+
+LIMITS = {
+    ("sm_75", 64): (128, 5.2), ("sm_75", 128): (128, 4.4), ("sm_80", 64): (64, 8.2), ("sm_80", 128): (128, 5.8),
+    ("sm_120", 64): (64, 8.4), ("sm_120", 128): (128, 6.0),
+}  # fmt: skip
+"""Instructions of tensor cores in the loop over keys, and how many instructions there are for each at most."""
+
+
+@pytest.mark.some(1)
+@pytest.mark.parametrize(("architecture", "channels"), LIMITS)
+@pytest.mark.usefixtures("any_compiler")
+def test_attention_has_few_other_instructions_than_those_of_tensor_cores(architecture: str, channels: int) -> None:
+    desc = attention(operators.all_operators()["MULTIHEAD_ATTENTION"], "float16", (1, 512, 512, 0), (12, 12), (channels, channels))
+    (function,) = lower(kernel_for(desc.canonical(), CudaTarget.parse(architecture)).build()).functions.values()
+    emitted = source.emit(function)
+    content = compilers._compiler()[1](prelude.text(emitted.uses) + emitted.text, architecture)
+    (one,) = cubin.read(content)[1].values()
+    assert one.stack == 0
+    try:
+        listing = compilers.sass(content)
+    except CompileError as error:
+        if "nvdisasm" not in str(error):
+            raise
+        pytest.skip(str(error))
+    cores, instructions = _loop(listing)
+    wanted, most = LIMITS[architecture, channels]
+    assert cores == wanted
+    assert instructions / cores <= most, instructions
+
+
+def _loop(listing: str) -> tuple[int, int]:
+    """Instructions of tensor cores, and all instructions, of the smallest loop that has some."""
+    places: dict[str, int] = {}
+    found: list[str] = []
+    loops = []
+    for line in listing.splitlines():
+        if label := re.match(r"\s*(\.L_x_\d+):", line):
+            places[label[1]] = len(found)
+        if instruction := re.search(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z][A-Z0-9_.]*)(.*)", line):
+            found.append(instruction[1])
+            jump = re.search(r"\.L_x_\d+", instruction[2])
+            if instruction[1].startswith("BRA") and jump and jump[0] in places:
+                inside = found[places[jump[0]] :]
+                loops.append((len(inside), sum(name.startswith("HMMA") for name in inside)))
+    instructions, cores = min(one for one in loops if one[1])
+    return cores, instructions
