@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +61,9 @@ def inputs() -> np.ndarray:
     x = rng.integers(-40, 40, ROWS).astype(np.float32) / 4
     x[rng.random(ROWS) < 0.5] = 0
     return x
+
+
+def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, with these variables in its environment."""
+    variables = {**os.environ, **environment}
+    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False, timeout=120)
