@@ -89,9 +89,9 @@ def take(seconds: float, calls: int, cpu: float, probe: float, cache: Path) -> S
 
 
 def libraries() -> set[str]:
-    """The kernels' libraries that this process has loaded."""
+    """The kernels' libraries that this process has loaded, by the numbers of their files: those in memory have one name."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[-2] for line in lines if "/tvmdml-" in line and ".so" in line}
+    return {line.split()[4] for line in lines if "/memfd:tvmdml" in line or ("/tvmdml-" in line and ".so" in line)}
 
 
 def _memory() -> dict[str, float]:
