@@ -10,12 +10,14 @@ from drawn import Drawn
 from support import seeded
 
 import tvmdml
-from tvmdml import TensorDesc
+from tvmdml import TensorDesc, targets
 from tvmdml.conformance import SEED
-from tvmdml.conformance.cases import Case
+from tvmdml.conformance.cases import Case, described
 from tvmdml.kernels.tensorir import reciprocal_of
 from tvmdml.operators import Operator
+from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
+from tvmdml.targets._lower import lower
 
 SHARED = {"channel_items": 1}
 """Threads have several channels, however few there are."""
@@ -124,3 +126,14 @@ def test_reciprocals_divide_exactly() -> None:
         numbers = numbers[(numbers >= 0) & (numbers <= 1 << 30)].astype(np.uint64)
         found = (numbers * np.uint64(2) * np.uint64(word)) >> np.uint64(32 + bits)
         assert (found == numbers // np.uint64(divisor)).all()
+
+
+def test_what_two_launches_share_is_no_argument_of_either() -> None:
+    desc = described("ROI_ALIGN_GRAD")(TensorDesc("float32", (2, 3, 6, 5)))
+    (target,) = targets.elsewhere("vulkan:desktop")
+    kernel = kernel_for(desc.canonical(), target)
+    passed = {parameter.name for parameter in kernel.build().params}
+    functions = lower(kernel.build()).functions.values()
+    assert len(functions) == 2
+    for function in functions:
+        assert {parameter.name.removesuffix("_ptr") for parameter in function.params} <= passed

@@ -220,6 +220,13 @@ class Line(NamedTuple):
         end = _first(T.index(parts), lambda part: _passes(self.at(part, T.const(0, "int32")), low, high, up), zero)
         return begin, T.hold(T.max(begin, end))
 
+    def meets(self, parts: Any, low: Any, high: Any) -> tuple[Any, Any]:
+        """Whether any part may have samples between two coordinates: two conditions, which most elements of a large image fail."""
+        up, last = self._rising(), self.number - T.const(1, "int32")
+        final = self.at(T.index(parts) - T.index(1), last)
+        begins = self.at(T.cast(T.index(0), T.type_of(T.index(0))), T.const(0, "int32"))
+        return T.expression(_reaches(final, low, high, up)), T.expression(_past(begins, low, high, up) == T.const(0, "int32"))
+
     def _rising(self) -> Any:
         return T.hold(T.cast(T.expression(self.step >= T.like(self.step, 0)), "int32")) > T.const(0, "int32")
 
@@ -269,7 +276,12 @@ def _reaches(x: Any, low: Any, high: Any, up: Any) -> Any:
 
 def _passes(x: Any, low: Any, high: Any, up: Any) -> Any:
     """Whether it is past the last one."""
-    return T.Select(up, T.cast(x > high, "int32"), T.cast(x < low, "int32")) > T.const(0, "int32")
+    return _past(x, low, high, up) > T.const(0, "int32")
+
+
+def _past(x: Any, low: Any, high: Any, up: Any) -> Any:
+    """The same as a number: 1 or 0."""
+    return T.Select(up, T.cast(x > high, "int32"), T.cast(x < low, "int32"))
 
 
 def region(desc: RoiOperator, tensors: dict[str, Any], r: Any, height: Any, width: Any) -> Region:

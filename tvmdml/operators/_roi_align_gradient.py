@@ -8,6 +8,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.channels import Channels
+from tvmdml.kernels.loops import nested
 from tvmdml.operators._roi_align import Corners, Line, Region, RoiOperator, as_float, image_of, region
 
 Some = Callable[[Sequence[Any]], AbstractContextManager[list[Any]]]
@@ -40,20 +41,22 @@ def of_images(desc: RoiOperator, tensors: dict[str, Any], each: T.Each) -> None:
             with T.when((exists > zero) & T.expression(number == n)):
                 own = region(desc, tensors, r, height, width)
                 with T.when(own.valid > zero):
-                    share = T.hold(T.like(own.y.step, 1) / T.rounded(own.y.count * own.x.count))
                     up, left = _ends(own.y, y), _ends(own.x, x)
-                    rows, columns = own.y.parts_between(parts.sizes[2], *up), own.x.parts_between(parts.sizes[3], *left)
-                    with T.loop(T.let(rows[1] - rows[0]), most=_known(parts.sizes[2])) as i:
-                        oy = T.let(rows[0] + i)
-                        down = _part(own.y, oy, y, own.y.between(oy, *up), desc)
-                        with (
-                            T.when(down > T.like(down, 0)),
-                            T.loop(T.let(columns[1] - columns[0]), most=_known(parts.sizes[3])) as k,
-                        ):
-                            ox = T.let(columns[0] + k)
-                            across = _part(own.x, ox, x, own.x.between(ox, *left), desc)
-                            with T.when(across > T.like(across, 0)):
-                                add(own, r, oy, ox, T.hold(T.hold(down * across) * share))
+                    conditions = (*own.y.meets(parts.sizes[2], *up), *own.x.meets(parts.sizes[3], *left))
+                    with nested([T.when(one) for one in conditions]):
+                        share = T.hold(T.like(own.y.step, 1) / T.rounded(own.y.count * own.x.count))
+                        rows, columns = own.y.parts_between(parts.sizes[2], *up), own.x.parts_between(parts.sizes[3], *left)
+                        with T.loop(T.let(rows[1] - rows[0]), most=_known(parts.sizes[2])) as i:
+                            oy = T.let(rows[0] + i)
+                            down = _part(own.y, oy, y, own.y.between(oy, *up), desc)
+                            with (
+                                T.when(down > T.like(down, 0)),
+                                T.loop(T.let(columns[1] - columns[0]), most=_known(parts.sizes[3])) as k,
+                            ):
+                                ox = T.let(columns[0] + k)
+                                across = _part(own.x, ox, x, own.x.between(ox, *left), desc)
+                                with T.when(across > T.like(across, 0)):
+                                    add(own, r, oy, ox, T.hold(T.hold(down * across) * share))
         for i, total in enumerate(totals):
             with channels.existing(i) as channel:
                 place = T.dot([n, channel, y, x], result.layout)

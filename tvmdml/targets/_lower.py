@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from tvm.ir import IRModule
     from tvm.tirx import PrimFunc
 
-# The passes for a kernel, with their arguments. A kernel that is written as explicit loops needs few.
+# The passes for a kernel, with their arguments. A kernel that is written as explicit loops needs few. What is common to expressions
+# is looked for in each launch alone: before they are split, what two launches share would become an argument of both.
 _WRITTEN: tuple[tuple[Any, ...], ...] = (
-    ("tirx.StmtSimplify",), ("tirx.VectorizeLoop", True), ("tirx.UnrollLoop",), ("tirx.CommonSubexprElim",),
-    ("tirx.AnnotateEntryFunc",), ("tirx.SplitHostDevice",), ("tirx.LowerIntrin",),
+    ("tirx.StmtSimplify",), ("tirx.VectorizeLoop", True), ("tirx.UnrollLoop",), ("tirx.AnnotateEntryFunc",),
+    ("tirx.SplitHostDevice",), ("tirx.CommonSubexprElim",), ("tirx.LowerIntrin",),
 )  # fmt: skip
 # A scheduled TE computation takes TVM's usual passes for devices: blocks become loops, and barriers are inserted.
 _SCHEDULED: tuple[tuple[Any, ...], ...] = (
