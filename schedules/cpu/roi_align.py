@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.launched import with_fields
+from tvmdml.kernels.open_shapes import TensorOfLaunch
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._roi_align import Line, Region, RoiOperator, region
 from tvmdml.operators._roi_align_forward import Aligned
@@ -50,13 +51,6 @@ def kernel(desc: RoiOperator, target: Target, shared: Shared) -> Kernel:
     scratch = (("int32", tasks * writer.integers), (desc.computed, tasks * writer.cells))
     module, *also = desc.modules()
     return Kernel(module, "averages", writer.parameters, writer.function, scalars, scratch, tuple(also))
-
-
-class _Tensor:
-    """A tensor whose strides are integers of the launch."""
-
-    def __init__(self, tensor: Any, sizes: Any, layout: Any) -> None:
-        self.data_type, self.rank, self.sizes, self.layout = tensor.data_type, tensor.rank, sizes, layout
 
 
 class _Side:
@@ -144,10 +138,9 @@ class _Writer:
             sizes = {
                 "input_tensor": (images, channels, height, width),
                 "output_tensor": (regions, channels, rows, columns),
-                "roi_tensor": None,
-                "batch_indices_tensor": None,
             }
-            own: Any = with_fields(desc, **{name: _Tensor(getattr(desc, name), sizes[name], steps[name]) for name in _TENSORS})
+            launched = {name: TensorOfLaunch(getattr(desc, name), sizes.get(name, ()), steps[name]) for name in _TENSORS}
+            own: Any = with_fields(desc, **launched)
             self.tensors, self.steps = tensors, steps
 
             def task(number: Any) -> None:

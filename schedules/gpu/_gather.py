@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob
 from tvmdml.kernels.launched import with_fields
-from tvmdml.kernels.open_shapes import Steps
+from tvmdml.kernels.open_shapes import Steps, TensorOfLaunch
 from tvmdml.operators._contract import Role
 from tvmdml.schedules.gpu import Numbers, each_item, groups_for, one_launch, require_few_rounds, taken_steps
 from tvmdml.targets._device import DeviceTarget
@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from tvmdml.tensors import TensorDesc
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-class _Launched:
-    """A tensor whose sizes and strides are integers of the launch."""
-
-    def __init__(self, tensor: TensorDesc, sizes: Sequence[Any], layout: Steps) -> None:
-        self.data_type, self.rank, self.sizes, self.layout = tensor.data_type, tensor.rank, sizes, layout
-
-    @property
-    def element_count(self) -> Any:
-        """Number of elements."""
-        count: Any = 1
-        for size in self.sizes:
-            count = size * count
-        return count
 
 
 class Gather:
@@ -126,7 +111,7 @@ class Gather:
             if not size:
                 steps = [0, *(steps or [0]), *[0] * (tensor.rank - 2)][: tensor.rank]
             sizes = getattr(n, size) if size else tensor.sizes
-            tensors[name] = _Launched(tensor, sizes, Steps.of(steps, self._order(tensor)))
+            tensors[name] = TensorOfLaunch(tensor, sizes, Steps.of(steps, self._order(tensor)))
         given = {name: tuple(getattr(n, f"{name}_")) for name in self.fields}
         return with_fields(self.desc, **tensors, **given, **self.known), buffers
 

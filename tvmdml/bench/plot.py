@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +52,25 @@ def machine(run: Run) -> str:
 
 def _draw_ratios(axes: Any, results: list[Result]) -> None:
     """A bar for each case, with a line at its goal."""
-    places = range(len(results))
     colours = [COLOURS.get(result.verdict, GREY) for result in results]
-    axes.barh(places, [result.ratio for result in results], color=colours, height=0.7)
+    places = bars(axes, [result.name for result in results], [result.ratio for result in results], colours)
     with_goal = [(place, result.goal) for place, result in zip(places, results, strict=True) if result.goal is not None]
     if with_goal:
         axes.scatter([goal for _, goal in with_goal], [place for place, _ in with_goal], marker="|", color="black", label="goal")
         axes.legend(loc="lower right")
+    axes.set_xlabel("times as fast as the best peer (or as the case's baseline)")
+
+
+def bars(axes: Any, names: Sequence[str], ratios: Sequence[float | None], colours: Sequence[Any]) -> range:
+    """Draw a horizontal bar for each ratio, on a logarithmic scale, and a line at 1; the bars' places."""
+    places = range(len(names))
+    axes.barh(places, ratios, color=colours, height=0.7)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_yticks(places, [result.name for result in results], fontsize=7)
-    axes.set_ylim(max(len(results), 1) - 0.5, -0.5)
-    axes.set_xlabel("times as fast as the best peer (or as the case's baseline)")
+    axes.set_yticks(places, names, fontsize=7)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
+    return places
 
 
 def _draw_roofline(axes: Any, results: list[Result]) -> None:

@@ -40,14 +40,8 @@ def draw(run: Run, path: Path) -> None:
 
 def _draw_part(axes: Any, part: Sequence[Compared], colours: Sequence[Any]) -> list[Any]:
     """Draw an axes' bars; the marks, for the legend."""
-    places = range(len(part))
-    axes.barh(places, [one.mean for one in part], color=colours, height=0.7)
+    places = plot.bars(axes, [one.name for one in part], [one.mean for one in part], colours)
     marks = axes.scatter([one.lowest.ratio for one in part], places, marker="|", color="black", label="the lowest case")
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yticks(places, [one.name for one in part], fontsize=7)
-    axes.set_ylim(max(len(part), 1) - 0.5, -0.5)
     axes.set_xlabel("times as fast as the best peer, geometric mean")
-    axes.grid(axis="x", alpha=0.3)
     axes.xaxis.set_major_formatter("{x:g}")
     return [marks]

@@ -31,6 +31,26 @@ class Steps(tuple[Any, ...]):
         return found
 
 
+def product(sizes: Sequence[Any]) -> Any:
+    """The number of elements of sizes, some of which are integers of the launch."""
+    count: Any = 1
+    for size in sizes:
+        count = size * count
+    return count
+
+
+class TensorOfLaunch:
+    """A tensor in place of a ``TensorDesc``, whose sizes or strides are integers of the launch."""
+
+    def __init__(self, tensor: TensorDesc, sizes: Sequence[Any], layout: Sequence[Any]) -> None:
+        self.data_type, self.rank, self.sizes, self.layout = tensor.data_type, tensor.rank, sizes, layout
+
+    @property
+    def element_count(self) -> Any:
+        """Number of elements."""
+        return product(self.sizes)
+
+
 class Launched:
     """The sizes or the strides of tensors: constants, and integers of the launch where ``known`` has none."""
 
@@ -80,10 +100,7 @@ class OpenTensor:
     @property
     def element_count(self) -> Any:
         """Number of elements."""
-        count: Any = 1
-        for size in self.sizes:
-            count = size * count
-        return count
+        return product(self.sizes)
 
 
 class OpenShapes:

@@ -118,11 +118,6 @@ CLASSES: tuple[type[Any], ...] = (
 )
 
 
-def lies_simply(desc: FollowedMatrix) -> bool:
-    """Whether what follows reads tensors that lie as the output, or have an element for each channel or one for all."""
-    return all(place_of(tensor, desc.output_tensor) for tensor in desc.epilogue_tensors)
-
-
 def place_of(tensor: TensorDesc, output: TensorDesc) -> str:
     """How a tensor with the output's sizes lies: ``output`` as that, ``channel`` with an element each; empty if otherwise."""
     steps = [(n, one, other) for n, one, other in zip(tensor.sizes, tensor.layout, output.layout, strict=True)]
