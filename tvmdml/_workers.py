@@ -232,15 +232,19 @@ class _Worker:
             self.connection.send((call.function, call.arguments))
 
     def answer(self) -> Any:
-        """The result of its call; afterwards the process is idle, or dead."""
-        self.index = None
+        """The result of its call; afterwards the process is idle, or dead.
+
+        A process is idle only once its answer was taken: an interrupt before that must not leave the answer to the next call.
+        """
         if not self.connection.poll():
             self.kill()
             return Failure(f"hung: no answer in {self._seconds:g} s")
         try:
-            return self.connection.recv()
+            answer = self.connection.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
             return Failure(self._crash())
+        self.index = None
+        return answer
 
     def _crash(self) -> str:
         """How it died, with the first line of its error output."""
@@ -268,11 +272,10 @@ class _Worker:
 
     def kill(self) -> None:
         """Kill it, and record that it is dead."""
-        self.index = None
         if self.dead:
             return
         self.interrupt()
-        self.dead = True
+        self.dead, self.index = True, None
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()

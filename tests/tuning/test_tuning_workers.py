@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,20 @@ def test_whoever_stops_asking_has_what_runs_killed(pool: Workers) -> None:
         break
     assert any(gone([pid], within=1) for pid in pids)
     assert results(pool, ("same", 3), ("same", 4)) == [3, 4], "and no answer of before comes in between"
+
+
+@pytest.mark.parametrize("moment", ["poll", "recv"])
+def test_an_interrupt_leaves_no_answer_to_the_next_call(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    def interrupted(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Workers(1, {}, timeout=60) as workers:
+        assert results(workers, ("same", 1)) == [1]
+        monkeypatch.setattr(Connection, moment, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            results(workers, ("same", 2))
+        assert results(workers, ("same", 3), ("same", 4)) == [3, 4]
 
 
 def test_processes_that_do_not_start_are_no_endless_loop() -> None:
