@@ -355,10 +355,15 @@ class Operator:
             self.check_part(name, fused, level, extensions)
         self.check_attributes(level)
         self.check_level(level)
+        if not extensions:
+            self.check_unextended()
         self.check()
 
     def check_attributes(self, level: FeatureLevel) -> None:
         """The operator's own rules for its attributes alone. They also apply where it is fused into another operator."""
+
+    def check_unextended(self) -> None:
+        """The operator's own rules of DirectML that functions, graphs and packs go beyond."""
 
     def check_level(self, level: FeatureLevel) -> None:
         """The operator's own rules that apply only to some feature levels."""

@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection, TensorFlags
+from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Operator, Role, Shared
@@ -161,6 +161,11 @@ class Recurrent(Operator):
         each = f"{len(self.USUAL)} for each direction" if self.directions > 1 else f"direction is {self.direction.name.lower()}"
         self.require(given == wanted, "activation_descs", f"{given} operators", f"{wanted}, as {each}")
 
+    def check_unextended(self) -> None:
+        """Graphs give weights packed: DirectML takes no tensor so."""
+        for name in self.owned():
+            self.require(False, f"{name}.flags", "OWNED_BY_DML", "NONE", "Bind the tensor when the operator is dispatched.")
+
     def check(self) -> None:
         """At least one output; one type, and sizes that follow from those of the input and the recurrence."""
         outputs = [field.name for field in self.fields() if field.role is Role.OUTPUT]
@@ -172,8 +177,6 @@ class Recurrent(Operator):
                 continue
             if name not in ("input_tensor", "sequence_lengths_tensor"):
                 self.require_same("data_type", name, "input_tensor")
-            owned = tensor.flags is TensorFlags.OWNED_BY_DML
-            self.require(not owned, f"{name}.flags", "OWNED_BY_DML", "NONE", "Bind the tensor when the operator is dispatched.")
             letters = _LETTERS[name].replace("g x ", f"{self.GATES} x " if self.GATES > 1 else "")
             self.require(tensor.sizes == sizes[name], f"{name}.sizes", tensor.sizes, f"{sizes[name]}: {letters}", _WHERE)
 
