@@ -153,13 +153,16 @@ CASES = [
     Case("QLinearMul", all_of(u8(2, 9), *Q, u8(9), *Q, *Q), tolerance=1),
     Case("QLinearSigmoid", all_of(u8(2, 9), *Q, is_(1 / 256), is_(0, np.uint8)), tolerance=1, weights=(1, 2, 3, 4)),
     Case("QLinearLeakyRelu", all_of(u8(2, 9), *Q, *Q), 1, {"alpha": 0.1}, tolerance=1, weights=(1, 2, 3, 4)),
-    Case(
-        "QLinearSoftmax",
-        all_of(u8(2, 9), *Q, is_(1 / 256), is_(0, np.uint8)),
-        1,
-        {"opset": 13, "axis": 1},
-        tolerance=1,
-        weights=(1, 2, 3, 4),
+    *(
+        Case(
+            "QLinearSoftmax",
+            all_of(u8(2, 3, 9), *Q, is_(1 / 256), is_(0, np.uint8)),
+            1,
+            {"opset": version, "axis": 1},  # before 13, all dimensions from the axis on
+            tolerance=1,
+            weights=(1, 2, 3, 4),
+        )
+        for version in (12, 13)
     ),
     Case(
         "QLinearConcat",

@@ -12,6 +12,7 @@ from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, along, reshaped, rule
 from tvmdml.onnx.rules.products import turned
+from tvmdml.onnx.rules.reductions import from_axis_on
 from tvmdml.onnx.types import is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
@@ -45,17 +46,20 @@ def _binary(node: Node) -> Results:
     return _stored(node, a * b if node.kind.endswith("Mul") else a + b, 6)
 
 
+def _softmax(x: Any, axis: int, opset: int) -> Any:
+    """Before version 13 all dimensions from the axis on are one."""
+    return tvmdml.activation_softmax(x, axes=[axis]) if opset >= 13 else from_axis_on(tvmdml.activation_softmax, x, axis)
+
+
 _UNARY: dict[str, Callable[[Node, Any], Any]] = {
     "com.microsoft.QLinearSigmoid": lambda node, x: tvmdml.activation_sigmoid(x),
     "com.microsoft.QLinearLeakyRelu": lambda node, x: tvmdml.activation_leaky_relu(x, alpha=node.real("alpha", 0.01)),
-    "com.microsoft.QLinearSoftmax": lambda node, x: tvmdml.activation_softmax(x, axes=[node.axis(x.ndim, -1)]),
+    "com.microsoft.QLinearSoftmax": lambda node, x: _softmax(x, node.axis(x.ndim, -1), node.integer("opset", 13)),
 }
 
 
 @rule(*_UNARY)
 def _unary(node: Node) -> Results:
-    if node.kind.endswith("Softmax") and node.integer("opset", 13) < 13:
-        raise Refused("it is of a version before 13")
     return _stored(node, _UNARY[node.kind](node, _real(node, 0)), 3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,10 @@ def _softmax(node: Node) -> Results:
         raise Refused("its input has no dimensions")
     if node.opset >= 13:
         return function(x, axes=[node.axis(x.ndim, -1)])
-    axis = node.axis(x.ndim, 1)
+    return from_axis_on(function, x, node.axis(x.ndim, 1))
+
+
+def from_axis_on(function: Callable[..., Any], x: Any, axis: int) -> Any:
+    """A function of slices whose dimensions from the axis on are one."""
     flat = reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     return reshaped(function(flat, axes=[1]), x.shape)
