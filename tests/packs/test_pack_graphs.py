@@ -209,10 +209,46 @@ def test_a_session_takes_a_pack(onnx_pack: Path) -> None:
 
 
 def test_open_sizes_must_be_given(onnx_pack: Path) -> None:
-    with pytest.raises(errors.InvalidArgument, match=r"known sizes: batch. Open sizes are given by name \(--size NAME=N\)"):
+    with pytest.raises(errors.InvalidArgument, match=r"known sizes of batch. They are given by name: --size batch=N"):
         sources.read([onnx_pack.parent / "model.onnx"])
     with pytest.raises(errors.InvalidArgument, match=r"given 'bach'; allowed: batch. Did you mean batch\?"):
         sources.read([onnx_pack.parent / "model.onnx"], sizes={"batch": 1, "bach": 2})
+
+
+def test_recurrent_weights_are_packed_in_a_pack(tmp_path: Path) -> None:
+    graph, rng = tvmdml.Graph("recurrent"), np.random.default_rng(8)
+    x, given = graph.input((1, 3, 2, 8), name="x"), rng.standard_normal((1, 3, 2, 8)).astype("f4")
+
+    def weights(gates: int, columns: int) -> Any:
+        return rng.standard_normal((1, 1, gates * 16, columns)).astype("f4")
+
+    kinds = {tvmdml.rnn: 1, tvmdml.gru: 3, tvmdml.lstm: 4}
+    compiled = graph.compile([kind(x, weights(n, 8), weights(n, 16))[0] for kind, n in kinds.items()], TARGETS[-1])
+    tvmdml.save_graph(compiled, tmp_path / "recurrent.graph")
+    packs.build(tmp_path / "recurrent.graph", tmp_path / "recurrent.pack", targets=TARGETS[-1:], jobs=1)
+    code = f"import numpy as np, tvmdml; print(tvmdml.load_graph({str(tmp_path / 'recurrent.pack')!r})([np.load('x.npy')]))"
+    np.save(tmp_path / "x.npy", given)
+    found = run_elsewhere(code.replace("x.npy", str(tmp_path / "x.npy")), tmp_path)
+    assert found.strip() == str(compiled([given]))
+
+
+def test_sizes_without_names_are_called_by_input_and_axis(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 3, "??"]) for name in "xy")
+    x.type.tensor_type.shape.dim[0].dim_value = -1
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]), file := tmp_path / "model.onnx")
+    model = tvmdml.onnx.load(file, {"x.0": 2})
+    assert (model.inputs[0].shape, model.symbols) == ((2, 3, None), ("x.2",))
+    assert tvmdml.onnx.InferenceSession(file).get_inputs()[0].shape == [None, 3, None]
+    with pytest.raises(errors.InvalidArgument, match=r"x: float32\[2, 3, \?\]\); allowed: known sizes of x\.2\..* --size x\.2=N"):
+        model.recorded()
+    built = sources.read([file], TARGETS, {"x.2": 320, "x.0": 2})
+    assert [one.name for one in built.graphs] == ["model_x.0_2_x.2_320"]
+    packs.build(built, tmp_path / "model.pack", jobs=1)
+    assert tvmdml.onnx.load(tmp_path / "model.pack", {"x.2": 320}).inputs[0].shape == (2, 3, 320)
+    long = sources.read([shutil.copy(file, tmp_path / f"{'long_' * 7}name.onnx")], sizes={"x.2": 320, "x.0": 2})
+    assert [one.name for one in long.graphs] == [f"{'long_' * 7}name_2x320"]
 
 
 def test_sizes_choose_in_a_pack(onnx_pack: Path) -> None:

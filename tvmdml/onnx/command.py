@@ -124,9 +124,9 @@ def _made_up(one: Argument, model: Runnable) -> Any:
     """Random values, the same in each run: floats around 0, and integers that are small enough for indices."""
     if one.kind != Kind():
         raise Unsupported(message("input", f"{one.name}, a sequence or optional tensor", "tensors", "Call the model from Python."))
-    open_sizes = [str(n or "?") for n in one.shape or () if not isinstance(n, int)]
-    if one.shape is None or open_sizes:
-        given = f"no array for {one.name}, with open sizes {', '.join(open_sizes)}"
+    if one.shape is None or one.open_sizes():
+        sizes = ", ".join(str(n or "?") for n in one.shape or ("?",) if not isinstance(n, int))
+        given = f"no array for {one.name}, with open sizes {sizes}"
         raise InvalidArgument(message("input", given, ", or ".join([f"--input {one.name}=FILE.npy", *_ways(one, model)])))
     shape = tuple(n for n in one.shape if isinstance(n, int))
     rng = np.random.default_rng(zlib.crc32(one.name.encode()))
@@ -137,7 +137,7 @@ def _made_up(one: Argument, model: Runnable) -> Any:
 
 def _ways(one: Argument, model: Runnable) -> list[str]:
     """How the sizes of an input are given: those of a pack, or any."""
-    named = {n: "N" for n in one.shape or () if isinstance(n, str) and n in model.symbols}
+    named = {n: "N" for n in one.open_sizes() if n in model.symbols}
     several: Sequence[Mapping[str, object]] = model.choices or ([named] if named else [])
     return [" ".join(f"--size {printable(name)}={n}" for name, n in sizes.items()) for sizes in several]
 

@@ -18,6 +18,7 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
@@ -49,8 +50,9 @@ def load(
 
     Args:
         model: the path of a file, its bytes, or an ``onnx.ModelProto``; or the path of a pack, built from ONNX models.
-        sizes: values of symbolic sizes, by name; of a pack, they choose among the sizes that it was built for. If no size is left
-            open, the model is compiled now; otherwise for each combination of sizes on first use.
+        sizes: values of open sizes, by name; one that the model does not name is the input's name and its axis, such as ``x.0``.
+            Of a pack, they choose among the sizes that it was built for. If no size is left open, the model is compiled now;
+            otherwise for each combination of sizes on first use.
         target: where to run, as for ``tvmdml.compile``.
         progress: called with (kernels ready, kernels in all) while kernels compile.
 
@@ -95,10 +97,9 @@ class Model(Runnable):
             self._kept.keep_header(self._about, self._deciding)
         self._is_known = True
         self.inputs, self.outputs = self._about.inputs, self._about.outputs
-        self.symbols = tuple(
-            dict.fromkeys(n for one in (*self.inputs, *self.outputs) for n in one.shape or () if isinstance(n, str))
-        )
-        """The names of the sizes that are open."""
+        results = [n for one in self.outputs for n in one.shape or () if isinstance(n, str)]
+        self.symbols = tuple(dict.fromkeys([*self._open_sizes(), *results]))
+        """The names of the sizes that are open. One that the model does not name is the input's and its axis, such as ``x.0``."""
         self._compiled: OrderedDict[Any, Ready] = OrderedDict()
 
     def metadata(self) -> ModelMetadata:
@@ -122,16 +123,14 @@ class Model(Runnable):
         """
         shapes = self._known_shapes()
         if shapes is None:
-            advice = "Open sizes are given by name (--size NAME=N)."
-            wanted = ", ".join(self.symbols) or "sizes in the model: some have no names"
-            raise InvalidArgument(
-                message(self.name, f"a model with open sizes ({listed(self.inputs)})", f"known sizes: {wanted}", advice)
-            )
+            given, wanted = f"a model with open sizes ({listed(self.inputs)})", self._open_sizes()
+            advice = f"They are given by name: {' '.join(f'--size {printable(name)}=N' for name in wanted)}" if wanted else ""
+            raise InvalidArgument(message(self.name, given, f"known sizes of {', '.join(wanted) or 'all inputs'}", advice))
         try:
             return self._origin().recorded(shapes, self._about)
         except Undecided as error:
             given = f"a model that the elements of {', '.join(sorted(error.inputs))} decide about"
-            advice = "Cut it before the nodes that need these elements, or make the inputs constants."
+            advice = "Cut it before the nodes that need them, or add initializers with these inputs' names."
             raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about", advice)) from None
 
     # -- How
@@ -163,6 +162,10 @@ class Model(Runnable):
         self._deciding |= inputs
         if self._kept is not None:
             self._kept.keep_header(self._about, frozenset(self._deciding))
+
+    def _open_sizes(self) -> list[str]:
+        """The names of the inputs' sizes that are open, each once."""
+        return list(dict.fromkeys(n for one in self.inputs for n in one.open_sizes()))
 
     def _known_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """The shapes of the inputs, if no size is open."""

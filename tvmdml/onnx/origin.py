@@ -22,7 +22,7 @@ from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
-from tvmdml.onnx.running import About, Argument, Ready
+from tvmdml.onnx.running import About, Argument, Ready, unnamed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.tail import Tail
 from tvmdml.onnx.types import dtype_of, is_ours
@@ -225,28 +225,41 @@ class Origin:
             raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape") and not kind.is_sequence:
-            shape = tuple(_size(one, sizes) for one in tensor.shape.dim)
+            where = "" if result else str(info.name)
+            shape = tuple(_size(one, sizes, where and unnamed(where, axis)) for axis, one in enumerate(tensor.shape.dim))
         return Argument(str(info.name), kind.named(f"tensor({said})"), shape, dtype, kind)
 
 
 def open_sizes(source: Source) -> tuple[str, ...]:
-    """The names of the sizes that a model leaves open."""
+    """The names of the sizes that a model leaves open (``unnamed`` makes those of sizes without a name)."""
     return tuple(dict.fromkeys(n for one in source.model.graph.input for n in _symbols(one)))
 
 
-def _size(dimension: Any, sizes: Mapping[str, int]) -> int | str | None:
-    if dimension.HasField("dim_value"):
-        return int(dimension.dim_value) if dimension.dim_value >= 0 else None  # some programs write -1 for an open size
-    name = str(dimension.dim_param)
-    if name in sizes:
+def _size(dimension: Any, sizes: Mapping[str, int], otherwise: str) -> int | str | None:
+    """A size, its name if it is open, or ``None`` if it has none; ``otherwise`` is what ``sizes`` calls it then."""
+    if (known := _known(dimension)) is not None:
+        return known
+    named = _symbol(dimension)
+    if (name := named or otherwise) in sizes:
         given = sizes[name]
         if not isinstance(given, (int, np.integer)) or given < 0:
             raise InvalidArgument(message(f"load sizes {name}", safe_repr(given), "an integer of 0 or more"))
         return int(given)
-    return name if name.strip("?") else None
+    return named or None
+
+
+def _known(dimension: Any) -> int | None:
+    """Its size. Some programs write -1 for an open one."""
+    return int(dimension.dim_value) if dimension.HasField("dim_value") and dimension.dim_value >= 0 else None
+
+
+def _symbol(dimension: Any) -> str:
+    """The name of an open size. Some programs write question marks for one without a name."""
+    name = str(dimension.dim_param)
+    return name if name.strip("?") else ""
 
 
 def _symbols(info: Any) -> list[str]:
     kind, tensor = Kind.read(info.type)
     sizes = () if tensor is None or kind.is_sequence else tensor.shape.dim
-    return [str(one.dim_param) for one in sizes if one.HasField("dim_param") and one.dim_param]
+    return [_symbol(one) or unnamed(str(info.name), axis) for axis, one in enumerate(sizes) if _known(one) is None]

@@ -40,6 +40,16 @@ class Argument(NamedTuple):
     kind: Kind = Kind()
     """Whether it is a tensor, a sequence, or either if it is there."""
 
+    def open_sizes(self) -> list[str]:
+        """The names of an input's sizes that are open."""
+        sizes = enumerate(self.shape or ())
+        return [n or unnamed(self.name, axis) for axis, n in sizes if not isinstance(n, int)]
+
+
+def unnamed(name: str, axis: int) -> str:
+    """What an open size of an input is called if the model gives it no name: ``x.0``."""
+    return f"{name}.{axis}"
+
 
 class About(NamedTuple):
     """What is known of a model without its nodes."""

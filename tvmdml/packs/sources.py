@@ -24,6 +24,8 @@ from tvmdml.tensors import MAX_ELEMENTS
 
 Sizes = Mapping[str, int]
 _NO_SIZES: Sizes = MappingProxyType({})
+_LONGEST_NAME = 48
+"""How long a graph's name may be with the names of sizes."""
 
 
 def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), sizes: Sizes = _NO_SIZES) -> Spec:
@@ -91,9 +93,14 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     known.update(open_sizes)
     given = {name: sizes[name] for name in open_sizes if name in sizes}
     recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()
-    name = "_".join([path.stem, *(f"{name}{size}" for name, size in given.items())])
     described = {"model": packed.described(recorded.inputs, recorded.outputs, given)}
-    return Spec(graphs=(Source(name, recorded.finished, described),))
+    return Spec(graphs=(Source(_graph_name(path.stem, given), recorded.finished, described),))
+
+
+def _graph_name(stem: str, sizes: Sizes) -> str:
+    """The name of a model's graph for some sizes: ``model_batch1``, or ``model_1x320`` if that would be long."""
+    name = "_".join([stem, *(f"{name}{'_' * name[-1:].isdecimal()}{size}" for name, size in sizes.items())])
+    return name if len(name) <= _LONGEST_NAME else f"{stem}_{'x'.join(map(str, sizes.values()))}"
 
 
 def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Spec:
