@@ -25,10 +25,12 @@ from tvmdml.kernels.movement import Move, Transfer
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement import Movement
 from tvmdml.operators._movement_scatter import Scattered
+from tvmdml.operators.fold import Fold
 from tvmdml.schedules.cpu import (
     STREAMED,
     TASKS_PER_THREAD,
     _default,
+    _fold,
     _scatter,
     per_task,
     resampling,
@@ -88,7 +90,11 @@ def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel
         if weighed is not None:
             between: Kernel = resampling.kernel(weighed, target, shared)
             return between
-        found: Kernel | None = _scatter.kernel(desc, target, knobs) if isinstance(desc, Scattered) else None
+        found: Kernel | None = None
+        if isinstance(desc, Scattered):
+            found = _scatter.kernel(desc, target, knobs)
+        elif isinstance(desc, Fold):
+            found = _fold.kernel(desc, target, knobs)
         return found or _default.kernel(desc, target, shared)
     return kernel_of(desc.transfer(), desc, target, knobs)
 

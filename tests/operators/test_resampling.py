@@ -119,6 +119,16 @@ def test_pytorch_agrees(sizes: tuple[int, int]) -> None:
     assert torch.equal(tvmdml.resample(x.detach(), (2, 3, *sizes), mode="nearest_neighbor", **half), exact)
 
 
+@pytest.mark.parametrize(("window", "stride", "padding"), [(3, 1, 1), (3, 2, 1), (4, 4, 0), (5, 3, 2)])
+def test_pytorch_sums_the_same_windows(window: int, stride: int, padding: int) -> None:
+    torch = pytest.importorskip("torch")
+    columns = torch.nn.functional.unfold(torch.randn(2, 3, 12, 44, dtype=torch.float64), window, 1, padding, stride)
+    wanted = torch.nn.functional.fold(columns, (12, 44), window, 1, padding, stride)
+    numbers = {"strides": (stride,) * 2, "start_padding": (padding,) * 2, "end_padding": (padding,) * 2}
+    found = tvmdml.fold(columns.numpy(), output_sizes=(2, 3, 12, 44), window_sizes=(window,) * 2, **numbers)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-14, atol=1e-14)
+
+
 IMAGE = {"interpolation_mode": "linear", "scales": (1, 1, 2.5, 3)}
 GIVEN: dict[str, tuple[int, dict[str, Any]]] = {
     "RESAMPLE": (1, IMAGE),

@@ -24,6 +24,7 @@ from tvmdml.operators._movement import Coordinate, Movement, Source, divided, in
 from tvmdml.operators._movement_fused import followed
 from tvmdml.operators._pointwise_fused import Result, fuse
 from tvmdml.operators._support import support
+from tvmdml.operators.fold import Fold, Unfold
 from tvmdml.operators.scatter import Scatter, ScatterNd
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -220,6 +221,30 @@ def updates(way: Target, draw: Draw, count: int) -> None:
 
 def test_updates_in_parts_of_the_result(way: Target, draw: Draw) -> None:
     updates(way, draw, 2)
+
+
+FOLDS = (
+    (((40,), (4,), 1, 1, 0, 3), "rows"),
+    (((5, 37), (3, 3), 1, 1, 1, 1), "rows"),
+    (((7, 68), (3, 3), 2, 1, 1, 1), "rows"),
+    (((3, 4, 55), (2, 1, 5), 3, 2, 4, 0), "rows"),
+    (((6, 70), (2, 2), 3, 1, 0, 0), "rows"),
+    (((9, 3), (2, 3), 1, 1, 5, 2), "default"),
+    (((90,), (40,), 9, 1, 3, 7), "default"),
+    (((8, 48), (2, 4), (2, 4), 1, 0, 0), "permuted"),
+)
+"""Spatial sizes and windows, strides, dilations, and the padding before and behind; and the way."""
+
+
+def test_sums_of_windows(way: Target, draw: Draw) -> None:
+    for (sizes, window, *numbers), name in draw(FOLDS, 4):
+        dtype, each = draw(DTYPES)[0], [one if isinstance(one, tuple) else (one,) * len(sizes) for one in numbers]
+        fields = dict(zip(("strides", "dilations", "start_padding", "end_padding"), each, strict=True))
+        image = tensor(dtype, (2, 3, *sizes))
+        columns = Unfold.of(image, window_sizes=window, **fields).output_tensor
+        desc = Fold.of(columns, output_tensor=image, window_sizes=window, **fields)
+        assert kernel_for(desc, way).name == name
+        agrees(desc, way)
 
 
 # -- Devices ------------------------------------------------------------------------------------------------------

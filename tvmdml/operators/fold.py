@@ -6,8 +6,8 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,17 @@ from tvmdml.operators._movement import Coordinate, Source, inside
 from tvmdml.operators._movement_columns import Columns
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
+from tvmdml.operators._window_reference import unless_overflow
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 __all__ = ["Fold", "Unfold"]
+
+Walk = Callable[[], AbstractContextManager[Any]]
+_FEW = 4
+"""Where so many times the windows that have an element are no more than a window's elements, they are looked for one by one."""
 
 
 class Unfold(Columns):
@@ -135,27 +140,61 @@ class Fold(Columns):
         return {}
 
     def is_moved(self) -> bool:
-        return False
+        """If windows are tiles of the image: each element is in one of them."""
+        parts = zip(self.output_tensor.sizes[2:], self.counts(), self.window_sizes, self.strides, self.dilations, strict=True)
+        tiled = (size == count * window and stride == window and dilation == 1 for size, count, window, stride, dilation in parts)
+        return all(tiled) and not any(self.start_padding)
+
+    def source(self, *at: Coordinate) -> Source:
+        batch, d, *place = at
+        column = Coordinate({})
+        for x, count, window in zip(place, self.counts(), self.window_sizes, strict=True):
+            block, inner = x.digits(count, window)
+            d, column = d * window + inner, column * count + block
+        return *[Coordinate({})] * (self.input_tensor.rank - 3), batch, d, column
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
-        """One item for each element of the image: the sum over all elements of a window, in ascending order."""
+        """One item for each element of the image."""
         with T.function() as f:
             self.write(each, f.tensors(self))
         return f.result()
 
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
+        with T.elements(each, self.output_tensor.sizes, self.output_tensor.layout) as at:
+            self.element(tensors, at)
+
+    @property
+    def computed(self) -> str:
+        """The type of sums."""
+        kind = self.output_tensor.data_type
+        if not kind.is_float:
+            return f"uint{8 * kind.itemsize}"
+        return "float64" if kind.itemsize == 8 else "float32"
+
+    def loaded(self, value: Any) -> Any:
+        """An element, or a vector of them, in the type of sums."""
+        return V.wide(value) if self.output_tensor.data_type.is_float else V.reinterpret(value, self.computed)
+
+    def result(self, total: Any) -> Any:
+        """The element of the image for a sum, or a vector of them."""
+        kind = self.output_tensor.data_type
+        return V.to(total, kind.tvm) if kind.is_float else V.reinterpret(total, kind.tvm)
+
+    def element(self, tensors: dict[str, Any], at: list[Any]) -> None:
+        """An element of the image: the sum over all windows that have it."""
         image = self.output_tensor
-        kind = image.data_type
-        summed = f"uint{8 * kind.itemsize}" if not kind.is_float else "float64" if kind.itemsize == 8 else "float32"
-        with T.elements(each, image.sizes, image.layout) as at:
-            total = T.Variable(summed, T.const(0, summed))
-            with (self._windows if T.is_on_device() else self._taps)(at) as offset:
-                own = tensors["input_tensor"][offset]
-                own = V.wide(own) if kind.is_float else T.reinterpret(summed, own)
-                total.set(total.value + own)
-            result = V.to(total.value, kind.tvm) if kind.is_float else V.reinterpret(total.value, kind.tvm)
-            T.store(tensors["output_tensor"], T.dot(at, image.layout), result)
+        total = T.Variable(self.computed, T.const(0, self.computed))
+        found = math.prod(map(self._most_windows, range(len(self.window_sizes))))
+        few = T.is_on_device() or _FEW * found <= math.prod(self.window_sizes)
+        with (self._windows if few else self._taps)(at) as offset:
+            total.set(total.value + self.loaded(tensors["input_tensor"][offset]))
+        T.store(tensors["output_tensor"], T.dot(at, image.layout), self.result(total.value))
+
+    def _most_windows(self, i: int) -> int:
+        """How many windows may have an element, along a dimension."""
+        reach = (self.window_sizes[i] - 1) * self.dilations[i]
+        return min(reach // self.strides[i] + 1, self.window_sizes[i])
 
     @contextmanager
     def _taps(self, at: list[Any]) -> Iterator[Any]:
@@ -180,20 +219,25 @@ class Fold(Columns):
     @contextmanager
     def _windows(self, at: list[Any]) -> Iterator[Any]:
         """The same, by the windows that extend over the element."""
+        start, walks = self.walks(at, len(self.window_sizes))
+        with nested([walk() for walk in walks]) as found:
+            yield functools.reduce(operator.add, found, start)
+
+    def walks(self, at: list[Any], dimensions: int) -> tuple[Any, list[Walk]]:
+        """Where the columns have an element's channel, and the ways over the windows that have it, along the first dimensions."""
         batch, channel, *place = at
         *_, batch_step, row, column = self.input_tensor.layout
         start = T.let(batch * batch_step + channel * T.index(math.prod(self.window_sizes)) * row)
-        meetings: list[Any] = []
+        found: list[Walk] = []
         for i, count in reversed([*enumerate(self.counts())]):
-            steps = T.let(T.index(1) * row), T.let(T.index(1) * column)
-            meetings.insert(0, self._meeting(i, place[i], T.index(count), steps))
+            if i < dimensions:
+                steps = T.let(T.index(1) * row), T.let(T.index(1) * column)
+                found.insert(0, self._walk(i, place[i], T.index(count), steps))
             row, column = row * T.index(self.window_sizes[i]), column * T.index(count)
-        with nested(meetings) as found:
-            yield functools.reduce(operator.add, found, start)
+        return start, found
 
-    @contextmanager
-    def _meeting(self, i: int, place: Any, count: Any, steps: tuple[Any, Any]) -> Iterator[Any]:
-        """Run the statements for each window that has an element, along a dimension; gives that window's part of the offset.
+    def _walk(self, i: int, place: Any, count: Any, steps: tuple[Any, Any]) -> Walk:
+        """Runs the statements for each window that has an element, along a dimension; gives that window's part of the offset.
 
         They are found by the windows that extend over the element, or by a window's elements, whichever are fewer. ``steps`` are
         those in the columns to a window's next element, and to the next window.
@@ -201,14 +245,27 @@ class Fold(Columns):
         stride, dilation, size = self.strides[i], self.dilations[i], self.window_sizes[i]
         reach, zero = (size - 1) * dilation, T.index(0)
         past = T.let(place + T.index(self.start_padding[i]))
-        if reach // stride + 1 <= size:
-            last = T.hold(T.min(T.truncdiv(past, T.index(stride)), count - 1))
-            first = T.hold(T.truncdiv(T.max(past - T.index(reach), zero) + T.index(stride - 1), T.index(stride)))
-            rounds = T.hold(T.max(last - first + 1, zero))
-            way = T.let(past - last * T.index(stride))
-            start, step = T.let(last * steps[1]), T.let(T.index(stride) * steps[0] - steps[1])
-            if dilation == 1:
-                start = T.let(start + way * steps[0])
+
+        @contextmanager
+        def by_taps() -> Iterator[Any]:
+            with T.loop(T.index(size)) as tap:
+                way = T.let(past - tap * T.index(dilation))
+                block = T.hold(T.truncdiv(way, T.index(stride)))
+                with T.when((way >= zero) & (block * T.index(stride) == way) & (block < count)):
+                    yield T.let(tap * steps[0] + block * steps[1])
+
+        if reach // stride + 1 > size:
+            return by_taps
+        last = T.hold(T.min(T.truncdiv(past, T.index(stride)), count - 1))
+        first = T.hold(T.truncdiv(T.max(past - T.index(reach), zero) + T.index(stride - 1), T.index(stride)))
+        rounds = T.hold(T.max(last - first + 1, zero))
+        way = T.let(past - last * T.index(stride))
+        start, step = T.let(last * steps[1]), T.let(T.index(stride) * steps[0] - steps[1])
+        if dilation == 1:
+            start = T.let(start + way * steps[0])
+
+        @contextmanager
+        def by_windows() -> Iterator[Any]:
             with counted_loop(rounds, reach // stride + 1) as number:
                 if dilation == 1:
                     yield T.let(start + number * step)
@@ -217,12 +274,8 @@ class Fold(Columns):
                     tap = T.hold(T.truncdiv(far, T.index(dilation)))
                     with T.when(tap * T.index(dilation) == far):
                         yield T.let(start - number * steps[1] + tap * steps[0])
-        else:
-            with T.loop(T.index(size)) as tap:
-                way = T.let(past - tap * T.index(dilation))
-                block = T.hold(T.truncdiv(way, T.index(stride)))
-                with T.when((way >= zero) & (block * T.index(stride) == way) & (block < count)):
-                    yield T.let(tap * steps[0] + block * steps[1])
+
+        return by_windows
 
     def numpy(self, x: Any) -> Any:
         kind = x.dtype
@@ -241,9 +294,10 @@ class Fold(Columns):
                 taken: Any = (slice(None), slice(None), *w)
                 own = x[taken]
                 total[part] += own
-                magnitudes[part] += np.abs(own)
+                magnitudes[part] += np.where(np.isfinite(own), np.abs(own), 0)
                 terms[part] += wide(1) if kind.kind == "f" else 1
         crop: Any = (..., *(slice(a, a + size) for a, size in zip(self.start_padding, spatial, strict=True)))
         if kind.kind != "f":
             return total[crop]
-        return within_sum(total[crop], kind, terms[crop].astype(np.float64) + 1, magnitudes[crop])
+        near = within_sum(total[crop], kind, terms[crop].astype(np.float64) + 1, magnitudes[crop])
+        return near._replace(error=unless_overflow(np.asarray(near.error), magnitudes[crop], total[crop], kind))
