@@ -374,6 +374,37 @@ def test_the_function_has_the_names_and_types_of_the_graph(onnx_pack: Path, fold
     said(compiled("gcc", tmp_path / "both.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
 
 
+@CC
+def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
+    """Python counts the runs; a program in C says which one it is, by the state."""
+    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+    helper, folder, kind = onnx.helper, tmp_path / "c", onnx.TensorProto.FLOAT
+    x, y = (helper.make_tensor_value_info(name, kind, [40]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["y"])], "noise", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "noise.onnx")
+    packs.build(tmp_path / "noise.onnx", tmp_path / "noise.pack", targets=TARGETS, jobs=1)
+    given = np.zeros(40, np.float32)
+    served, right = (tvmdml.onnx.load(tmp_path / name, seed=6) for name in ("noise.pack", "noise.onnx"))
+    runs = [served(x=given)[0] for _ in range(3)]
+    assert [one.tolist() for one in runs] == [right(x=given)[0].tolist() for _ in range(3)]
+    assert [one.name for one in served.inputs] == ["x"]
+    apart = [tvmdml.onnx.load(tmp_path / "noise.pack")(x=given)[0].tolist() for _ in range(2)]
+    assert apart[0] != apart[1]
+    folder.mkdir()
+    header.write(Pack(tmp_path / "noise.pack"), folder)
+    (folder / "main.c").write_text(
+        '#define NOISE_IMPLEMENTATION\n#include <stdio.h>\n#include "noise.h"\n'
+        "int main(int count, char **a) {\n    float x[40] = {0}, y[40];\n    uint32_t state[6] = {0, 2, 0, 0, 6, 0};\n"
+        "    if (count < 2 || noise_open(a[1])) return 1;\n"
+        '    noise_context *context = noise_new(noise_find_graph("noise"));\n'
+        "    if (context == NULL || noise_graph_noise(context, x, state, y)) return 1;\n"
+        '    for (int i = 0; i < 40; i++) printf("%.9g\\n", y[i]);\n'
+        "    noise_free(context);\n    noise_close();\n    return 0;\n}\n"
+    )
+    printed = said(compiled("gcc", folder / "main.c", folder, "-std=c99", "-ldl"), folder)
+    assert np.array_equal(np.array(printed.split(), np.float32), runs[2])
+
+
 def test_inputs_that_are_known_are_no_parameters(tmp_path: Path) -> None:
     graph = tvmdml.Graph("known")
     x, weights = graph.input((2, 3), name="x"), graph.input((3, 5), owned=True, name="weights")

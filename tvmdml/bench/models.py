@@ -18,6 +18,7 @@ from tvmdml.bench.measure import Contender, Timing
 from tvmdml.console import printable
 from tvmdml.onnx import command
 from tvmdml.onnx.model import load
+from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Runnable
 from tvmdml.targets import Target, resolve
 
@@ -171,11 +172,9 @@ def _difference(found: Sequence[Any], right: Sequence[Any]) -> float:
 def shares(model: Runnable, feeds: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     """The operators' parts of the time: the least time of each kernel over some runs."""
     graph = model.compiled(**{name: array.shape for name, array in feeds.items()})
-    given = [feeds[one.name] for one in model.inputs]
-    try:
-        runs = [graph.profile(given) for _ in range(3)]
-    except ValueError:  # the graph's inputs are not the model's: some are known, or are views
-        return ()
+    given = {**feeds, STATE: model.numbers.state()}
+    read = {name: given[name] for name in graph.input_names()}
+    runs = [graph.profile(read) for _ in range(3)]
     total: Counter[str] = Counter()
     for several in zip(*runs, strict=True):
         total[f"{several[0].name.partition(' ')[0]} {several[0].kernel}"] += min(one.nanoseconds for one in several)

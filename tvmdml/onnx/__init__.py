@@ -30,9 +30,9 @@ from tvmdml.onnx.options import (
     preload_dlls,
     set_default_logger_severity,
     set_default_logger_verbosity,
-    set_seed,
 )
 from tvmdml.onnx.ortvalue import OrtValue
+from tvmdml.onnx.random_state import set_seed
 from tvmdml.onnx.running import Argument
 from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
 

@@ -19,6 +19,7 @@ from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.model import load
+from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.targets import Target
 
@@ -96,7 +97,8 @@ def run(
 def _profile(model: Runnable, feeds: Mapping[str, Any], path: str, write: Callable[[str], object]) -> None:
     """Run once more, write the time of each kernel to a file, and print what takes the most."""
     graph = model.compiled(feeds)
-    times = graph.trace({one.name: feeds[one.name] for one in graph.inputs()}, path)
+    given = {**feeds, STATE: model.numbers.state()}
+    times = graph.trace({one.name: given[one.name] for one in graph.inputs()}, path)
     whole = sum(one.nanoseconds for one in times)
     write(f"Profile: {counted(len(times), 'kernel')}, {shown_seconds(whole / 1e9)} in all; {printable(path)} has each of them\n")
     for one in sorted(times, key=lambda one: -one.nanoseconds)[:_SLOWEST]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import tvmdml
 from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, counted, safe_repr
@@ -15,6 +16,7 @@ from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import described, folding, inference
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.node import Node, Result, Results, Rule
+from tvmdml.onnx.random_state import STATE, WORDS, of_node
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.types import Undecided, dtype_of
@@ -149,6 +151,7 @@ class Conversion:
         problems: the nodes that cannot be converted.
         trace: the nodes in the order in which they were converted, those of functions and inner graphs included.
         tail: the nodes that run after the graph.
+        draws: how many nodes draw random numbers.
     """
 
     def __init__(self, model: Model) -> None:
@@ -158,6 +161,8 @@ class Conversion:
         self.problems: list[Problem] = []
         self.trace: list[Traced] = []
         self.tail: list[Any] = []
+        self.draws = 0
+        self._state: Expression | None = None
         self._model, self._nodes = model, 0
         self._functions = model.functions()
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
@@ -220,10 +225,26 @@ class Conversion:
 
     @classmethod
     def eager(
-        cls, model: Model, given: Mapping[str, Value], nodes: Sequence[Any], wanted: Sequence[str]
+        cls,
+        model: Model,
+        given: Mapping[str, Value],
+        nodes: Sequence[Any],
+        wanted: Sequence[str],
+        state: NumpyArray,
+        draws: int,
     ) -> tuple[dict[str, Value], list[Problem]]:
-        """Compute nodes of the model from what is known, one by one; returns some of their results, and what cannot be computed."""
+        """Compute nodes of the model from what is known, one by one; returns some of their results, and what cannot be computed.
+
+        Args:
+            model: the model.
+            given: what is known.
+            nodes: the nodes, in their order.
+            wanted: the results.
+            state: of the random numbers of this run.
+            draws: how many nodes before these draw numbers.
+        """
         found = cls(model)
+        found.draws, found._state = draws, found.graph.constant(state)
         for given_name, known in given.items():
             found._top.set(given_name, known)
         for one in nodes:
@@ -348,6 +369,15 @@ class Conversion:
         for one, value in zip(graph.input, inputs, strict=True):
             scope.set(one.name, value)
         return self._graph(graph, scope)
+
+    def random_state(self, seed: float | None) -> Expression:
+        """The state of RANDOM_GENERATOR for one more node that draws numbers; ``seed`` is the node's own."""
+        if self._state is None:
+            self._state = self.graph.input((WORDS,), np.uint32, name=STATE)
+        kept, own = map(self.graph.constant, of_node(self.draws, seed))
+        self.draws += 1
+        found: Expression = tvmdml.bit_or(self._state if seed is None else tvmdml.bit_and(self._state, kept), own)
+        return found
 
     # -- Nodes
 

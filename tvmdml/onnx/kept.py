@@ -20,6 +20,7 @@ from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.content import Content
 from tvmdml.onnx.kinds import Kind
+from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.targets import Target
@@ -118,7 +119,7 @@ class Kept:
             known = dict(zip(found.described["known"], found.arrays, strict=True))
             reads, lengths = tuple(found.described["reads"]), tuple(found.described["lengths"])
             given = [] if found.graph is None else found.graph.forms()
-            if self._header is None or not set(reads) <= set(shapes):
+            if self._header is None or not set(reads) <= {*shapes, STATE}:
                 return None
             outputs = len(self._header.about.outputs)
             if len(lengths) not in (0, outputs) or not all(n is None or type(n) is int for n in lengths):

@@ -23,6 +23,7 @@ from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
+from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.types import Undecided, decides
@@ -45,6 +46,7 @@ def load(
     *,
     target: str | targets.Target = "cpu",
     progress: Progress | None = None,
+    seed: int | None = None,
 ) -> Runnable:
     """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx.
 
@@ -55,19 +57,21 @@ def load(
             otherwise for each combination of sizes on first use.
         target: where to run, as for ``tvmdml.compile``.
         progress: called with (kernels ready, kernels in all) while kernels compile.
+        seed: an integer from which all random numbers follow that have no seed in the model; without one, that of ``set_seed``, or
+            the system's entropy.
 
     Raises:
         ModelError: it is not a valid model.
         PackError: the pack has no model, is damaged, or not trusted.
         Unsupported: operators have no counterpart, all of which are listed; or ONNX is not installed.
-        InvalidArgument: a size or the target is wrong.
+        InvalidArgument: a size, the target or the seed is wrong.
     """
     place = targets.resolve(target, "load target")
     if isinstance(model, (str, os.PathLike)) and is_pack(model):
         from tvmdml.onnx.packed import PackedModel
 
-        return PackedModel(model, sizes or {}, place, progress)
-    found = Model(model, sizes or {}, place, progress)
+        return PackedModel(model, sizes or {}, place, progress, seed)
+    found = Model(model, sizes or {}, place, progress, seed)
     found.compile_if_known()
     return found
 
@@ -78,8 +82,16 @@ class Model(Runnable):
     What the cache has of it is used as it is (``kept``). The file is read only if something is missing there.
     """
 
-    def __init__(self, model: Any, sizes: Mapping[str, int], target: targets.Target, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        sizes: Mapping[str, int],
+        target: targets.Target,
+        progress: Progress | None = None,
+        seed: int | None = None,
+    ) -> None:
         """Not public: ``load`` makes models."""
+        self.numbers = Numbers(seed)
         self.target = target
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
         self._given, self._progress = model, progress
@@ -280,6 +292,7 @@ class InferenceSession(Runnable):
         self.provider, self.target = chosen(providers, provider_options, kinds)
         self._model = model = self._loaded(sizes)
         self.name, self.inputs, self.outputs, self.symbols = model.name, model.inputs, model.outputs, model.symbols
+        self.numbers = model.numbers
 
     def _loaded(self, sizes: Mapping[str, int]) -> Runnable:
         """The model. Sizes that it does not have are passed over, as in ONNX Runtime."""

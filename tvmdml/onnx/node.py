@@ -36,6 +36,9 @@ class Around(Protocol):
     def count(self, nodes: int) -> None:
         """Count converted nodes; a model that makes too many is refused."""
 
+    def random_state(self, seed: float | None) -> Expression:
+        """The state of RANDOM_GENERATOR for one more node that draws numbers; ``seed`` is the node's own."""
+
 
 class Node:
     """A node: its inputs are known arrays or expressions, and its attributes are values."""

@@ -175,10 +175,6 @@ def enable_telemetry_events() -> None:
     """Do nothing: nobody is told of events."""
 
 
-def set_seed(seed: int) -> None:
-    """Accept a seed; operators that draw random numbers are not mapped."""
-
-
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
     """Do nothing: drivers are loaded when a target is used."""
 

@@ -199,7 +199,7 @@ class Origin:
         computed = [
             tensor.expression(conversion.graph) for one in read.values() for tensor in one.tensors() if tensor.array is None
         ]
-        return Tail(self._model, conversion.tail, read, later), computed
+        return Tail(self._model, conversion.tail, read, later, conversion.draws), computed
 
     def _metadata(self) -> ModelMetadata:
         about = self.source.model

@@ -14,6 +14,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph.loading import compiled, in_pack, of_kind
 from tvmdml.graph.program import Form
 from tvmdml.graph.saving import reading, reading_form
+from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.running import Argument, Ready, Runnable
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.packs import shelf
@@ -50,8 +51,10 @@ class PackedModel(Runnable):
         sizes: Mapping[str, int],
         target: targets.Target,
         progress: Callable[[int, int], object] | None = None,
+        seed: int | None = None,
     ) -> None:
         """Not public: ``load`` makes models."""
+        self.numbers = Numbers(seed)
         self.name, self.target = Path(path).name, target
         self._by_shapes: dict[tuple[tuple[int, ...], ...], Ready] = {}
         models: list[tuple[list[Argument], list[Argument]]] = []
@@ -73,7 +76,8 @@ class PackedModel(Runnable):
                     raise loaded.pack.error(f"models with other inputs than {record.name}", "one model", "Build a pack for each.")
                 models.append((inputs, outputs))
                 own = {one.name for one in found.finished.inputs}
-                ready = Ready(compiled(found, target, progress), tuple(one.name for one in inputs if one.name in own), {})
+                read = tuple(name for name in (*(one.name for one in inputs), STATE) if name in own)
+                ready = Ready(compiled(found, target, progress), read, {})
                 self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
             if there and not models:
                 allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this pack"

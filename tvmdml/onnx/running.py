@@ -16,6 +16,7 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx.kinds import Kind, part, parts
+from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.session import ModelMetadata, Session
 
 if TYPE_CHECKING:
@@ -67,13 +68,18 @@ class Ready(NamedTuple):
     graph: CompiledGraph | None
     """``None`` if all outputs are known."""
     inputs: tuple[str, ...]
-    """The inputs that the graph reads."""
+    """The inputs that the graph reads; the last one is ``STATE`` if it draws random numbers."""
     known: Mapping[int, NumpyArray]
     """The outputs that are known."""
     tail: Tail | None = None
     """What computes other outputs after the graph, of its last ones."""
     lengths: tuple[int | None, ...] = ()
     """For each output the number of its tensors; ``None`` for a tensor, -1 for nothing, and ``()`` if all outputs are tensors."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether the graph draws random numbers."""
+        return self.inputs[-1:] == (STATE,)
 
     def count(self, outputs: int) -> int:
         """The number of tensors of so many outputs."""
@@ -101,6 +107,8 @@ class Runnable(Session, abc.ABC):
     """The outputs."""
     symbols: tuple[str, ...]
     """The names of the sizes that are open."""
+    numbers: Numbers
+    """What decides about its random numbers."""
     choices: Sequence[Mapping[str, int]] = ()
     """Values of the sizes that were open in the file, of each model of a pack that has several."""
     _deciding: AbstractSet[str] = frozenset()
@@ -135,22 +143,24 @@ class Runnable(Session, abc.ABC):
         compiled = self._for_tensors(given)
         found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
         count = compiled.count(len(self.outputs))
-        results = [] if compiled.graph is None else self._run(compiled.graph, {name: given[name] for name in compiled.inputs})
+        state = {STATE: self.numbers.state()} if compiled.draws or compiled.tail is not None else {}
+        fed = {**given, **state} if compiled.draws else given
+        results = [] if compiled.graph is None else self._run(compiled.graph, {name: fed[name] for name in compiled.inputs})
         later = () if compiled.tail is None else compiled.tail.makes
         places = [i for i in range(count) if i not in found and i not in later]
         found |= dict(zip(places, results, strict=compiled.tail is None))
         if compiled.tail is not None:
-            found |= self._after(compiled.tail, results[len(places) :], given.values())
+            found |= self._after(compiled.tail, results[len(places) :], given.values(), state[STATE])
         return compiled.assembled([found[i] for i in range(count)])
 
     def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
         """Run what was compiled."""
         return graph(inputs)
 
-    def _after(self, tail: Tail, results: Sequence[Any], given: Iterable[Any]) -> dict[int, Any]:
+    def _after(self, tail: Tail, results: Sequence[Any], given: Iterable[Any], state: NumpyArray) -> dict[int, Any]:
         """What is computed after the graph, as arrays of the kind of the inputs."""
         views = (arrays.view(one, self.name) for one in results)
-        found = tail.run([one.numpy() if type(one) is DeviceArray else np.asarray(one) for one in views])
+        found = tail.run([one.numpy() if type(one) is DeviceArray else np.asarray(one) for one in views], state)
         restore: Callable[[Any], Any] | None
         if any(type(one) is DeviceArray for one in given):
             restore = self.target.asarray
@@ -202,7 +212,7 @@ class Runnable(Session, abc.ABC):
             InvalidArgument: an input is missing or does not fit.
         """
         found = self._for(inputs)
-        whole = not (found.known or found.tail or found.lengths or self._deciding) and set(found.inputs) == set(inputs)
+        whole = not (found.known or found.tail or found.lengths or self._deciding) and set(found.inputs) - {STATE} == set(inputs)
         return found.graph if whole else None
 
     # -- How

@@ -17,6 +17,7 @@ from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element
 from tvmdml.onnx.profiling import Profile
+from tvmdml.onnx.random_state import STATE, WORDS, Numbers
 from tvmdml.targets import Target
 
 
@@ -66,6 +67,8 @@ class Session:
     options = SessionOptions()
     profile: Profile | None = None
     """The times of all runs, where they are measured."""
+    numbers: Numbers
+    """What decides about its random numbers."""
     provider = ""
     """The name of the provider that was asked for; empty for that of the target."""
 
@@ -74,7 +77,10 @@ class Session:
         raise NotImplementedError
 
     def plain(self, inputs: Mapping[str, Any]) -> CompiledGraph | None:
-        """The compiled graph for inputs if it reads all of them and computes all outputs; ``None`` otherwise."""
+        """The compiled graph for inputs if it reads all of them and computes all outputs; ``None`` otherwise.
+
+        A graph that draws random numbers has the input ``STATE`` as well.
+        """
         raise NotImplementedError
 
     def metadata(self) -> ModelMetadata:
@@ -408,9 +414,19 @@ class IOBinding:
         graph = self._session.plain(self._inputs)
         if graph is None:
             return None
+        numbers, draws = self._session.numbers, STATE in graph.input_names()
+        state: Any = self._session.target.asarray(np.zeros(WORDS, np.uint32)) if draws else None
         try:
-            run = graph.bind(self._inputs, [self._outputs[name].array for name in names])
+            given = {**self._inputs, STATE: state} if draws else self._inputs
+            run = graph.bind(given, [self._outputs[name].array for name in names])
         except InvalidArgument:  # arrays that lie elsewhere or otherwise, or overlap, are copied
             return None
         self._results = [OrtValue(one.array) for one in self._outputs.values()]
-        return run
+        if not draws:
+            return run
+
+        def draw() -> None:
+            arrays.assign(state, numbers.state())
+            run()
+
+        return draw

@@ -11,6 +11,7 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input
+from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.types import Undecided, decides, is_ours
 from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import TensorDataType
@@ -160,7 +161,7 @@ class Value:
         if self.array is None:
             assert self._expression is not None
             inputs = dependencies(self._expression)
-            if large := [one.name for one in inputs if not decides(one.dtype, math.prod(_sizes(one)))]:
+            if large := [one.name for one in inputs if one.name == STATE or not decides(one.dtype, math.prod(_sizes(one)))]:
                 raise TooLate(f"it must be known before the model runs, but depends on the elements of {large[0]}")
             if inputs:
                 raise Undecided(one.name for one in inputs)

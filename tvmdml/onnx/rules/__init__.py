@@ -6,6 +6,7 @@ from tvmdml.onnx.node import RULES
 from tvmdml.onnx.rules import (
     control,
     counting,
+    drawing,
     elements,
     fused,
     indices,
@@ -26,6 +27,7 @@ __all__ = [
     "RULES",
     "control",
     "counting",
+    "drawing",
     "elements",
     "fused",
     "indices",

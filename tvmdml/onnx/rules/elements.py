@@ -192,8 +192,3 @@ def _softplus(node: Node) -> Results:
 @rule("ScaledTanh")
 def _tanh(node: Node) -> Results:
     return tvmdml.activation_scaled_tanh(node.x(), alpha=node.real("alpha", 1.0), beta=node.real("beta", 1.0))
-
-
-@rule("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli")
-def _random(node: Node) -> Results:
-    raise Refused("its result is random, and not the same twice")

@@ -19,14 +19,6 @@ def _identity(node: Node) -> Results:
     return node.value(0)
 
 
-@rule("Dropout")
-def _dropout(node: Node) -> Results:
-    if node.has(2) and bool(node.number(2)) and not (node.has(1) and node.number(1) == 0):
-        raise Refused("it is in training")
-    mask = np.ones(node.shape(), np.bool_) if len(node.outputs) > 1 and node.outputs[1] else None
-    return [node.value(0), mask]
-
-
 @rule("Reshape", "com.microsoft.Reshape")
 def _reshape(node: Node) -> Results:
     sizes, x = node.integers(1), node.x()
