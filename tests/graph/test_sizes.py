@@ -110,6 +110,7 @@ def _graph(n: int, kind: str) -> Any:
         "cast": lambda: tvmdml.cast(x, "int32"),
         "gathered": lambda: tvmdml.gather(graph.constant(np.zeros((9, 32), np.float32)), whole, axis=0),
         "best": lambda: tvmdml.top_k(x, 3, axis=1).values,
+        "attention": lambda: tvmdml.multihead_attention(row, joined, joined, head_count=2),
         "images": lambda: tvmdml.convolution(x.transpose(0, 2, 1), kernel, start_padding=[1], end_padding=[1]),
         "reversed": lambda: x[:, ::-1] if kind == "" else x[:, n - 1 :],
         "padded": lambda: tvmdml.padding(x, start_padding=[0, 2, 0], end_padding=[0, n, 0]),
@@ -134,12 +135,14 @@ def test_kernels(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function = BySize(programs)
     varying = [one for one in function.descs if one.varies]
     assert varying
-    sizes, kinds = range(3, 302), set()
+    sizes = range(3, 302)
     found = Sizes(target, sizes)
     for one in varying:
+        kinds = set()
         for n in sizes:
             desc = one.at(n)
             kernel = kernel_for(desc.canonical(), target, ())
             if (choice := found.choice(one, (), n)) is not None:
                 kinds.add(kernel.identity)
                 assert choice == Choice.of(desc, (), kernel), n
+        assert kinds, "each was looked at alone"

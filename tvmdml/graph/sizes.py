@@ -12,7 +12,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tvmdml import lanes
 from tvmdml.compiler import Launches
-from tvmdml.errors import TvmdmlError
 from tvmdml.graph.by_size import Described, Differs, Values, input_of
 from tvmdml.graph.laid import Given
 from tvmdml.graph.laying import given
@@ -101,7 +100,7 @@ class _Table(Generic[T]):
         try:
             cases, result = self._one.together(sizes, sizes.index(n), self._function)
             own = [self._check(sizes[cases[i]], lanes.at(result, i)) for i in (0, -1)]
-        except (Differs, ArithmeticError, TvmdmlError):  # looked at alone, a size has the right error, too
+        except Exception:  # looked at alone, a size has the right error, too
             self._few += 1
             return None
         self._few = self._few + 1 if len(cases) < _FEW else 0

@@ -10,9 +10,12 @@ from typing import Any, NamedTuple
 
 from tvmdml import mathematics
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.lanes import Lanes
 from tvmdml.operators._attention_masks import Mask
 from tvmdml.operators._contract import Shared
 
+_INTEGERS = (int, Lanes)
+"""What an integer is here: not a flag, nor a member of an enumeration."""
 CHANNELS = 8
 """The channels of an item."""
 
@@ -89,7 +92,7 @@ class Described(NamedTuple):
 
 def numbers(value: Any) -> Iterator[int]:
     """The integers of a description, in order."""
-    if type(value) is int:
+    if type(value) in _INTEGERS:
         yield value
     elif isinstance(value, tuple):
         for one in value:
@@ -98,7 +101,7 @@ def numbers(value: Any) -> Iterator[int]:
 
 def with_numbers(value: Any, others: Iterator[Any]) -> Any:
     """A description with other integers in place of its own."""
-    if type(value) is int:
+    if type(value) in _INTEGERS:
         return next(others)
     if not isinstance(value, tuple):
         return value
