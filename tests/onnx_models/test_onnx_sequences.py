@@ -162,6 +162,20 @@ def test_an_optional_input_may_be_left_out() -> None:
         loaded(y=y, x=ramp(3, 3))
 
 
+def test_sequences_have_tensors_only() -> None:
+    """A sequence, or an optional tensor that is not there, is none; ONNX's own checks let them pass."""
+    first = N("SequenceConstruct", ["x", "x"], ["pair"])
+    nothing = N("Optional", [], ["none"], type=onnx.helper.make_tensor_type_proto(FLOAT, ["n"]))
+    for nodes in (
+        (first, N("SequenceConstruct", ["pair"], ["y"])),
+        (first, N("SequenceInsert", ["pair", "pair"], ["y"])),
+        (nothing, N("SequenceConstruct", ["x", "none"], ["y"])),
+    ):
+        made = model(nodes, [info("x", ["n"])], [several("y")], opset=18, ir_version=8)
+        with pytest.raises(tvmdml.Unsupported, match="a sequence has tensors"):
+            tvmdml.onnx.load(made.SerializeToString())(x=ramp(3))
+
+
 def test_sequences_after_the_graph() -> None:
     """Of what is known, of what the graph computes, and of what depends on elements."""
     nodes = [

@@ -44,9 +44,15 @@ class Value:
 
     @classmethod
     def sequence(cls, parts: Iterable[Value]) -> Value:
-        """Several tensors."""
+        """Several tensors.
+
+        Raises:
+            Refused: not all of them are tensors.
+        """
         found = cls(None, None, None, None)
         found.parts = tuple(parts)
+        if any(one.parts is not None or one.is_nothing for one in found.parts):
+            raise Refused("a sequence has tensors, and here a sequence, or an optional tensor that is not there, would be in it")
         return found
 
     @classmethod
