@@ -311,8 +311,18 @@ def test_it_behaves_as_an_array_where_it_can(device: DeviceTarget) -> None:
     with pytest.raises(TypeError, match=r"cannot be pickled: send x\.numpy\(\)"):
         pickle.dumps(there)
     assert there.view("float32").numpy().view("i4").tolist() == x.tolist()
-    with pytest.raises(InvalidArgument, match="types of 4 bytes"):
-        there.view("int64")
+
+    class Unspeakable:
+        def __repr__(self) -> str:
+            raise NotImplementedError
+
+        def __len__(self) -> int:
+            raise OverflowError
+
+    strange: Any = type("Fields", (Unspeakable,), {"dtype": Unspeakable()})()
+    for kind in ("int64", strange, Unspeakable()):
+        with pytest.raises(InvalidArgument, match="types of 4 bytes"):
+            there.view(kind)
     bools = on(device, np.array([True, False]))
     assert tvmdml.nonzero_coordinates(bools).tolist() == [[0]]
     with pytest.raises(InvalidArgument, match=r"x\.view\(numpy\.uint8\)"):

@@ -10,6 +10,7 @@ import numpy as np
 from tvmdml import tensors
 from tvmdml.arrays import NumpyArray
 from tvmdml.directml.enums import TensorDataType, TensorFlags, member
+from tvmdml.errors import safe_repr
 
 _NUMPY = {one: tensors.TensorDataType[one.name].numpy for one in TensorDataType if one is not TensorDataType.UNKNOWN}
 _TYPES = {dtype: one for one, dtype in _NUMPY.items()}
@@ -26,10 +27,10 @@ def data_type(dtype: Any) -> Any:
     else:
         try:
             found = _TYPES.get(tensors.native(np.dtype(dtype)))
-        except TypeError:
+        except Exception:  # NumPy asks the object for its fields, and shows it
             found = None
     if found is None:
-        raise TypeError(f"{dtype!r} is not a tensor data type of DirectML")
+        raise TypeError(f"{safe_repr(dtype)} is not a tensor data type of DirectML")
     return found
 
 

@@ -77,10 +77,11 @@ def _run(choices: Choices, desc: Operator, compiled: Any) -> None:
         if kind == 5:
             given = given[:-1] if choices.flag() else [*given, given[0]]
         else:
+            mine = given[at] if at < len(given) else None
             makers: tuple[Callable[[], Any], ...] = (
                 lambda: hostile.value(choices, 3), lambda: hostile.array(choices),
-                lambda: choices.pick(tensors), lambda at=at: hostile.Speaker(tensors[at], choices),
-                lambda at=at: _spoilt(choices, tensors[at]),
+                lambda: choices.pick(tensors), lambda mine=mine: hostile.Speaker(mine, choices),
+                lambda mine=mine: _spoilt(choices, mine),
             )  # fmt: skip
             if at < len(given):
                 given[at] = makers[kind]()
