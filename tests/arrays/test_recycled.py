@@ -115,7 +115,7 @@ def test_signals_and_forked_processes_never_wait(monkeypatch: pytest.MonkeyPatch
         child = os.fork()
         if not child:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(10)
+            signal.alarm(100)
             with contextlib.suppress(BaseException):
                 use()
                 os._exit(0)

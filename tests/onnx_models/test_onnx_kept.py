@@ -333,7 +333,7 @@ def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have(place
     assert begun.wait(60)
     try:
         if not (child := os.fork()):
-            signal.alarm(20)
+            signal.alarm(100)
             os._exit([one.tobytes() for one in loaded(x=X)] != known)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:

@@ -95,7 +95,7 @@ def both():
     once(-1), once(7), once(-1)
 def started():
     names = []
-    for _ in range(500):  # a thread has its name a little after it was started
+    for _ in range(5000):  # a thread has its name a little after it was started
         names = [open(f"/proc/self/task/{one}/comm").read().strip() for one in os.listdir("/proc/self/task")]
         if names.count("tvmdml") >= 2:
             break

@@ -22,29 +22,36 @@ from tvmdml.targets.vulkan.driver import Device
 
 
 def test_others_record_while_one_waits(device: Device) -> None:
-    x = placed(device, counted(1 << 21))
-    for _ in range(20):
-        run(device, x, x, 1, 1)
-    begun, ended = threading.Event(), threading.Event()
+    x, small = placed(device, counted(1 << 21)), placed(device, counted(10))
 
-    def wait() -> None:
-        begun.set()
-        device.wait()
-        ended.set()
+    def recorded_meanwhile(times: int) -> bool:
+        for _ in range(times):
+            run(device, x, x, 1, 1)
+        begun, ended = threading.Event(), threading.Event()
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    begun.wait()
-    time.sleep(0.002)
-    small = placed(device, counted(10))
-    run(device, small, small)
-    recorded_meanwhile = not ended.is_set()
-    thread.join()
-    assert recorded_meanwhile
-    np.testing.assert_array_equal(fetched(device, x), counted(1 << 21) + 20)
+        def wait() -> None:
+            begun.set()
+            device.wait()
+            ended.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        begun.wait()
+        time.sleep(0.002)
+        run(device, small, small)
+        meanwhile = not ended.is_set()
+        thread.join()
+        return meanwhile
+
+    tried = [20]
+    while not recorded_meanwhile(tried[-1]):  # other programs had the processor
+        assert len(tried) < 5
+        tried.append(2 * tried[-1])
+    np.testing.assert_array_equal(fetched(device, x), counted(1 << 21) + sum(tried))
 
 
-def wait_for(device: Device, seconds: float) -> None:
+def wait_for(device: Device, seconds: float, interrupt: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, interrupt)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         device.wait()
@@ -57,9 +64,8 @@ def test_a_wait_can_be_interrupted(device: Device) -> None:
         run(device, x, x, 1, 1)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
         with pytest.raises(KeyboardInterrupt):
-            wait_for(device, 60)
+            wait_for(device, 60, interrupt=0.01)
     finally:
         signal.signal(signal.SIGALRM, before)
     np.testing.assert_array_equal(fetched(device, x), counted(1 << 20) + 50)
@@ -68,9 +74,9 @@ def test_a_wait_can_be_interrupted(device: Device) -> None:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
 def test_interrupts_leave_a_device_that_can_be_closed(own: Device) -> None:
     x = placed(own, counted(10))
-    got, deadline = bytearray(40), time.monotonic() + 0.3
+    got, begin = bytearray(40), time.monotonic()
     with Interrupts() as interrupts:
-        while time.monotonic() < deadline:
+        while (passed := time.monotonic() - begin) < 0.3 or (not interrupts.raised and passed < 60):
             try:
                 interrupts.armed = True
                 for _ in range(1000):
