@@ -81,7 +81,7 @@ class Numbers:
         self._divisors = self._with_reciprocals(divisors, size * len(passed))
         if self._divisors:
             self.parameters += (("reciprocals", " ".join(self._divisors)),)
-        found = [T.reciprocal_of(one) for name in self._divisors for one in self._of(name)]
+        found = [T.reciprocal_of(one) for one in self._divided(self._divisors)]
         packed = [found[i : i + _SHIFTS] for i in range(0, len(found), _SHIFTS)]
         shifts = [sum(bits << (5 * i) for i, (_, bits) in enumerate(some)) for some in packed]
         own = map(_signed, (*(word for word, _ in found), *shifts))
@@ -98,7 +98,8 @@ class Numbers:
                 own = self._one(f, name, name, value)
             setattr(found, name, own)
         if self._divisors:
-            sizes = [one for name in self._divisors for one in _listed(getattr(found, name))]
+            pairs = ((name, zip(self._of(name), _listed(getattr(found, name)), strict=True)) for name in self._divisors)
+            sizes = [size for name, some in pairs for value, size in some if not self._is_plain(name, value)]
             reciprocals = f.scalars("reciprocal", len(sizes), "int32")
             shifts = f.scalars("shift", -(-len(sizes) // _SHIFTS), "int32")
             for i, (size, reciprocal) in enumerate(zip(sizes, reciprocals, strict=True)):
@@ -111,9 +112,13 @@ class Numbers:
         """Those of the names whose reciprocals are passed; numbers must be below 2^30."""
         if not self._passed or self.dtype != "int32":
             return ()
-        count = sum(len(self._of(name)) for name in names)
+        count = len(self._divided(names))
         room = taken + 4 * (len(self._words) + count + -(-count // _SHIFTS)) <= _PUSH_BYTES
         return tuple(names) if room else ()
+
+    def _divided(self, names: Sequence[str]) -> list[int]:
+        """The numbers that have reciprocals; constants need none."""
+        return [one for name in names for one in self._of(name) if not self._is_plain(name, one)]
 
     def have_room(self, others: Sequence[int]) -> bool:
         """Whether as many other integers can be passed at launch."""
