@@ -177,7 +177,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             total.add(row, lambda tap: T.hold(index(place, tap)))
         every = dict(reaches)
         if along is not None:
-            every[self.dimension] = Reach(T.i64(0), T.i64(0), T.i64(along.size), along.size, along.dilation)
+            every[self.dimension] = Reach(T.i64(0), T.i64(0), T.i64(along.size), along.size, along.dilation, T.i64(along.size))
         seen = Seen(desc, self.tensors, here, [every[one.dimension] for one in desc.windows()])
         counts: Any = None if not edge else self._counts(edge, 0)
         found = Place(seen, lanes)

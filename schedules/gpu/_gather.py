@@ -72,7 +72,7 @@ class Gather:
             ("types", " ".join(types)),
             ("attributes", " ".join(f"{name}={getattr(desc, name)!r}" for name in own_fields)),
             ("like", " ".join(f"{size}{stride}" for size, stride in self.like)),
-            ("orders", " ".join("".join(map(str, self._order(tensor))) for tensor in self.tensors.values())),
+            ("orders", " ".join("".join(map(str, self.order(one))) + "1" * self._is_packed(one) for one in self.tensors.values())),
             *self.known.items(),
             ("threads", self.threads),
             *self.numbers.parameters,
@@ -110,8 +110,10 @@ class Gather:
             steps = getattr(n, stride, [])
             if not size:
                 steps = [0, *(steps or [0]), *[0] * (tensor.rank - 2)][: tensor.rank]
-            sizes = getattr(n, size) if size else tensor.sizes
-            tensors[name] = TensorOfLaunch(tensor, sizes, Steps.of(steps, self._order(tensor)))
+            sizes, order = getattr(n, size) if size else tensor.sizes, self.order(tensor)
+            if self._is_packed(tensor):
+                steps = [self.numbers.const(1) if i == order[-1] else step for i, step in enumerate(steps)]
+            tensors[name] = TensorOfLaunch(tensor, sizes, Steps.of(steps, order))
         given = {name: tuple(getattr(n, f"{name}_")) for name in self.fields}
         return with_fields(self.desc, **tensors, **given, **self.known), buffers
 
@@ -133,9 +135,13 @@ class Gather:
             yield item
 
     @staticmethod
-    def _order(tensor: TensorDesc) -> list[int]:
+    def order(tensor: TensorDesc) -> list[int]:
         """The dimensions from the largest step to the least."""
         return sorted(range(tensor.rank), key=lambda i: -tensor.layout[i])
+
+    def _is_packed(self, tensor: TensorDesc) -> bool:
+        """Whether the least step is 1, which is a constant: neighbours then have addresses that differ by one."""
+        return tensor.layout[self.order(tensor)[-1]] == 1 and all(tensor is not self.tensors[name] for name in self.of_channels)
 
 
 def kernel(desc: Any, target: DeviceTarget, knobs: Any, known: Mapping[str, Any] = _NOTHING) -> Kernel:

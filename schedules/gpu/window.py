@@ -1,6 +1,7 @@
 """The window family on a GPU: a thread for each element of the result. Sizes and strides are passed at launch.
 
-So are the windows' numbers, but for sums in small windows: those loops are unrolled, which saves a third of the instructions.
+So are the windows' numbers, but for small windows: their loops are unrolled, and a thread has several neighbours, which have
+coordinates, rows and elements in common.
 
 Neighbouring threads have neighbours in memory, with channels first and last alike. Regions that a tensor says, and their bins, are
 computed once for several channels.
@@ -8,30 +9,32 @@ computed once for several channels.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._window import CHAIN, Window, levels_of
+from tvmdml.operators._window import CHAIN, FEW, Window, levels_of
 from tvmdml.operators._window_gradients import Gathered
-from tvmdml.operators._window_largest import Largest
 from tvmdml.operators.max_unpooling import MaxUnpooling
 from tvmdml.schedules.gpu import _default, _gather, enough_groups
 from tvmdml.schedules.gpu._gather import CHANNELS, Gather, channels_for
 from tvmdml.schedules.gpu._window_sliding import Sliding, run_of
 from tvmdml.targets._device import DeviceTarget
 
+if TYPE_CHECKING:
+    from tvmdml.tensors import TensorDesc
+
 KNOBS = Knobs(
     "window",
     enough_groups(1024),
     threads=Knob(128, (32, 64, 128, 256, 512), "threads per group"),
+    neighbours=Knob(4, (1, 2, 4), "neighbours of a thread where windows have few taps"),
     **CHANNELS,
     most_groups=Knob(65535, (*(1 << n for n in range(16)), 65535), "maximum groups; each strides over the rest"),
 )
 
-_FEW = 25
-"""Sums of so many taps have loops that a compiler unrolls: the windows' numbers are constants."""
 _FIELDS = ("strides", "window_size", "start_padding", "end_padding", "dilations")
 
 
@@ -52,7 +55,8 @@ def kernel(desc: Any, target: DeviceTarget, shared: Shared, knobs: Any) -> Kerne
 def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> Gather:
     """What writes a kernel for any numbers of windows."""
     taps, windows = desc.taps(), desc.windows_at() if isinstance(desc, Gathered) else desc.taps()
-    known = taps <= _FEW and not isinstance(desc, (Largest, Gathered))
+    known = math.prod(along.size for along in desc.windows()) <= FEW and not isinstance(desc, Gathered)
+    several = _several(desc.pooled(), knobs) if known else 1
     fields = [] if known else [name for name in _FIELDS if hasattr(desc, name)]
     if "dilations" in fields and set(desc.dilations) == {1}:  # type: ignore[attr-defined]
         fields.remove("dilations")  # these need no division
@@ -61,7 +65,22 @@ def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> Gather:
     reach = max(along.span + along.start + along.end for along in desc.windows())
     steps = max(along.stride for along in desc.windows()) * (longest + 1)
     most = CHAIN ** levels_of(windows)  # sums of so many terms have the same levels
+    pooled, whole = desc.pooled(), desc.whole()
+    inside = tuple(
+        one.dimension
+        for one in desc.windows()
+        if one.start == 0 and (pooled.sizes[one.dimension] - 1) * one.stride + one.span <= whole.sizes[one.dimension]
+    )
+    told = {"known_several": several, "known_inside": inside} if known else {}
     return Gather(
         desc, target, knobs, max(*(one for name in fields for one in getattr(desc, name)), 0, reach + longest, steps), fields,
-        desc.OF_CHANNELS, {"known_taps": most, "known_windows": most, "known_wide": False}, 4 * (windows + 1) * (taps + 1),
+        desc.OF_CHANNELS, {"known_taps": most, "known_windows": most, "known_wide": False, **told},
+        4 * (windows + 1) * (taps + 1) * several,
     )  # fmt: skip
+
+
+def _several(result: TensorDesc, knobs: Any) -> int:
+    """How many neighbours of the result a thread has."""
+    count: int = knobs.neighbours
+    alone = result.sizes[Gather.order(result)[-1]] % count or result.element_count < count * knobs.channel_items
+    return 1 if alone else count

@@ -83,19 +83,27 @@ def divides_by(size: Any, reciprocal: Any, shift: Any) -> None:
 
 
 @contextmanager
-def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = ()) -> Iterator[list[Any]]:
+def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = (), several: int = 1) -> Iterator[list[Any]]:
     """Run the statements for the coordinates of each element, in any order, in parallel.
 
-    On a device, an item is an element. On the CPU, it is some rows, or a part of one: coordinates are divided out once and then
-    counted up, and the loop over a row can become vectors. With a ``layout`` whose order is known (Python integers, or ``Steps``),
-    rows are along its least step: a device's neighbouring threads have neighbours.
+    On a device, an item is an element, or ``several`` neighbours, whose number divides the size of the last dimension. On the CPU,
+    it is some rows, or a part of one: coordinates are divided out once and then counted up, and the loop over a row can become
+    vectors. With a ``layout`` whose order is known (Python integers, or ``Steps``), rows are along its least step: a device's
+    neighbouring threads have neighbours.
     """
     if is_on_device():
         order = _order(sizes, layout)
-        with each(_product(sizes)) as element:
-            at = unravel_word(element, [sizes[i] for i in order])
-            dtype = type_of(element)
-            yield [let(builder().cast(at[order.index(i)], dtype)) for i in range(len(order))]
+        count = _product(sizes)
+        with each(count if several == 1 else builder().truncdiv(index(count), const(several, type_of(index(count))))) as item:
+            dtype = type_of(item)
+            at = unravel_word(item if several == 1 else let(item * several), [sizes[i] for i in order])
+            found = [let(builder().cast(at[order.index(i)], dtype)) for i in range(len(order))]
+            if several == 1:
+                yield found
+                return
+            last = order[-1]
+            with loop(const(several, dtype)) as number:
+                yield [let(one + number) if i == last else one for i, one in enumerate(found)]
         return
     if not sizes:  # one element
         with _rows(each, [1]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 from tvmdml.errors import counted
@@ -24,6 +24,8 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 CHAIN = 32
 """The most elements, or sums of elements, that are added one after the other."""
+FEW = 25
+"""So many taps are tried one by one on a device."""
 _FAR = 1 << 30
 """Numbers from here on are computed with in 64 bits."""
 
@@ -61,6 +63,12 @@ class Reach(NamedTuple):
     """At least as many as ``count``, if that is known."""
     step: Any
     """The distance of taps."""
+    size: Any
+    """Of the dimension."""
+    tried: int | None = None
+    """All taps, if each is tried: then the loop can be unrolled, and neighbouring windows have much in common."""
+    certain: bool = False
+    """Whether all of them are inside, for every window."""
 
     @contextmanager
     def places(self) -> Iterator[Any]:
@@ -68,6 +76,13 @@ class Reach(NamedTuple):
 
         On a device, a loop has as many rounds as it has for any window: drivers may have a limit, which is checked before.
         """
+        if self.tried is not None:
+            kind = T.type_of(self.position)
+            with T.loop(T.const(self.tried, kind)) as i:
+                place = T.let(self.position + i * self.step)
+                with nullcontext() if self.certain else T.when(T.cast(place, f"u{kind}") < T.cast(self.size, f"u{kind}")):
+                    yield place
+            return
         begin = T.let(self.position + self.first * self.step)
         with counted_loop(self.count, self.most) as i:
             yield T.let(begin + i * self.step)
@@ -174,6 +189,15 @@ class Window(Operator):
             return along.size
         return min(along.size, -(-size // along.dilation))
 
+    def few(self) -> bool:
+        """Whether windows are known, and have few taps."""
+        sizes = [one.size for one in self.windows()]
+        return all(isinstance(size, int) for size in sizes) and math.prod(sizes) <= FEW
+
+    def several(self) -> int:
+        """How many neighbours of the result an item has. Kernels may be told."""
+        return int(getattr(self, "known_several", 1))
+
     def wide(self) -> bool:
         """Whether places are computed in 64 bits, whatever sizes are. Kernels with integers of the launch are told."""
         known = getattr(self, "known_wide", None)
@@ -187,9 +211,13 @@ class Window(Operator):
         o, length = number(o, dtype), number(size, dtype)
         position = T.hold(o * number(along.stride, dtype) - number(along.start, dtype))
         taps, dilation = number(along.size, dtype), along.dilation if along.dilation == 1 else number(along.dilation, dtype)
+        tried = along.size if T.is_on_device() and self.few() else None
+        if tried is not None and along.dimension in getattr(self, "known_inside", ()):
+            return Reach(position, T.const(0, dtype), taps, tried, dilation, length, tried, certain=True)
         first = T.hold(T.min(up(T.const(0, dtype) - position, dilation), taps))
         stop = T.hold(T.min(up(length - position, dilation), taps))
-        return Reach(position, first, T.hold(T.max(stop - first, T.const(0, dtype))), self._most(along, size), dilation)
+        count = T.hold(T.max(stop - first, T.const(0, dtype)))
+        return Reach(position, first, count, self._most(along, size), dilation, length, tried)
 
     def counted(self, along: Along, reach: Reach, size: Any) -> Any:
         """How many taps of a window are counted with the padding."""

@@ -40,7 +40,7 @@ def logical(place: Sequence[Any], sizes: Sequence[Any], dtype: str) -> Any:
 
 
 class Best:
-    """The largest element so far, and its place, which is any value before the first element."""
+    """The largest element so far, and its place of ``count`` coordinates, which are any values before the first element."""
 
     def __init__(self, dtype: str, count: int, index: str) -> None:
         self._dtype = dtype
@@ -50,10 +50,10 @@ class Best:
 
     def add(self, x: Any, place: Sequence[Any]) -> None:
         """One more element."""
-        none = self._found.value == T.const(0, "int32")
-        with T.when(none | exceeds(x, self._value.value)):
+        taken = exceeds(x, self._value.value)
+        with T.when(taken | (self._found.value == T.const(0, "int32")) if self._place else taken):
             self._value.set(x)
-            for own, one in zip(self._place, place, strict=True):
+            for own, one in zip(self._place, place, strict=False):
                 own.set(one)
             self._found.set(T.const(1, "int32"))
 
@@ -103,13 +103,13 @@ class Largest(Window):
 
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
-        with T.elements(each, self.pooled().sizes, self.pooled().layout) as at:
+        with T.elements(each, self.pooled().sizes, self.pooled().layout, self.several()) as at:
             self.element(tensors, at)
 
     def element(self, tensors: dict[str, Any], at: Sequence[Any]) -> None:
         """Compute and store an element."""
         x, y, places = self.whole(), self.pooled(), self.indices()
-        best = self.best(at, self.reaches(at), tensors["input_tensor"], x)
+        best = self.best(at, self.reaches(at), tensors["input_tensor"], x, places is not None)
         T.store(tensors["output_tensor"], T.dot(at, y.layout), T.cast(best.value, y.data_type.tvm))
         if places is not None:
             kind = places.data_type.tvm
@@ -117,11 +117,11 @@ class Largest(Window):
             number = logical(best.place, x.sizes, kind)
             T.store(tensors["output_indices_tensor"], T.dot(at, places.layout), T.Select(best.found, number, none))
 
-    def best(self, at: Sequence[Any], reaches: Sequence[Reach], buffer: Any, x: Any) -> Best:
-        """The largest element of a window; a float16 as float32."""
+    def best(self, at: Sequence[Any], reaches: Sequence[Reach], buffer: Any, x: Any, placed: bool = True) -> Best:
+        """The largest element of a window, and with ``placed`` where it is; a float16 as float32."""
         dtype = self.computed
         index = "int64" if self.wide() else T.type_of(T.index(0))
-        best = Best(dtype, x.rank, index)
+        best = Best(dtype, x.rank if placed else 0, index)
         with self.inside(at, reaches) as place:
             value = T.hold(T.to(buffer[T.dot(place, x.layout)], dtype))
             best.add(value, [T.cast(one, index) if T.type_of(one) != index else one for one in place])

@@ -32,7 +32,7 @@ class Seen(NamedTuple):
         total: Any = None
         sizes = self.desc.whole().sizes
         for along, reach in zip(self.desc.windows(), self.reaches, strict=True):
-            own = self.desc.counted(along, reach, sizes[along.dimension]) if padded else reach.count
+            own = self.desc.counted(along, reach, sizes[along.dimension]) if padded and not reach.certain else reach.count
             total = T.cast(own, dtype) if total is None else total * T.cast(own, dtype)
         total = T.hold(total)
         return T.select(total > T.like(total, 0), total, 1)
@@ -81,7 +81,7 @@ class Summed(Window):
 
     def write(self, each: T.Each, tensors: dict[str, Any]) -> None:
         """The computation, on tensors that are declared."""
-        with T.elements(each, self.pooled().sizes, self.pooled().layout) as at:
+        with T.elements(each, self.pooled().sizes, self.pooled().layout, self.several()) as at:
             self.element(tensors, at)
 
     def element(self, tensors: dict[str, Any], at: Sequence[Any]) -> None:

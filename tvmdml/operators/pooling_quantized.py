@@ -130,7 +130,7 @@ class QuantizedLinearAveragePooling(Window):
         """The computation, on tensors that are declared."""
         x, y = self.input_tensor, self.output_tensor
         dtype = "int32" if self.taps() <= _NARROW else "int64"
-        with T.elements(each, y.sizes, y.layout) as at:
+        with T.elements(each, y.sizes, y.layout, self.several()) as at:
             reaches = self.reaches(at)
             seen = Seen(self, tensors, at, reaches)
             zero = seen.of_channel("input_zero_point_tensor")
