@@ -290,12 +290,13 @@ class Writer:
             self.visit(node.body)
 
     def _while(self, node: Any) -> None:
-        """A loop to an end that is known at launch strides over what the launch has no threads for, in few rounds.
+        """Of threads that work alone, a loop to an end that is known at launch strides over what lacks threads, in few rounds.
 
         Unrolled, it would take more instructions to divide its rounds than that saves.
         """
         condition, lines = self._aside(node.condition)
-        if type(node.condition).__name__ == "LT" and type(node.condition.b).__name__ != "IntImm":
+        strides = type(node.condition).__name__ == "LT" and type(node.condition.b).__name__ != "IntImm"
+        if strides and not self.buffers.shared_bytes:
             self.text.line("#pragma unroll 1")
         if not lines:
             with self.text.braces(f"while ({condition.code})"):
