@@ -37,14 +37,19 @@ KNOBS = Knobs(
     ),
     threads=Knob(128, (32, 64, 128, 256), "threads per group of threads"),
     thread_elements=Knob(64, tuple(1 << n for n in range(12)), "longest slice that is one thread's, wherever its elements are"),
+    widest=Knob(512, (128, 256, 512), "threads per group, at most, where there are few groups; sums depend on it"),
     part_elements=Knob(
-        1 << 14, tuple(1 << n for n in range(10, 24)), "least elements of each part of a long slice; sums depend on it"
+        1 << 13, tuple(1 << n for n in range(10, 24)), "least elements of each part of a long slice; sums depend on it"
     ),
     most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups of threads per launch; each strides over the rest"),
 )
 
-_PARTS = 64
+_PARTS = 256
 """Most parts of a slice."""
+_LEAST = 8
+"""Elements of each thread, at least, of a group that is wider than others."""
+_TASK = 256
+"""Threads of each of a target's tasks."""
 _MOST_ROUNDS = 1 << 15
 """Of a loop in a thread: Mesa's CPU driver silently ends one after 65535."""
 
@@ -69,8 +74,10 @@ def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:
     way = ("threads" if alone else "groups") if knobs.algorithm == "auto" else knobs.algorithm
     parts = 1
     if way == "groups" and count < target.tasks():
-        parts = max(1, min(_PARTS, length // knobs.part_elements))
+        parts = max(1, min(_PARTS, length // knobs.part_elements, -(-target.tasks() // count)))
     units = count * parts
+    if way == "groups":
+        threads = _widened(threads, units, length // parts, target, knobs)
     most = min(target.max_groups, knobs.most_groups)
     groups = max(1, min(most, -(-count // threads) if way == "threads" else units))
     spans = [tensor.span for _, tensor in (*operands, *slices)]
@@ -90,6 +97,17 @@ def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:
     ranks = len(spaces.outer), len(spaces.inner)
     scratch = tuple((kind, units) for walk in desc.walks() for kind in desc.state_types(walk)) if parts > 1 else ()
     return Writer(desc, numbers, scratch, way=way, threads=threads, ranks=ranks, parts=parts > 1)
+
+
+def _widened(threads: int, units: int, length: int, target: DeviceTarget, knobs: Any) -> int:
+    """The threads of a group: as many as keep the device busy, where there are few groups, whose elements suffice for them."""
+    while (
+        2 * threads <= min(knobs.widest, target.max_threads)
+        and units * threads < target.tasks() * _TASK
+        and length >= 2 * threads * _LEAST
+    ):
+        threads *= 2
+    return threads
 
 
 class Writer:
@@ -168,9 +186,10 @@ class Writer:
         found: list[Any] = []
         for walk, kept in zip(self.walks[:turn], self.kept, strict=False):
             whole = Totals(walk, self._like(walk, found), 1)
-            with T.loop(self.n.parts) as one:
+            with self._own(self.thread, self.n.parts) as (one, _):
                 whole.add(tuple(T.hold(buffer[T.let(index * self.n.parts + one)]) for buffer in kept))
-            found += map(T.hold, walk.totals(whole.values, found, self._count()))
+            values = self.joined.across(tuple(map(T.hold, whole.values)), walk.combine)
+            found += map(T.hold, walk.totals(values, found, self._count()))
         size = T.let(T.truncdiv(self.n.length + self.n.parts - 1, self.n.parts))
         begin = T.let(T.min(part * size, self.n.length))
         end = T.let(T.min(begin + size, self.n.length))
