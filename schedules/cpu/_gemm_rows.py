@@ -15,17 +15,33 @@ from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm import blocks
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, times
+from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 TOGETHER = 2
 """Vectors of columns whose places are contiguous: the sums of one wait for each other, so the next one's are computed meanwhile."""
 _SETS = 2048
 """Columns that are a multiple of so many bytes apart share few sets of the first cache, so those of one vector fill them."""
-_AHEAD_ALONG = 4
-"""How many vectors of a line are loaded before they are needed."""
+_AHEAD_ALONG = {1: 16 * SIDE, TOGETHER: SIDE}
+"""How many elements of a line are loaded before they are needed, by the vectors of columns that are computed together. One vector's
+lines are in memory's pages of their own, so processors ask for little by themselves."""
 _AHEAD = 128
 """How many elements of a row are loaded before they are needed. The next rows' would have the same place in the first cache where
 rows are a power of two apart."""
+
+
+def _in_turn(place: Any, before: Any) -> Any:
+    """A place that LLVM knows once sums are computed: it would mix the squares of several vectors, and have too few registers."""
+    first = T.let(T.Shuffle([before], [0]))
+    kind = {"float32": "int32", "float64": "int64"}[T.type_of(first)]
+    word = kind.replace("int", "i")
+    source = f"""
+define i64 @tvmdml_in_turn(i64 %place, {word} %before) alwaysinline {{
+  %same = call i64 asm "", "=r,0,r"(i64 %place, {word} %before)
+  ret i64 %same
+}}
+"""
+    return T.let(T.call_imported("int64", "tvmdml_in_turn", source, place, T.reinterpret(first, kind)))
 
 
 def together(step: int) -> int:
@@ -39,6 +55,7 @@ class Rows:
     def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int = TOGETHER) -> None:
         self.rows, self.lanes, self.arithmetic, self.together = rows, lanes, arithmetic, together
         self.kind = arithmetic.total
+        self.ahead = _AHEAD_ALONG[together]
 
     def write(
         self,
@@ -154,49 +171,57 @@ class Rows:
     # -- Places are contiguous: squares are transposed in registers
 
     def _along(self, low: Any, high: Any) -> None:
-        vectors = T.let(T.truncdiv(high - low + (SIDE - 1), T.i64(SIDE)))
-        with blocks(vectors, T.i64(self.together)) as (start, some), blocks(self.depth, T.i64(KC)) as (first, count):
+        vectors, some = T.let(T.truncdiv(high - low + (SIDE - 1), T.i64(SIDE))), self.together
+        groups = T.let(T.truncdiv(vectors, T.i64(some)))
+
+        def columns(first: Any, count: int) -> list[Any]:
+            # The last vector begins earlier, and computes some sums again.
+            return [T.hold(T.max(T.min(low + (first + i) * SIDE, high - SIDE), T.i64(0))) for i in range(count)]
+
+        with T.loop(groups) as group:
+            self._vectors(columns(T.let(group * some), some))
+        if some > 1:
+            with T.loop(T.let(vectors - groups * some)) as one:
+                self._vectors(columns(T.let(groups * some + one), 1))
+
+    def _vectors(self, columns: list[Any]) -> None:
+        """All sums of some vectors of columns."""
+        lines = [[T.hold(self.base_b + times(T.let(one + i), self.steps[1][1])) for i in range(SIDE)] for one in columns]
+        with blocks(self.depth, T.i64(KC)) as (first, count):
             whole = T.let(T.truncdiv(count, T.i64(SIDE)))
+            sums = Sums(self.rows, len(columns), lambda row, which: self._zero(SIDE), self.arithmetic.step)
 
-            def lines(which: Any) -> tuple[Any, list[Any]]:
-                # The last vector begins earlier, and computes some sums again.
-                column = T.let(T.max(T.min(low + (start + which) * SIDE, high - SIDE), T.i64(0)))
-                return column, [T.hold(self.base_b + times(T.let(column + i), self.steps[1][1])) for i in range(SIDE)]
-
-            def add(which: Any, place: Any, columns: list[Any]) -> None:
+            def add(which: int, place: Any, vectors: list[Any]) -> None:
                 for row in range(self.rows):
-                    at = self._sum(row, 0, which)
-                    total = T.let(T.Select(T.splat(T.expression(place == first), SIDE), self._zero(SIDE), self._cell(at, SIDE)))
-                    for k, one in enumerate(columns):
+                    total = sums.get(row, which)
+                    for k, one in enumerate(vectors):
                         value = T.splat(T.let(self._value(row, place + k)), SIDE)
                         total = T.let(self.arithmetic.step(value, one, total))
-                    T.store(self.scratch, T.run(at, SIDE), total)
+                    sums.set(row, which, total)
 
-            with T.loop(whole) as block, T.loop(some) as which:
+            with T.loop(whole) as block:
                 place = T.let(first + block * SIDE)
-                _, own = lines(which)
-                for line in own:
-                    read_ahead(self.b, line + place + _AHEAD_ALONG * SIDE)
-                add(which, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in own]))
-            with T.loop(T.let(count - whole * SIDE)) as k, T.loop(some) as which:
+                for which, own in enumerate(lines):
+                    if which:
+                        place = _in_turn(place, sums.get(0, which - 1))
+                    for line in own:
+                        read_ahead(self.b, line + place + self.ahead)
+                    add(which, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in own]))
+            with T.loop(T.let(count - whole * SIDE)) as k:
                 place = T.let(first + whole * SIDE + k)
-                gathered = self._zero(SIDE)
-                for i, line in enumerate(lines(which)[1]):
-                    lane = T.splat(self._vector(line + place, 1), SIDE)
-                    gathered = T.hold(T.Shuffle([gathered, lane], [SIDE if j == i else j for j in range(SIDE)]))
-                add(which, place, [gathered])
-            with T.loop(some) as which:
-                column, _ = lines(which)
+                for which, own in enumerate(lines):
+                    gathered = self._zero(SIDE)
+                    for i, line in enumerate(own):
+                        lane = T.splat(self._vector(line + place, 1), SIDE)
+                        gathered = T.hold(T.Shuffle([gathered, lane], [SIDE if j == i else j for j in range(SIDE)]))
+                    add(which, place, [gathered])
+            for which, column in enumerate(columns):
                 for row in range(self.rows):
-                    before_at = self._sum(row, 1, which)
-                    own_sum, before = self._cell(self._sum(row, 0, which), SIDE), self._cell(before_at, SIDE)
+                    at = T.let(self.at + (row * len(columns) + which) * SIDE)
+                    own_sum, before = sums.get(row, which), self._cell(at, SIDE)
                     total = T.hold(T.Select(T.splat(T.expression(first == T.i64(0)), SIDE), own_sum, before + own_sum))
                     T.either(
                         first + count >= self.depth,
                         lambda row=row, total=total, column=column: self.put(T.i64(row), column, total),
-                        lambda at=before_at, total=total: T.store(self.scratch, T.run(at, SIDE), total),
+                        lambda at=at, total=total: T.store(self.scratch, T.run(at, SIDE), total),
                     )
-
-    def _sum(self, row: int, kind: int, which: Any) -> Any:
-        """Where a vector of sums is: of this block, or of those before."""
-        return T.let(self.at + (row * 2 + kind) * (TOGETHER * SIDE) + which * SIDE)
