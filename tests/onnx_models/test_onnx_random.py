@@ -53,6 +53,11 @@ def everything() -> Any:
     return model(nodes, [info("x", ["n", 4])], [info(name, None, kinds.get(name, FLOAT)) for name in names], weights)
 
 
+@pytest.fixture(autouse=True)
+def _no_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_state, "_given", None)
+
+
 X = np.ones((COUNT // 4, 4), np.float32)
 
 
@@ -145,7 +150,7 @@ def test_numbers_follow_from_key_run_and_place() -> None:
     assert state.state().tolist() == [0, 3, 256, 0, 2**32 - 1, 2**32 - 1]
 
 
-def test_seeds_decide_and_without_one_nothing_comes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_decide_and_without_one_nothing_comes_twice() -> None:
     file, fixed = drawing(), drawing(N("RandomUniform", [], ["y"], shape=[64], seed=3.0))
 
     def three(given: bytes, **more: Any) -> list[list[float]]:
@@ -156,7 +161,6 @@ def test_seeds_decide_and_without_one_nothing_comes_twice(monkeypatch: pytest.Mo
     assert len(set(map(tuple, apart))) == len(apart)
     assert three(file, seed=1) == apart[6:9]
     assert three(fixed, seed=1) == apart[12:]
-    monkeypatch.setattr(random_state, "_given", None)
     tvmdml.onnx.set_seed(2)
     assert [tvmdml.onnx.InferenceSession(file).run(None, {})[0].tolist() for _ in range(2)] == [apart[9]] * 2
     for wrong in (1.5, "1", True):

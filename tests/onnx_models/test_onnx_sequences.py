@@ -99,6 +99,33 @@ def test_empty_tensors_are_joined_as_others(new_axis: int) -> None:
         loaded._model(x=[ramp(0, 2), ramp(3, 2)])
 
 
+def through_values(ort: Any) -> list[Any]:
+    """Sequences as values: results of a run and of a binding, and inputs of the next ones."""
+    nodes = [N("SplitToSequence", ["x"], ["y"]), N("Neg", ["x"], ["z"])]
+    split = model(nodes, [info("x", [3])], [several("y"), info("z", [3])], opset=17, ir_version=8)
+    nodes = [N("ConcatFromSequence", ["y"], ["x"], axis=0), N("SequenceInsert", ["y", "x"], ["more"])]
+    joined = model(nodes, [several("y")], [info("x", None), several("more")], opset=17, ir_version=8)
+    first, second = (ort.InferenceSession(one.SerializeToString(), providers=["CPUExecutionProvider"]) for one in (split, joined))
+    y, z = first.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(ramp(3))})
+    binding = second.io_binding()
+    binding.bind_ortvalue_input("y", y)
+    binding.bind_output("more")
+    binding.bind_output("x")
+    second.run_with_iobinding(binding)
+    more, x = binding.get_outputs()
+    facts = [
+        [one.data_type(), one.element_type(), one.has_value(), one.is_tensor(), one.is_tensor_sequence()] for one in (y, z, more, x)
+    ]
+    return [facts, binding.copy_outputs_to_cpu(), second.run(None, {"y": y}), second.run(["x"], {"y": more}), z.numpy()]
+
+
+def test_sequences_are_values_as_in_onnx_runtime() -> None:
+    runtime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    (facts, *found), (right, *others) = through_values(tvmdml.onnx), through_values(runtime)
+    assert facts == right
+    assert alike(found, others)
+
+
 def test_sequences_of_other_libraries() -> None:
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     parts = [torch.from_numpy(one) for one in rows(1, 2)]
@@ -120,8 +147,19 @@ def test_wrong_sequences_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises((tvmdml.InvalidArgument, tvmdml.Unsupported), match=said):
             loaded(given)
-    with pytest.raises(tvmdml.InvalidArgument, match="bind input: given 'x'; allowed: at"):
-        loaded.io_binding().bind_cpu_input("x", ramp(2))
+    binding, value = loaded.io_binding(), tvmdml.onnx.OrtValue(rows(1))
+    for call, said in (
+        (lambda: binding.bind_cpu_input("z", ramp(2)), "bind input: given 'z'; allowed: x, at"),
+        (lambda: binding.bind_cpu_input("x", rows(1)), "given a sequence; allowed: tensors. Bind an OrtValue of a list of arrays"),
+        (lambda: binding.bind_ortvalue_input("x", ramp(2)), r"given <OrtValue float32\[2\] on cpu>; allowed: a list of arrays"),
+        (lambda: binding.bind_ortvalue_input("at", value), "given <OrtValue of 1 tensor of float32>; allowed: an array"),
+        (lambda: binding.bind_ortvalue_output("parts", value), "given a sequence; allowed: tensors. Bind it without memory"),
+        (value.numpy, r"OrtValue numpy: given <OrtValue of 1 tensor of float32>; allowed: a tensor. Its tensors are in the list"),
+        (tvmdml.onnx.OrtValue(None).shape, r"has_value\(\) says what is there"),
+        (tvmdml.onnx.OrtValue([]).data_type, "whose type is not known"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=said):
+            call()
     with pytest.raises(tvmdml.Unsupported, match="outputs that are sequences"):
         loaded.forms({"x": rows(1), "at": at})
     taken = model([N("SequenceLength", ["x"], ["y"])], [several("x"), info("x[0]", [1])], [info("y", [], INT64)], opset=17)

@@ -24,7 +24,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml.onnx import options  # noqa: E402
+from tvmdml.onnx import options, random_state  # noqa: E402
 
 
 def small() -> bytes:
@@ -110,7 +110,8 @@ def state_of(ort: Any, array: Any) -> Any:
     return ort.OrtValue.ortvalue_from_numpy(array)
 
 
-def test_a_program_gives_the_same_with_either_import() -> None:
+def test_a_program_gives_the_same_with_either_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_state, "_given", None)  # which the program gives
     onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     for found, right in zip(program(tvmdml.onnx), program(onnxruntime), strict=True):
         if isinstance(right, np.ndarray):
@@ -154,6 +155,31 @@ def test_bound_arrays_stay_on_their_device(name: str, request: pytest.FixtureReq
     assert np.allclose(there.numpy(), ramp(4, 2) + 5 * step, atol=1e-4)
     feeds = {"x": value.ortvalue_from_numpy(ramp(4, 3), name), "state": two[0]}
     assert {one.device_name() for one in session.run_with_ort_values(None, feeds)} == {name}
+
+
+def test_values_and_devices_have_the_facts_of_onnx_runtime() -> None:
+    runtime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+    def facts(ort: Any) -> Any:
+        value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            np.arange(6, dtype=np.uint16).reshape(2, 3), onnx.TensorProto.FLOAT16
+        )
+        devices = [ort.OrtDevice.make(name, 1) for name in ("cpu", "cuda", "dml", "gpu")]
+        numbers = [(one.device_id(), one.device_type(), one.device_vendor_id(), one.device_mem_type()) for one in devices]
+        return value.data_type(), value.shape(), value.numpy().tobytes(), numbers, ort.get_version_string() == ort.__version__
+
+    assert facts(tvmdml.onnx) == facts(runtime)
+    for wrong, said in (
+        (lambda: tvmdml.onnx.OrtDevice.make("foo", 0), "'foo'; allowed: cpu, cuda, dml, gpu, vulkan"),
+        (lambda: tvmdml.onnx.OrtDevice.make("cpu", -1), "an integer of 0 or more"),
+        (lambda: tvmdml.onnx.OrtValue.ortvalue_from_numpy_with_onnx_type(np.zeros(2, np.uint16), FLOAT), "elements of 4 bytes"),
+        (lambda: tvmdml.onnx.OrtValue.ortvalue_from_numpy_with_onnx_type(np.zeros(2, np.uint16), 16), "a type that DirectML has"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=said):
+            wrong()
+    value = tvmdml.onnx.OrtValue.ortvalue_from_numpy(np.zeros(2, np.float32))
+    value.update_inplace(tvmdml.onnx.OrtValue(np.ones(2, np.float32)))
+    assert value.numpy().tolist() == [1, 1]
 
 
 def test_wrong_bindings_are_refused() -> None:

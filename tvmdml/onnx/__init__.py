@@ -12,9 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import __version__
 from tvmdml.onnx.model import InferenceSession, Model, load
 from tvmdml.onnx.options import (
+    API_VERSION,
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
@@ -31,13 +31,15 @@ from tvmdml.onnx.options import (
     set_default_logger_severity,
     set_default_logger_verbosity,
 )
-from tvmdml.onnx.ortvalue import OrtValue
+from tvmdml.onnx.ortvalue import OrtDevice, OrtValue
 from tvmdml.onnx.random_state import set_seed
 from tvmdml.onnx.running import Argument
 from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
 
 if TYPE_CHECKING:
     from tvmdml.onnx.packed import PackedModel
+
+__version__ = API_VERSION
 
 __all__ = [
     "Argument",
@@ -49,6 +51,7 @@ __all__ = [
     "Model",
     "ModelMetadata",
     "NodeArg",
+    "OrtDevice",
     "OrtValue",
     "PackedModel",
     "RunOptions",

@@ -23,7 +23,7 @@ _TARGETS: Mapping[str, tuple[str, ...]] = {
 """The kinds of target of each provider: the first one that this machine has is used. ONNX Runtime has no provider for Vulkan.
 
 Where there is a choice, a Vulkan driver that computes on the processor is not taken."""
-_DEVICES: Mapping[str, tuple[str, ...]] = {
+DEVICES: Mapping[str, tuple[str, ...]] = {
     "cpu": ("cpu",),
     "cuda": ("cuda",),
     "dml": ("cuda", "vulkan"),
@@ -149,13 +149,17 @@ def get_device() -> str:
     return "GPU" if len(get_available_providers()) > 1 else "CPU"
 
 
+API_VERSION = "1.32.0"
+"""The version of ONNX Runtime whose calls of sessions, bindings and values are followed, and tested beside: programs compare it."""
+
+
 def get_version_string() -> str:
-    """The version of this package, not of ONNX Runtime."""
-    return __version__
+    """The version of ONNX Runtime whose calls are here; that of this package is in ``get_build_info``."""
+    return API_VERSION
 
 
 def get_build_info() -> str:
-    """What was installed."""
+    """What was installed: tvmdml, and its version."""
     return f"tvmdml {__version__}"
 
 
@@ -186,9 +190,9 @@ def device(name: str, number: int = 0, where: str = "device_type") -> Target:
         InvalidArgument: there is no such device.
         DeviceError: this machine has none.
     """
-    kinds = _DEVICES.get(name.lower()) if isinstance(name, str) else None
+    kinds = DEVICES.get(name.lower()) if isinstance(name, str) else None
     if kinds is None:
-        raise InvalidArgument(message(where, safe_repr(name), ", ".join(_DEVICES)))
+        raise InvalidArgument(message(where, safe_repr(name), ", ".join(DEVICES)))
     return _first(kinds, number, where, len(kinds) > 1)
 
 

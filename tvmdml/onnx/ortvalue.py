@@ -1,4 +1,4 @@
-"""``OrtValue``: an array on a device, as ONNX Runtime's programs make and bind it."""
+"""``OrtValue``: an array on a device, or a sequence of such, as ONNX Runtime's programs make and bind it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.onnx.options import device
+from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
+from tvmdml.onnx.kinds import Kind
+from tvmdml.onnx.options import DEVICES, device
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.targets import Target
 
@@ -21,14 +22,25 @@ _MOST_RANK = 64
 
 
 class OrtValue:
-    """An array: ``array`` is NumPy's or a ``tvmdml.DeviceArray``.
+    """An array: ``array`` is NumPy's or a ``tvmdml.DeviceArray``; of a sequence, it is a list of them, and of nothing ``None``.
 
     ``numpy()`` gives its elements on the CPU.
     """
 
-    def __init__(self, array: Any) -> None:
-        """An array of any library; its memory is shared."""
-        self.array: Any = arrays.view(array, "OrtValue")
+    def __init__(self, array: Any, dtype: Any = None) -> None:
+        """An array of any library, whose memory is shared; a list of them for a sequence; or ``None`` for an optional value that is
+        not there. ``dtype`` is the type of the tensors of a sequence without any.
+        """
+        self.array: Any
+        if array is None:
+            self.array = None
+        elif isinstance(array, (list, tuple)):
+            self.array = [arrays.view(held(one), "OrtValue") for one in array]
+            dtype = self.array[0].dtype if self.array else dtype
+        else:
+            self.array = arrays.view(array, "OrtValue")
+            dtype = self.array.dtype
+        self._dtype = dtype
 
     @classmethod
     def ortvalue_from_numpy(cls, numpy_obj: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
@@ -40,6 +52,19 @@ class OrtValue:
         """
         array = np.ascontiguousarray(arrays.view(numpy_obj, "ortvalue_from_numpy"))
         return cls(device(device_type, device_id).asarray(array.reshape(np.shape(numpy_obj))))
+
+    @classmethod
+    def ortvalue_from_numpy_with_onnx_type(cls, data: Any, onnx_element_type: int) -> OrtValue:
+        """The memory of a NumPy array, with its elements as those of another type of the same size.
+
+        Raises:
+            InvalidArgument: it is not an array, DirectML has no such type, or its elements have another size.
+        """
+        array, dtype = np.asarray(arrays.view(data, "ortvalue_from_numpy_with_onnx_type")), element(onnx_element_type)
+        if array.dtype.itemsize != dtype.itemsize:
+            given, allowed = f"elements of {array.dtype}", f"elements of {dtype.itemsize} bytes, as {dtype} has"
+            raise InvalidArgument(message("ortvalue_from_numpy_with_onnx_type", given, allowed))
+        return cls(array.view(dtype))
 
     @classmethod
     def ortvalue_from_shape_and_type(
@@ -73,11 +98,20 @@ class OrtValue:
 
     def __repr__(self) -> str:
         """The type, sizes and device."""
+        if self.array is None:
+            return "<OrtValue of nothing>"
+        if isinstance(self.array, list):
+            return f"<OrtValue of {counted(len(self.array), 'tensor')} of {self._dtype}>"
         return f"<OrtValue {self.array.dtype}{self.shape()} on {self.device_name()}>"
 
     def numpy(self) -> NumpyArray:
-        """The elements as a NumPy array: those of the CPU are not copied."""
-        found: NumpyArray = self.array.numpy() if type(self.array) is DeviceArray else self.array
+        """The elements as a NumPy array: those of the CPU are not copied.
+
+        Raises:
+            InvalidArgument: it is not a tensor.
+        """
+        array = self._tensor("numpy")
+        found: NumpyArray = array.numpy() if type(array) is DeviceArray else array
         return found
 
     def update_inplace(self, np_arr: Any) -> None:
@@ -86,11 +120,11 @@ class OrtValue:
         Raises:
             InvalidArgument: they are not of the same type and shape.
         """
-        view = arrays.view(np_arr, "update_inplace")
-        if view.dtype != self.array.dtype or tuple(view.shape) != self.array.shape:
-            allowed = f"{self.array.dtype}{self.shape()}"
+        view, own = arrays.view(held(np_arr), "update_inplace"), self._tensor("update_inplace")
+        if view.dtype != own.dtype or tuple(view.shape) != own.shape:
+            allowed = f"{own.dtype}{self.shape()}"
             raise InvalidArgument(message("update_inplace", f"{view.dtype}{list(view.shape)}", allowed))
-        arrays.assign(self.array, view)
+        arrays.assign(own, view)
 
     def data_ptr(self) -> int:
         """The address of the first element.
@@ -98,52 +132,115 @@ class OrtValue:
         Raises:
             Unsupported: the device's memory has no addresses.
         """
-        if type(self.array) is not DeviceArray:
-            return int(self.array.ctypes.data)
-        space, address = self.array.start
+        array = self._tensor("data_ptr")
+        if type(array) is not DeviceArray:
+            return int(array.ctypes.data)
+        space, address = array.start
         if space is not None:
-            raise Unsupported(message("data_ptr", f"memory of {self.array.device}, which has no addresses", "CPU and CUDA"))
+            raise Unsupported(message("data_ptr", f"memory of {array.device}, which has no addresses", "CPU and CUDA"))
         return address
 
     def device_name(self) -> str:
         """The kind of device: cpu, cuda or vulkan."""
-        return self.array.target.kind if type(self.array) is DeviceArray else "cpu"
+        array = self._tensor("device_name")
+        return array.target.kind if type(array) is DeviceArray else "cpu"
 
     def shape(self) -> list[int]:
         """The sizes."""
-        return list(self.array.shape)
+        return list(self._tensor("shape").shape)
 
     def data_type(self) -> str:
-        """ONNX's name of the type: ``tensor(float)``."""
+        """ONNX's name of the type: ``tensor(float)``, ``seq(tensor(float))``."""
         import onnx
 
-        return f"tensor({onnx.TensorProto.DataType.Name(self.element_type()).lower()})"
+        tensor = f"tensor({onnx.TensorProto.DataType.Name(self.element_type()).lower()})"
+        return Kind(is_sequence=self.is_tensor_sequence()).named(tensor)
 
     def element_type(self) -> int:
-        """ONNX's number of the type of the elements."""
+        """ONNX's number of the type of the elements.
+
+        Raises:
+            InvalidArgument: it is nothing, or a sequence without tensors whose type nobody gave.
+        """
         import onnx
 
-        return int(onnx.helper.np_dtype_to_tensor_dtype(self.array.dtype))
+        if self._dtype is None:
+            raise InvalidArgument(message("OrtValue element_type", f"{self!r}, whose type is not known", "a tensor"))
+        return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self._dtype)))
 
     def tensor_size_in_bytes(self) -> int:
         """The bytes of all elements."""
-        return int(self.array.nbytes)
+        return int(self._tensor("tensor_size_in_bytes").nbytes)
 
     def has_value(self) -> bool:
-        """True: there are no empty values."""
-        return True
+        """Whether it is not an optional value that is not there."""
+        return self.array is not None
 
     def is_tensor(self) -> bool:
-        """True: there are only tensors."""
-        return True
+        """Whether it is a tensor."""
+        return self.array is not None and not isinstance(self.array, list)
 
     def is_sparse_tensor(self) -> bool:
         """False: there are no sparse tensors."""
         return False
 
     def is_tensor_sequence(self) -> bool:
-        """False: there are no sequences."""
-        return False
+        """Whether it is a sequence of tensors."""
+        return isinstance(self.array, list)
+
+    def _tensor(self, what: str) -> Any:
+        """The array of a tensor."""
+        if not self.is_tensor():
+            advice = "Its tensors are in the list .array." if isinstance(self.array, list) else "has_value() says what is there."
+            raise InvalidArgument(message(f"OrtValue {what}", repr(self), "a tensor", advice))
+        return self.array
+
+
+class OrtDevice:
+    """``onnxruntime.OrtDevice``: the name and number of a device, in ONNX Runtime's numbers. ``make`` makes one."""
+
+    def __init__(self, name: str, number: int) -> None:
+        """Not public: ``make`` makes devices."""
+        self._name, self._number = name, number
+
+    @staticmethod
+    def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
+        """A device by its name: cpu, cuda, dml, gpu or vulkan; this machine need not have it. ``vendor_id`` has no effect.
+
+        Raises:
+            InvalidArgument: there is no such name, or the number is none.
+        """
+        name = ort_device_name.lower() if isinstance(ort_device_name, str) else ""
+        if name not in DEVICES:
+            raise InvalidArgument(message("OrtDevice.make", safe_repr(ort_device_name), ", ".join(DEVICES)))
+        if not isinstance(device_id, (int, np.integer)) or device_id < 0:
+            raise InvalidArgument(message("OrtDevice.make device_id", safe_repr(device_id), "an integer of 0 or more"))
+        return OrtDevice(name, int(device_id))
+
+    def __repr__(self) -> str:
+        """The name and number."""
+        return f"<OrtDevice {self._name}:{self._number}>"
+
+    def device_id(self) -> int:
+        """The number of the device."""
+        return self._number
+
+    def device_type(self) -> int:
+        """0 for a processor, and 1 for a GPU."""
+        return int(self._name != "cpu")
+
+    def device_vendor_id(self) -> int:
+        """The number of the vendor that the name stands for; 0 for none."""
+        return {"cuda": 0x10DE, "dml": 0x1414}.get(self._name, 0)
+
+    def device_mem_type(self) -> int:
+        """0: the device's usual memory."""
+        return 0
+
+
+def held(one: Any) -> Any:
+    """What an ``OrtValue`` holds; anything else as it is."""
+    return one.array if isinstance(one, OrtValue) else one
 
 
 def element(given: Any) -> np.dtype[Any]:

@@ -15,7 +15,7 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import options
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
-from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element
+from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element, held
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import STATE, WORDS, Numbers
 from tvmdml.targets import Target
@@ -140,10 +140,10 @@ class Session:
 
     def _array(self, name: str, given: Any) -> Any:
         """An input as an array; it may be an ``OrtValue``, and lists of numbers, which get the input's type."""
-        given = _held(given)
+        given = held(given)
         dtype, kind = next(((one.dtype, one.kind) for one in self.inputs if one.name == name), (None, Kind()))
         if kind.is_sequence and isinstance(given, (list, tuple)):
-            return [_held(one) for one in given]
+            return [held(one) for one in given]
         if dtype is None or not isinstance(given, (list, tuple, int, float)):
             return given
         try:
@@ -177,7 +177,9 @@ class Session:
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[OrtValue]:
         """``run`` of values on devices: the results stay where the inputs are."""
-        return [OrtValue(one) for one in self.run(output_names, input_dict_ort_values)]
+        found = self.run(output_names, input_dict_ort_values)
+        places = self._positions(output_names)
+        return [OrtValue(one, self.outputs[place].dtype) for place, one in zip(places, found, strict=True)]
 
     def io_binding(self) -> IOBinding:
         """Inputs and outputs that are bound once, to run on them repeatedly."""
@@ -218,16 +220,26 @@ def _node_arg(one: _Argument) -> NodeArg:
     return NodeArg(one.name, one.type, list(one.shape or ()))
 
 
-def _held(one: Any) -> Any:
-    return one.array if isinstance(one, OrtValue) else one
-
-
 class _Place(NamedTuple):
     """Where an output goes."""
 
     target: Target
     array: Any
     """The memory that it is written to; ``None`` for new memory in each run."""
+
+    def taken(self, array: Any) -> Any:
+        """A result there."""
+        if self.target.moves and (type(array) is not DeviceArray or array.target != self.target):
+            return self.target.asarray(array.numpy() if type(array) is DeviceArray else array)
+        return array.numpy() if not self.target.moves and type(array) is DeviceArray else array
+
+
+_WITHOUT_MEMORY = "Bind it without memory: bind_output(name)."
+
+
+def _apply(function: Callable[[Any], Any], value: Any) -> Any:
+    """What a function makes of a tensor, of each tensor of a sequence, or of nothing."""
+    return None if value is None else [function(one) for one in value] if isinstance(value, list) else function(value)
 
 
 class IOBinding:
@@ -252,6 +264,7 @@ class IOBinding:
         Raises:
             InvalidArgument: there is no such input, or it is not an array.
         """
+        self._require_tensor(name, self._session.inputs, "bind_cpu_input", "Bind an OrtValue of a list of arrays.")
         array = arrays.view(arr_on_cpu, f"bind_cpu_input {name}")
         self._bind(name, self._session.target.asarray(array) if type(array) is not DeviceArray else array)
 
@@ -264,15 +277,21 @@ class IOBinding:
             InvalidArgument: there is no such input or device, or the shape, type or address is none.
             Unsupported: the device's memory has no addresses.
         """
+        self._require_tensor(name, self._session.inputs, "bind_input", "Bind an OrtValue of a list of arrays.")
         self._bind(name, at_address(buffer_ptr, shape, element_type, options.device(device_type, device_id)))
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
-        """Bind an ``OrtValue``, or an array of any library.
+        """Bind an ``OrtValue``, an array of any library, or, for a sequence, a list of arrays.
 
         Raises:
-            InvalidArgument: there is no such input, or it is not an array.
+            InvalidArgument: there is no such input, or it is not what the input takes.
         """
-        self._bind(name, arrays.view(_held(ortvalue), f"bind_ortvalue_input {name}"))
+        kind = self._known(name, self._session.inputs, "input").kind
+        given = ortvalue if isinstance(ortvalue, OrtValue) else OrtValue(ortvalue)
+        if given.is_tensor_sequence() != kind.is_sequence or not (given.has_value() or kind.is_optional):
+            wanted = "a list of arrays" if kind.is_sequence else "an array"
+            raise InvalidArgument(message(f"bind_ortvalue_input {name}", repr(given), wanted))
+        self._bind(name, given.array)
 
     def synchronize_inputs(self) -> None:
         """Return when copies of inputs are done."""
@@ -302,6 +321,8 @@ class IOBinding:
         """
         target = options.device(device_type, device_id)
         memory = None
+        if buffer_ptr or shape is not None:
+            self._require_tensor(name, self._session.outputs, "bind_output", _WITHOUT_MEMORY)
         if buffer_ptr:
             memory = at_address(buffer_ptr, shape, element_type, target)
         elif shape is not None and element_type is not None:
@@ -315,7 +336,8 @@ class IOBinding:
         Raises:
             InvalidArgument: there is no such output, or it is not an array.
         """
-        array = arrays.view(_held(ortvalue), f"bind_ortvalue_output {name}", write=True)
+        self._require_tensor(name, self._session.outputs, "bind_ortvalue_output", _WITHOUT_MEMORY)
+        array = arrays.view(held(ortvalue), f"bind_ortvalue_output {name}", write=True)
         target = array.target if isinstance(array, DeviceArray) else options.device("cpu")
         self._bind_output(name, _Place(target, array))
 
@@ -337,8 +359,8 @@ class IOBinding:
         return self.get_outputs()
 
     def copy_outputs_to_cpu(self) -> list[Any]:
-        """Copies of the outputs of the last run, as NumPy arrays."""
-        return [one.numpy().copy() for one in self._results]
+        """Copies of the outputs of the last run, as NumPy arrays; of a sequence a list of them."""
+        return [_apply(lambda one: np.array(one.numpy() if type(one) is DeviceArray else one), one.array) for one in self._results]
 
     # -- How
 
@@ -353,10 +375,17 @@ class IOBinding:
         self._quick = None
 
     @staticmethod
-    def _known(name: str, among: Sequence[_Argument], what: str) -> None:
-        names = [one.name for one in among if one.kind == Kind()]
-        if name not in names:
-            raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(names) or "none"))
+    def _known(name: str, among: Sequence[_Argument], what: str) -> _Argument:
+        for one in among:
+            if one.name == name:
+                return one
+        raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(one.name for one in among) or "none"))
+
+    def _require_tensor(self, name: str, among: Sequence[_Argument], what: str, advice: str) -> None:
+        kind = self._known(name, among, "input" if among is self._session.inputs else "output").kind
+        if kind != Kind():
+            given = "a sequence" if kind.is_sequence else "an optional tensor"
+            raise InvalidArgument(message(f"{what} {name}", given, "tensors", advice))
 
     def run(self) -> None:
         """Run on what is bound.
@@ -376,7 +405,7 @@ class IOBinding:
             return
         session = self._session
         home = session.target
-        given = {name: self._there(one) for name, one in self._inputs.items()}
+        given = {name: _apply(self._there, one) for name, one in self._inputs.items()}
         found = dict(zip((one.name for one in session.outputs), session(given), strict=True))
         results = []
         for name, place in self._outputs.items():
@@ -384,11 +413,9 @@ class IOBinding:
             if place.array is not None:
                 self._write(name, place.array, array)
                 array = place.array
-            elif place.target.moves and (type(array) is not DeviceArray or array.target != place.target):
-                array = place.target.asarray(array.numpy() if type(array) is DeviceArray else array)
-            elif not place.target.moves and type(array) is DeviceArray:
-                array = array.numpy()
-            results.append(OrtValue(array))
+            else:
+                array = _apply(place.taken, array)
+            results.append(OrtValue(array, self._known(name, session.outputs, "output").dtype))
         home.wait()
         self._results = results
 
