@@ -191,6 +191,23 @@ def test_all_that_is_not_mapped_is_listed_at_once() -> None:
         tvmdml.onnx.load(model(nodes, [info("x", [1, 1, 4, 4])], [info("b", None)]))
 
 
+@pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+@pytest.mark.parametrize("layout", [0, 1])
+def test_recurrent_networks_without_steps(kind: str, gates: int, layout: int) -> None:
+    """As for a sequence of length 0 all results are 0, even with a first state. (ONNX Runtime crashes for some of these.)"""
+    results = ["y", "yh", "yc"][: 2 + (kind == "LSTM")]
+    weights = {"w": np.ones((2, gates * 4, 3), np.float32), "r": np.ones((2, gates * 4, 4), np.float32)}
+    node = N(kind, ["x", "w", "r", "", "", "h"], results, hidden_size=4, direction="bidirectional", layout=layout)
+    state = (5, 2, 4) if layout else (2, 5, 4)
+    given = [info("x", [None, None, 3]), info("h", state)]
+    loaded = tvmdml.onnx.load(model([node], given, [info(name, None) for name in results], weights))
+    for steps in (0, 2):
+        x = np.zeros((5, steps, 3) if layout else (steps, 5, 3), np.float32)
+        found = loaded(x=x, h=np.ones(state, np.float32))
+        assert [one.shape for one in found] == [(5, steps, 2, 4) if layout else (steps, 2, 5, 4), *[state] * (len(results) - 1)]
+        assert all(one.any() == bool(steps) for one in found)
+
+
 def test_outputs_that_are_known_and_inputs_that_are_returned() -> None:
     nodes = [N("Shape", ["x"], ["s"]), N("Identity", ["x"], ["same"])]
     made = tvmdml.onnx.load(
