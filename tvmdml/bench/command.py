@@ -106,8 +106,11 @@ def select(request: Request) -> list[Case]:
     of = f" of {', '.join(request.operators)}" if request.operators else ""
     if more := tables.select(True, request.operators, request.text, request.kind):
         raise InvalidArgument(message("bench", asked + of, "a case of the set", f"--full has {len(more)} of them: add --full."))
-    rows = ", ".join(dict.fromkeys(case.row for case in tables.of(request.kind)))
-    raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({rows}) or case's"))
+    rows = list(dict.fromkeys(case.row for case in tables.select(True, request.operators, "", request.kind)))
+    if not rows:
+        advice = "Time it with `tvmdml tune`, or `tvmdml run` of a model with it."
+        raise InvalidArgument(message("bench", asked + of, "an operator that rows measure", advice))
+    raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({', '.join(rows)}) or case's"))
 
 
 def plot_file(request: Request) -> Path | None:

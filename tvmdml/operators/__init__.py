@@ -76,7 +76,7 @@ def by_name(name: str) -> type[Operator]:
         import difflib
     near = [one for one in all_operators() if one.endswith(f"_{wanted}")] or difflib.get_close_matches(wanted, all_operators())
     advice = f"Did you mean {' or '.join(near)}? " * bool(near) + "`tvmdml operators` lists them."
-    raise Unsupported(message("operator", safe_repr(name), ", ".join(all_operators()), advice))
+    raise Unsupported(message("operator", safe_repr(name), f"the names of DirectML's {len(all_operators())} operators", advice))
 
 
 def module_of(cls: type[Operator]) -> str:

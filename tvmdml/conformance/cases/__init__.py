@@ -8,11 +8,13 @@ left out here).
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
 from tvmdml import operators
 from tvmdml.conformance.cases._common import Broken, Case
+from tvmdml.errors import Unsupported, message
 from tvmdml.operators import Operator
 from tvmdml.tensors import TensorDesc
 
@@ -20,7 +22,11 @@ __all__ = ["Broken", "Case", "broken", "described", "reference"]
 
 
 def _file(operator: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{operators.module_of(operators.by_name(operator))}")
+    name = f"{__name__}.{operators.module_of(operators.by_name(operator))}"
+    if importlib.util.find_spec(name) is None:
+        advice = f"Write {name.replace('.', '/')}.py, as tvmdml/operators/README.md says."
+        raise Unsupported(message("conformance", f"{operator}, which has no cases", "operators with cases", advice))
+    return importlib.import_module(name)
 
 
 def described(operator: str) -> Callable[[TensorDesc], Operator]:
