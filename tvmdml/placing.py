@@ -79,7 +79,7 @@ def empty(shape: int | Sequence[int], *, dtype: Any = "float32", device: str | T
         sizes = tuple(operator.index(n) for n in given)
     except (TypeError, RuntimeError):  # PyTorch raises RuntimeError for a tensor that is too large
         sizes = (-1,)
-    if len(sizes) > MAX_RANK or any(n < 0 for n in sizes) or math.prod(sizes) * kind.itemsize >= 1 << 63:
+    if len(sizes) > MAX_RANK or any(n < 0 for n in sizes) or math.prod(n or 1 for n in sizes) * kind.itemsize >= 1 << 63:
         allowed = f"up to {MAX_RANK} non-negative integers, for an array that fits in memory"
         raise InvalidArgument(message("empty shape", safe_repr(shape), allowed))
     return targets.resolve(device, "empty device").empty(sizes, kind)

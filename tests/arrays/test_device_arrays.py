@@ -233,9 +233,10 @@ def test_room_can_be_had_anywhere(device: DeviceTarget) -> None:
     assert isinstance(tvmdml.empty((2, 0)), np.ndarray)
     there = tvmdml.empty((2, 3), dtype="float16", device=device)
     assert (there.shape, there.dtype) == ((2, 3), np.float16)
-    for wrong in ((-1,), ("a",), 1.5, (2, 2.5)):
-        with pytest.raises(InvalidArgument, match="empty shape"):
-            tvmdml.empty(wrong, device=device)  # type: ignore[arg-type]
+    for wrong in ((-1,), ("a",), 1.5, (2, 2.5), (0, 1 << 40, 1 << 40)):
+        for where in (device, "cpu"):
+            with pytest.raises(InvalidArgument, match="empty shape"):
+                tvmdml.empty(wrong, device=where)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="empty dtype"):
         tvmdml.empty(3, dtype="complex64", device=device)
     with pytest.raises(DeviceError, match="memory"):
