@@ -208,6 +208,13 @@ def test_recurrent_networks_without_steps(kind: str, gates: int, layout: int) ->
         assert all(one.any() == bool(steps) for one in found)
 
 
+def test_what_directml_has_in_another_order_is_computed_as_onnx_has_it() -> None:
+    """Elements are both below ``-lambd`` and above ``lambd`` where that is negative: ONNX looks below first."""
+    made = model([N("Shrink", ["x"], ["y"], lambd=-1.0, bias=1.5)], [info("x", [4])], [info("y", [4])])
+    (found,) = tvmdml.onnx.load(made)(x=np.array([-2, -0.5, 0, 1], np.float32))
+    assert found.tolist() == [-0.5, 1, 1.5, -0.5]
+
+
 def test_outputs_that_are_known_and_inputs_that_are_returned() -> None:
     nodes = [N("Shape", ["x"], ["s"]), N("Identity", ["x"], ["same"])]
     made = tvmdml.onnx.load(

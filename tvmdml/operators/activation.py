@@ -134,7 +134,10 @@ class ActivationShrink(Activation):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> ActivationShrink:
-        return cls.of(node.tensor(), bias=node.attributes.get("bias", 0.0), threshold=node.attributes.get("lambd", 0.5))
+        threshold = node.attributes.get("lambd", 0.5)
+        if threshold < 0:  # ONNX looks below -lambd first, DirectML above it: an element may be both
+            raise Refused(f"its lambd is {threshold:g}, and DirectML's operator differs below 0")
+        return cls.of(node.tensor(), bias=node.attributes.get("bias", 0.0), threshold=threshold)
 
     def value(self, x: Any) -> Any:
         if T.is_float(x):
