@@ -168,9 +168,10 @@ print(np.array(data[0], np.float32).ravel().tolist())
 """
 
 
-def test_programs_run_as_they_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", ["tvmdml.pydirectml", "tvmdml.directml"])
+def test_programs_run_as_they_are(runner: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "tvmdml.pydirectml", "program.py"]
+    command = [sys.executable, "-m", runner, "program.py"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout == "[5.0, 11.0, 11.0, 25.0]\n"
 

@@ -232,6 +232,17 @@ def test_recurrent_weights_are_packed_in_a_pack(tmp_path: Path) -> None:
     assert found.strip() == str(compiled([given]))
 
 
+def test_a_graph_without_kernels_has_no_header(tmp_path: Path) -> None:
+    graph = tvmdml.Graph()
+    tvmdml.save_graph(graph.compile([graph.constant(np.arange(3, dtype=np.int32))]), tmp_path / "still.graph")
+    packs.build(tmp_path / "still.graph", tmp_path / "still.pack", targets=TARGETS[-1:], jobs=1)
+    with (
+        Pack(tmp_path / "still.pack") as pack,
+        pytest.raises(errors.PackError, match="a graph 'still' without kernels: all its out"),
+    ):
+        header.write(pack, tmp_path / "to")
+
+
 def test_sizes_without_names_are_called_by_input_and_axis(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 3, "??"]) for name in "xy")

@@ -115,6 +115,9 @@ class Content:
         self._entries, self._more, self._left_out = _entries(pack)
         self._every = [*self._entries, *self._more]
         if not self._every:
+            if still := next((graph.name for graph in pack.graphs() if graph.kind == "cpu"), ""):
+                given = f"a graph {still!r} without kernels: all its outputs are constants"
+                raise pack.error(given, "graphs that compute something", "Write the constants into the program.")
             raise pack.error("nothing for CPUs", "a pack with operations for a target such as cpu:x86-64-v3")
         self._levels = _levels(pack, {code for entry in self._every for code in entry.launches})
         self._kernels: dict[bytes, Kernel] = {}
