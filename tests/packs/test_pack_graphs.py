@@ -382,6 +382,41 @@ def test_the_function_has_the_names_and_types_of_the_graph(onnx_pack: Path, fold
     said(compiled("gcc", tmp_path / "both.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
 
 
+def test_outputs_that_are_sequences(tmp_path: Path) -> None:
+    """Lists in Python, as without a pack; in C each tensor is a parameter."""
+    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=0),
+        helper.make_node("Neg", ["x"], ["y"]),
+        helper.make_node("SequenceEmpty", [], ["none"]),
+        helper.make_node("SequenceConstruct", ["y", "x"], ["pair"]),
+        helper.make_node("Optional", [], ["nothing"], type=helper.make_tensor_type_proto(kind, [2])),
+    ]
+    optional = helper.make_optional_type_proto(helper.make_tensor_type_proto(kind, [2]))
+    several = {name: helper.make_tensor_sequence_value_info(name, kind, None) for name in ("rows", "none", "pair")}
+    x, y = (helper.make_tensor_value_info(name, kind, [3, 2]) for name in "xy")
+    outputs = [several["rows"], y, several["none"], several["pair"], helper.make_value_info("nothing", optional)]
+    made = helper.make_model(helper.make_graph(nodes, "s", [x], outputs), opset_imports=[helper.make_opsetid("", 21)])
+    onnx.save(made, tmp_path / "s.onnx")
+    packs.build(tmp_path / "s.onnx", tmp_path / "s.pack", targets=TARGETS[-1:], jobs=1)
+    served, right = (tvmdml.onnx.load(tmp_path / name) for name in ("s.pack", "s.onnx"))
+    assert [(one.name, one.type) for one in served.get_outputs()] == [(one.name, one.type) for one in right.get_outputs()]
+    given = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for one, other in zip(served(x=given), right(x=given), strict=True):
+        assert type(one) is type(other)
+        assert one is None or len(one) == len(other)
+        assert one is None or all(map(np.array_equal, one, other))
+    value = served.run_with_ort_values(["none"], {"x": given})[0]
+    assert (value.data_type(), value.array) == ("seq(tensor(float))", [])
+    header.write(Pack(tmp_path / "s.pack"), tmp_path)
+    names = ["rows_0", "rows_1", "rows_2", "y", "pair_0", "pair_1"]
+    assert (
+        f"s_graph_s(s_context *context, const float *in_x, {', '.join(f'float *out_{one}' for one in names)})"
+        in (tmp_path / "s.h").read_text()
+    )
+
+
 @CC
 def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     """Python counts the runs; a program in C says which one it is, by the state."""

@@ -133,6 +133,9 @@ class Model(Runnable):
             InvalidArgument: a size is open, or an input's elements decide how the model is computed.
             ModelError, Unsupported: as ``load``.
         """
+        if several := [one for one in self.inputs if one.kind.is_sequence]:
+            advice = "Make an input of each tensor, and a sequence of them by SequenceConstruct."
+            raise Unsupported(message(self.name, f"inputs that are sequences ({listed(several)})", "tensors, for a pack", advice))
         shapes = self._known_shapes()
         if shapes is None:
             given, wanted = f"a model with open sizes ({listed(self.inputs)})", self._open_sizes()

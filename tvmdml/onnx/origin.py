@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,10 +22,11 @@ from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
-from tvmdml.onnx.running import About, Argument, Ready, unnamed
+from tvmdml.onnx.running import About, Argument, Lengths, Ready, unnamed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.tail import Tail
 from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -40,6 +41,9 @@ class Recorded(NamedTuple):
     outputs: list[Argument]
     graph: Graph
     results: list[Expression]
+    """The tensors of the outputs."""
+    lengths: Lengths
+    """As those of ``Ready``."""
 
     def finished(self, target: targets.Target) -> Finished:
         """The graph after all passes for a target."""
@@ -164,16 +168,14 @@ class Origin:
             kinds = ", ".join(dict.fromkeys(converting.kind_of(one) for one in conversion.tail))
             given = f"a model whose last nodes run one by one, after the graph: {kinds}"
             raise Unsupported(message(self.name, given, "a model that is a graph", "Cut it before these nodes."))
-        if not all(one.is_tensor for one in conversion.outputs):
-            raise Unsupported(message(self.name, "outputs that are sequences or optional", "outputs that are tensors"))
-        outputs = [one.expression(conversion.graph) for one in conversion.outputs]
-        if not outputs:
+        results = [tensor.expression(conversion.graph) for one in conversion.outputs for tensor in one.tensors()]
+        if not results:
             raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
-        return Recorded(about.inputs, about.outputs, conversion.graph, outputs)
+        return Recorded(about.inputs, about.outputs, conversion.graph, results, _lengths(conversion.outputs))
 
     def _converted(
         self, shapes: Shapes, decided: Mapping[str, NumpyArray]
-    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, tuple[int | None, ...]]:
+    ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, Lengths]:
         """The model for shapes, what is known of its outputs' tensors, what the graph computes, and what is computed after it."""
         conversion = Conversion.of(self._model, shapes, decided)
         converting.raise_all(self.name, conversion.problems)
@@ -181,9 +183,7 @@ class Origin:
         tensors = [tensor for one in outputs for tensor in one.tensors()]
         known = {i: one.array for i, one in enumerate(tensors) if one.array is not None}
         rest = [one.expression(graph) for i, one in enumerate(tensors) if i not in known and not one.is_later]
-        lengths: tuple[int | None, ...] = ()
-        if not all(one.is_tensor or one.is_later for one in outputs):
-            lengths = tuple(-1 if one.is_nothing else None if one.parts is None else len(one.parts) for one in outputs)
+        lengths = _lengths(outputs)
         names = [str(info.name) for info, one in zip(self.source.model.graph.output, outputs, strict=True) for _ in one.tensors()]
         later = {i: names[i] for i, one in enumerate(tensors) if one.is_later}
         if not later:
@@ -228,6 +228,13 @@ class Origin:
             where = "" if result else str(info.name)
             shape = tuple(_size(one, sizes, where and unnamed(where, axis)) for axis, one in enumerate(tensor.shape.dim))
         return Argument(str(info.name), kind.named(f"tensor({said})"), shape, dtype, kind)
+
+
+def _lengths(outputs: Sequence[Value]) -> Lengths:
+    """How many tensors each output has, if some are sequences or nothing."""
+    if all(one.is_tensor or one.is_later for one in outputs):
+        return ()
+    return tuple(-1 if one.is_nothing else None if one.parts is None else len(one.parts) for one in outputs)
 
 
 def open_sizes(source: Source) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +16,9 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph.loading import compiled, in_pack, of_kind
 from tvmdml.graph.program import Form
 from tvmdml.graph.saving import reading, reading_form
+from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.random_state import STATE, Numbers
-from tvmdml.onnx.running import Argument, Ready, Runnable
+from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.packs import shelf
 
@@ -33,9 +36,16 @@ def kinds_of(path: str | os.PathLike[str]) -> frozenset[str]:
         return frozenset(one.kind for one in loaded.pack.graphs())
 
 
-def described(inputs: Sequence[Argument], outputs: Sequence[Argument], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """What a pack keeps of a model beside its graph; ``sizes`` were given for those that it leaves open."""
+def described(
+    inputs: Sequence[Argument], outputs: Sequence[Argument], sizes: Mapping[str, int], lengths: Lengths
+) -> dict[str, Any]:
+    """What a pack keeps of a model beside its graph; ``sizes`` were given for those that it leaves open.
+
+    ``lengths`` are those of ``Ready``. Types of outputs are only there if some are no tensors.
+    """
+    kinds = {"lengths": list(lengths), "types": [[one.type, one.dtype and one.dtype.name] for one in outputs]}
     return {
+        **(kinds if lengths else {}),
         "inputs": [[one.name, one.dtype.name, list(one.shape or ())] for one in inputs],
         "outputs": [one.name for one in outputs],
         "sizes": dict(sizes),
@@ -67,6 +77,7 @@ class PackedModel(Runnable):
                     continue
                 with reading(f"{path}: {record.name}"):
                     inputs, outputs = _arguments(found.described["model"], found.finished.forms)
+                    lengths = tuple(found.described["model"].get("lengths", ()))
                     own_sizes = _sizes(found.described["model"])
                 there.append(own_sizes)
                 if not sizes.items() <= own_sizes.items():
@@ -77,7 +88,7 @@ class PackedModel(Runnable):
                 models.append((inputs, outputs))
                 own = {one.name for one in found.finished.inputs}
                 read = tuple(name for name in (*(one.name for one in inputs), STATE) if name in own)
-                ready = Ready(compiled(found, target, progress), read, {})
+                ready = Ready(compiled(found, target, progress), read, {}, lengths=lengths)
                 self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
             if there and not models:
                 allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this pack"
@@ -111,7 +122,18 @@ def _arguments(given: Mapping[str, Any], forms: Sequence[Form]) -> tuple[list[Ar
         kind, shape = reading_form(dtype, sizes)
         inputs.append(_argument(name, kind, shape))
     names = list(given["outputs"])
-    outputs = [_argument(name, dtype, shape) for name, (dtype, shape) in zip(names, forms, strict=True)]
+    lengths = given.get("lengths", [None] * len(names))
+    if not all(n is None or type(n) is int for n in lengths):
+        raise ValueError(f"the lengths {lengths!r}")
+    rest, outputs = iter(forms), []
+    for name, n, (text, dtype) in zip(names, lengths, given.get("types", [("", None)] * len(names)), strict=True):
+        if n is None:
+            outputs.append(_argument(name, *next(rest)))
+            continue
+        outputs.append(Argument(str(name), str(text), None, None if dtype is None else np.dtype(dtype), Kind.of(str(text))))
+        collections.deque(itertools.islice(rest, max(n, 0)), 0)
+    if sum(1 if n is None else max(n, 0) for n in lengths) != len(forms):
+        raise ValueError(f"the lengths {lengths!r}, for {len(forms)} tensors")
     if len({one.name for one in inputs}) != len(inputs):
         raise ValueError("two inputs with the same name")
     return inputs, outputs
@@ -147,7 +169,7 @@ def _joined(several: Sequence[list[Argument]], named: Sequence[Mapping[str, int]
         shapes: list[Any] = [one.shape or () for one in alike]
         same = len(set(map(len, shapes))) == 1
         shape = tuple(_open(sizes, named) for sizes in zip(*shapes, strict=True)) if same else None
-        found.append(alike[0]._replace(shape=shape))
+        found.append(alike[0]._replace(shape=None if alike[0].shape is None else shape))
     return found
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tvmdml.onnx.tail import Tail
 
 
+Lengths = tuple[int | None, ...]
 Inputs = Mapping[str, Any] | Sequence[Any] | Any
 """The inputs of a call: by name, in the order of the inputs, or the array of the only input."""
 
@@ -73,7 +74,7 @@ class Ready(NamedTuple):
     """The outputs that are known."""
     tail: Tail | None = None
     """What computes other outputs after the graph, of its last ones."""
-    lengths: tuple[int | None, ...] = ()
+    lengths: Lengths = ()
     """For each output the number of its tensors; ``None`` for a tensor, -1 for nothing, and ``()`` if all outputs are tensors."""
 
     @property

@@ -253,7 +253,7 @@ class _Graph:
     def function(self, name: str, own: str, number: int) -> str:
         """Its function in C."""
         model = self.found.described.get("model")
-        outputs = list(model["outputs"]) if model else [f"{i}" for i in range(len(self.outputs))]
+        outputs = _tensors(model) if model else [f"{i}" for i in range(len(self.outputs))]
         names = _distinct(
             [
                 *(f"in_{_identifier(node.name or str(i))}" for i, node in enumerate(self.inputs)),
@@ -272,6 +272,13 @@ class _Graph:
             f"    return {name}_run_in_(context, &{name}_graphs[{number}], tensors);\n"
             f"}}\n"
         )
+
+
+def _tensors(model: Mapping[str, Any]) -> list[str]:
+    """The names of the tensors of a model's outputs: those of a sequence have a number."""
+    lengths = model.get("lengths", [None] * len(model["outputs"]))
+    pairs = zip(model["outputs"], lengths, strict=True)
+    return [one for name, n in pairs for one in ([str(name)] if n is None else [f"{name}_{i}" for i in range(n)])]
 
 
 def c_type(data_type: TensorDataType) -> str:

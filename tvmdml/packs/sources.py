@@ -93,7 +93,7 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     known.update(open_sizes)
     given = {name: sizes[name] for name in open_sizes if name in sizes}
     recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()
-    described = {"model": packed.described(recorded.inputs, recorded.outputs, given)}
+    described = {"model": packed.described(recorded.inputs, recorded.outputs, given, recorded.lengths)}
     return Spec(graphs=(Source(_graph_name(path.stem, given), recorded.finished, described),))
 
 
