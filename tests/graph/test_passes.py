@@ -112,6 +112,35 @@ def test_a_result_that_is_a_copy_of_a_copy_of_an_input() -> None:
         assert found is not given
 
 
+@pytest.mark.parametrize(
+    ("batch", "rows", "side"),
+    [(1, 1, "second"), (3, 1, "second"), (1, 5, "second"), (3, 5, "second"), (2, 5, "first")],
+)
+def test_products_read_repeated_matrices_where_they_are(batch: int, rows: int, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads of keys that are repeated for heads of queries: in all of the batch, in a part, elsewhere, and as the first factor."""
+    graph = tvmdml.Graph()
+    query, keys = graph.input((batch, 6, rows, 24), name="query"), graph.input((batch, 19, 2, 24), name="keys")
+
+    def repeated(x: tvmdml.Expression) -> tvmdml.Expression:
+        return x[:, :, None].broadcast(batch, 2, 3, *x.shape[2:]).reshape(batch, 6, *x.shape[2:])
+
+    every = repeated(keys.transpose(0, 2, 1, 3))
+    if side == "second":
+        scores = tvmdml.gemm(query, every.transpose(0, 1, 3, 2)) * 0.5 + graph.constant(array(19)).broadcast(batch, 6, rows, 19)
+        results = [tvmdml.gemm(tvmdml.activation_softmax(scores, axes=[3]), every)]
+    else:
+        results = [tvmdml.gemm(every, query, trans_b="transpose")]
+    parts = repeated(keys.transpose(0, 2, 3, 1))  # lines of these are contiguous only in the copy
+    results += [tvmdml.gemm(query, parts), tvmdml.gemm(query[:, 3:], every[:, 3:], trans_b="transpose")]
+    given = {"query": array(batch, 6, rows, 24), "keys": array(batch, 19, 2, 24)}
+    compiled, (found, right) = both(graph, results, monkeypatch, **given)
+    names = [line.partition(" ")[0] for line, fate in compiled.explain().lines if fate.startswith("kernel")]
+    assert names.count("ELEMENT_WISE_IDENTITY") == 2  # one for lines, and one for a product of a part of the heads
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+    alone = graph.compile(results[:1])
+    assert "ELEMENT_WISE_IDENTITY" not in str([line for line, fate in alone.explain().lines if fate.startswith("kernel")])
+
+
 def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 3, 20, 18), name="x")

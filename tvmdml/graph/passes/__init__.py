@@ -19,6 +19,7 @@ from tvmdml.graph.passes import (
     paddings,
     quantized,
     quantized_moves,
+    repeats,
     same,
     unused,
 )
@@ -32,6 +33,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("what depends on constants only is computed now", constants.run),
     ("copies and casts that change nothing are dropped", identities.run),
     ("equal calls become one", same.run),
+    ("products read what is repeated for several of a batch where it is", repeats.run),
     ("zeros around the input of a convolution are its own padding", paddings.run),
     ("batch normalization is folded into convolutions", batch_normalization.run),
     ("activations are fused into the operator before", activations.run),

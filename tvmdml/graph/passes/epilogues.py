@@ -126,9 +126,9 @@ def _refined(head: Operator, chain: FusedPointwise) -> tuple[Operator, FusedPoin
         return None
     first = list(itertools.accumulate(map(len, mine), initial=0))
     along = tuple(at for axis in axes for at in range(first[axis], first[axis + 1]))
-    finer: Any = head.with_tensors(lambda tensor: _split(tensor, mine))
+    finer: Any = head.with_tensors(lambda tensor: split(tensor, mine))
     finer = dataclasses.replace(finer, axes=along)
-    tensors = [_split(tensor, others) for tensor in (*chain.input_tensors, *chain.output_tensors)]
+    tensors = [split(tensor, others) for tensor in (*chain.input_tensors, *chain.output_tensors)]
     group = _restated(chain, tensors, result, new)
     return None if group is None else (finer, group)
 
@@ -152,7 +152,7 @@ def _parts(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[list[list[int]], lis
         left, right = left // part, right // part
 
 
-def _split(tensor: TensorDesc, parts: Sequence[Sequence[int]]) -> TensorDesc:
+def split(tensor: TensorDesc, parts: Sequence[Sequence[int]]) -> TensorDesc:
     """A tensor with its dimensions in parts; one of size 1 has parts of size 1."""
     sizes: list[int] = []
     strides: list[int] = []

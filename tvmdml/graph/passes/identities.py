@@ -6,6 +6,7 @@ from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
 
 COPIES = ("ELEMENT_WISE_IDENTITY", "ACTIVATION_IDENTITY", "CAST")
 """The operators whose output has the bits of the input, where both have the same type and there is no scale and bias."""
@@ -17,7 +18,7 @@ def run(program: Program, target: Target) -> None:
     instead: dict[Value, Edge] = {}
     gone = []
     for call in program.calls:
-        if call.desc.NAME in COPIES and _changes_nothing(call):
+        if _changes_nothing(call):
             edge = call.edges["input_tensor"]
             while (other := instead.get(edge.value)) is not None:  # a copy of a copy
                 edge = other._replace(offset=other.offset + edge.offset)
@@ -36,11 +37,15 @@ def run(program: Program, target: Target) -> None:
 
 
 def _changes_nothing(call: Call) -> bool:
+    tensors = copied(call)
+    return tensors is not None and tensors[0].is_like(tensors[1])
+
+
+def copied(call: Call) -> tuple[TensorDesc, TensorDesc] | None:
+    """What a call reads and writes, if it copies bits."""
     scale_bias = getattr(call.desc, "scale_bias", None)
-    if scale_bias is not None and tuple(scale_bias) != (1, 0):
-        return False
+    if call.desc.NAME not in COPIES or (scale_bias is not None and tuple(scale_bias) != (1, 0)):
+        return None
     tensors = dict(call.desc.tensors(Role.INPUT, Role.OUTPUT))
     one, other = tensors["input_tensor"], tensors["output_tensor"]
-    if one is None or other is None or one.data_type is not other.data_type:
-        return False
-    return one.is_like(other)
+    return (one, other) if one is not None and other is not None and one.data_type is other.data_type else None
