@@ -4,8 +4,8 @@ An average of samples is a sum of elements with weights, and a weight is the pro
 two small tables, which are computed once for all channels: for each of its parts, the elements along a side that count, and their
 weights. A row of the result is a sum of rows of the image, in vectors, and then a few elements of that for each part.
 
-Elements without weight are left out, infinite or not. The largest of samples, other layouts and gradients have the default
-schedule.
+Elements without weight are left out, infinite or not. The largest of samples and other layouts have the default schedule, and
+gradients one of their own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.launched import with_fields
 from tvmdml.kernels.open_shapes import TensorOfLaunch
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._roi_align import Line, Region, RoiOperator, region
+from tvmdml.operators._roi_align import Region, RoiOperator, region
 from tvmdml.operators._roi_align_forward import Aligned
-from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.operators.roi_align import RoiAlignGrad
+from tvmdml.schedules.cpu import _default, _roi_align_gradient, per_task, share, split
+from tvmdml.schedules.cpu._roi_align_side import Side
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ _SAMPLED = 4
 
 def kernel(desc: RoiOperator, target: Target, shared: Shared) -> Kernel:
     """Regions and channels are divided among tasks."""
+    if isinstance(desc, RoiAlignGrad):
+        spread: Kernel = _roi_align_gradient.kernel(desc, target)
+        return spread
     if not isinstance(desc, Aligned) or desc.is_max or desc.input_tensor.layout[-1] != 1:
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
@@ -51,60 +56,6 @@ def kernel(desc: RoiOperator, target: Target, shared: Shared) -> Kernel:
     scratch = (("int32", tasks * writer.integers), (desc.computed, tasks * writer.cells))
     module, *also = desc.modules()
     return Kernel(module, "averages", writer.parameters, writer.function, scalars, scratch, tuple(also))
-
-
-class _Side:
-    """The tables of a side: of each part, the first element, the number of elements, and that of samples in the image."""
-
-    def __init__(self, parts: int, size: int, integers: Any, cells: Any, numbers: Any, weights: Any) -> None:
-        self.parts, self.size, self.numbers, self.weights = parts, size, numbers, weights
-        self.integers, self.cells = integers, cells
-
-    def first(self, part: Any) -> Any:
-        return T.cast(self.numbers[self.integers + part], "int64")
-
-    def count(self, part: Any) -> Any:
-        return T.cast(self.numbers[self.integers + self.parts + part], "int64")
-
-    def seen(self, part: Any) -> Any:
-        return self.numbers[self.integers + 2 * self.parts + part]
-
-    def weight(self, part: Any, place: Any) -> Any:
-        return self.weights[self.cells + part * self.size + place]
-
-    def fill(self, line: Line, linear: bool) -> None:
-        """The tables of a region."""
-        dtype = T.type_of(line.count)
-        share = T.hold(T.like(line.count, 1) / line.count)
-        with T.loop(T.i64(self.parts)) as part:
-            begin, end = line.inside(part)
-            low, high = (T.Variable("int32", T.const(number, "int32")) for number in (self.size, -1))
-
-            def reach(number: Any, part: Any = part, low: Any = low, high: Any = high) -> None:
-                before, after, _ = line.taps(line.at(part, number), linear)
-                low.set(T.min(low.value, before))
-                high.set(T.max(high.value, after))
-
-            with T.when(begin < end):
-                reach(begin)
-                reach(end - T.const(1, "int32"))
-            first, count = T.hold(low.value), T.hold(T.max(high.value - low.value + T.const(1, "int32"), T.const(0, "int32")))
-            own = T.let(self.cells + part * self.size)
-            with T.loop(T.cast(count, "int64")) as i:
-                T.store(self.weights, own + T.cast(first, "int64") + i, T.const(0, dtype))
-            with T.loop(T.let(T.cast(end - begin, "int64"))) as i:
-                number = T.let(begin + T.cast(i, "int32"))
-                before, after, past = line.taps(line.at(part, number), linear)
-
-                def add(place: Any, weight: Any, own: Any = own) -> None:
-                    at = T.let(own + T.cast(place, "int64"))
-                    T.store(self.weights, at, self.weights[at] + T.rounded(weight * share))
-
-                add(before, T.hold(T.like(past, 1) - past))
-                with T.when(past > T.like(past, 0)):
-                    add(after, past)
-            for i, value in enumerate((first, count, T.let(end - begin))):
-                T.store(self.numbers, self.integers + i * self.parts + part, value)
 
 
 class _Writer:
@@ -145,8 +96,8 @@ class _Writer:
 
             def task(number: Any) -> None:
                 integers, cells = T.let(number * self.integers), T.let(number * self.cells)
-                y = _Side(rows, height, integers, cells, numbers, weights)
-                x = _Side(columns, width, T.let(integers + 3 * rows), T.let(cells + rows * height), numbers, weights)
+                y = Side(rows, height, integers, cells, numbers, weights)
+                x = Side(columns, width, T.let(integers + 3 * rows), T.let(cells + rows * height), numbers, weights)
                 line = T.let(cells + rows * height + columns * width)
                 begin, end = share(number, tasks, T.let(regions * pieces))
                 with T.loop(T.let(end - begin)) as i:
@@ -175,10 +126,10 @@ class _Writer:
         kind = self.desc.output_tensor.data_type.tvm
         T.store(self.tensors["output_tensor"], T.let(T.dot(at, self.steps["output_tensor"])), T.to(value, kind))
 
-    def _region(self, r: Any, first: Any, stop: Any, found: Region, sides: tuple[_Side, _Side], line: Any) -> None:
+    def _region(self, r: Any, first: Any, stop: Any, found: Region, sides: tuple[Side, Side], line: Any) -> None:
         y, x = sides
         for side, own in ((y, found.y), (x, found.x)):
-            side.fill(own, self.desc.is_linear)
+            side.fill(own, self.desc.is_linear, T.hold(T.like(own.count, 1) / own.count))
         low, high = T.Variable("int64", T.i64(x.size)), T.Variable("int64", T.i64(0))
         with T.loop(T.i64(x.parts)) as ox:
             begin, count = T.let(x.first(ox)), T.let(x.count(ox))
@@ -208,7 +159,7 @@ class _Writer:
                         total.set(total.value + outside)
                     self._put([r, c, oy, ox], total.value)
 
-    def _mixed(self, y: _Side, oy: Any, base: Any, step: Any, low: Any, high: Any, line: Any) -> None:
+    def _mixed(self, y: Side, oy: Any, base: Any, step: Any, low: Any, high: Any, line: Any) -> None:
         """The rows of a part, with their weights, added up: the columns that the region has."""
         lanes, source = self.lanes, self.tensors["input_tensor"]
         first, count = T.let(y.first(oy)), T.let(y.count(oy))

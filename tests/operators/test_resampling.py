@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import DEFAULT, OWN, Drawn
 from support import Array, seeded
 
 import tvmdml
@@ -13,11 +14,14 @@ from tvmdml.bench.rows.movement import fold
 from tvmdml.bench.rows.roi_align import aligned
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import onnx_cases
+from tvmdml.conformance.cases import Case
+from tvmdml.conformance.cases.roi_align import described
+from tvmdml.enums import ReduceFunction
 from tvmdml.operators import by_name
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
-from tvmdml.operators.roi_align import RoiAlign
+from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc
@@ -224,6 +228,12 @@ def test_hostile_regions_and_indices_read_nothing(target: Target) -> None:
     assert (found == -1).all()
 
 
+def laid(tensor: TensorDesc) -> Array:
+    """Zeros with a tensor's strides."""
+    memory = np.zeros(tensor.span, tensor.data_type.numpy)
+    return np.lib.stride_tricks.as_strided(memory, tensor.sizes, [step * memory.itemsize for step in tensor.layout])
+
+
 def test_gradients_are_derivatives() -> None:
     rng = seeded("derivatives")
     x, regions = rng.standard_normal((2, 2, 9, 8)), rng.uniform(0, 7, (3, 4))
@@ -247,6 +257,32 @@ def test_gradients_are_derivatives() -> None:
             ends[0][moved], ends[1][moved] = ends[0][moved] + 1e-6 * way, ends[1][moved] - 1e-6 * way
             slope = ((forward(*ends[0]) - forward(*ends[1])) * gradient).sum() / 2e-6
             assert slope == pytest.approx((found * way).sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize("function", ["average", "max"])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_gradients_of_images_are_those_of_the_computation_for_any_number_of_threads(kind: str, function: str) -> None:
+    rng, cpu = seeded(kind + function), resolve("cpu")
+    changed = {"reduction_function": ReduceFunction[function.upper()], "outputs": (True, False)}
+    desc: Any = described(RoiAlignGrad, TensorDesc(kind, (2, 3, 63, 41)), 9, (7, 5), "padded", **changed)
+    start = rng.uniform(-3, 50, (9, 2))
+    given = {
+        "input_tensor": rng.standard_normal((2, 3, 63, 41)), "input_gradient_tensor": rng.standard_normal((9, 3, 7, 5)),
+        "roi_tensor": np.concatenate([start, start + rng.uniform(-9, 40, (9, 2))], 1)[None],
+    }  # fmt: skip
+    arrays = {name: one.astype(kind) for name, one in given.items() if getattr(desc, name) is not None}
+    arrays["input_gradient_tensor"] = laid(desc.input_gradient_tensor)
+    arrays["input_gradient_tensor"][...] = given["input_gradient_tensor"]
+    arrays["batch_indices_tensor"] = np.array([[0, 1, 0, 0, 5, 1, 0, 1, 0]], np.uint32)
+    found = []
+    for schedule, threads in ((DEFAULT, 0), (OWN, 1), (OWN, 3)):
+        with Drawn(Case(desc), cpu, schedule, threads).in_force():
+            out = laid(desc.output_gradient_tensor)
+            CompiledOperator(desc, cpu)(**arrays, output_gradient_tensor=out)
+            found.append((kernel_for(desc, cpu).name, out))
+    assert [name for name, _ in found] == ["default", "spread", "spread"]
+    assert found[0][1].any()
+    assert all(out.tobytes() == found[0][1].tobytes() for _, out in found)
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])

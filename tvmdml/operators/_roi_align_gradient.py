@@ -93,7 +93,7 @@ def _part(line: Line, part: Any, place: Any, some: tuple[Any, Any], desc: RoiOpe
     return T.hold(total.value)
 
 
-def _reader(desc: Any, tensors: dict[str, Any], image: Any, channel: Any) -> Callable[[Any], Any]:
+def reader(desc: Any, tensors: dict[str, Any], image: Any, channel: Any) -> Callable[[Any], Any]:
     """What reads an element of a channel of an image, by its place there."""
     first, second = desc.input_tensor.layout[:2]
     base = T.let(image * first + channel * second)
@@ -104,7 +104,7 @@ def _corners(desc: Any, own: Region, y: Any, x: Any, linear: bool) -> Corners:
     return Corners(own.y.taps(y, linear), own.x.taps(x, linear), desc.input_tensor.layout[2:], linear)
 
 
-def _largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
+def largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable[[Any], Any]) -> tuple[Any, Any, Any]:
     """The numbers of the first of a part's largest samples, and whether there is one: 1 or 0."""
     dtype, zero, one = desc.computed, T.const(0, "int32"), T.const(1, "int32")
     best = T.Variable(dtype, T.const(0, dtype))
@@ -128,7 +128,7 @@ def _largest(desc: RoiOperator, own: Region, oy: Any, ox: Any, element: Callable
 def _add_largest(desc: Any, tensors: dict[str, Any], own: Region, at: tuple[Any, ...], g: Any, total: T.Variable) -> None:
     """Add a part's gradient, if an element is beside its largest sample."""
     c, y, x, oy, ox = at
-    down, across, exists = _largest(desc, own, oy, ox, _reader(desc, tensors, own.image, c))
+    down, across, exists = largest(desc, own, oy, ox, reader(desc, tensors, own.image, c))
     with T.when(exists > T.const(0, "int32")):
         weights = ((own.y, own.y.at(oy, down), y), (own.x, own.x.at(ox, across), x))
         first, second = (_weight(*one, desc.is_linear) for one in weights)
@@ -168,7 +168,7 @@ def _add_slopes(desc: Any, tensors: dict[str, Any], own: Region, r: Any, some: S
     share = T.hold(T.like(own.y.step, 1) / T.rounded(own.y.count * own.x.count))
     with some((desc.input_tensor.sizes[1], *parts.sizes[2:])) as (c, oy, ox):
         g = T.hold(T.wide(tensors["input_gradient_tensor"][T.dot([r, c, oy, ox], parts.layout)]))
-        element = _reader(desc, tensors, own.image, c)
+        element = reader(desc, tensors, own.image, c)
 
         def add(down: Any, across: Any, g: Any) -> None:
             corners = _corners(desc, own, own.y.at(oy, down), own.x.at(ox, across), True)
@@ -184,7 +184,7 @@ def _add_slopes(desc: Any, tensors: dict[str, Any], own: Region, r: Any, some: S
                         total.set(total.value + T.rounded(term * T.hold(own_way * T.like(way, scale))))
 
         if desc.is_max:
-            down, across, exists = _largest(desc, own, oy, ox, element)
+            down, across, exists = largest(desc, own, oy, ox, element)
             with T.when(exists > T.const(0, "int32")):
                 add(down, across, g)
         else:
