@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -113,33 +113,29 @@ class Arranged:
             body(Phase(rest, least, counts, taps, before))
             first.set(before + taps)
 
-    def prepare(self, phase: Phase) -> None:
-        """The table of steps, and the packed filters."""
-        n = self.n
-        kernel, dilation = self.each("kernel"), self.each("dilation")
-        other = T.let(n.channels * n.taps + phase.first * 2)
+    def taps(self, phase: Phase, body: Callable[[Any, Any, list[tuple[Any, Any]]], None]) -> None:
+        """Run the body for each tap that meets a phase.
+
+        Args:
+            phase: the phase.
+            body: it is given the tap's number among them, its place in the tensor of filters, and how many strides it reaches along
+                each dimension: whole ones, and the rest.
+        """
         number = T.Variable("int64", T.i64(0))
+        kernel, strides = self.each("kernel"), self.each("backward" if self.plan.backward else "forward")
         with T.loop(kernel[0]) as a, T.loop(kernel[1]) as b, T.loop(kernel[2]) as c:
-            place, tap, meets = T.i64(0), n.filter_base, None
-            steps = [n.plane_step, n.row_step, T.i64(1)]
-            inner = [T.let(n.phases1 * n.phases2 * n.area), T.let(n.phases2 * n.area), n.area]
-            for i, j in enumerate((a, b, c)):
-                reach = T.let(j * dilation[i])
+            tap, meets, reached = self.n.filter_base, None, []
+            for i, (j, stride) in enumerate(zip((a, b, c), strides, strict=True)):
+                reach = T.let(j * self.each("dilation")[i])
+                whole = T.hold(T.truncdiv(reach, stride))
+                reached.append((whole, reach - whole * stride))
                 tap = tap + j * self.each("tap_step")[i]
                 if self.plan.backward:
-                    stride = self.each("backward")[i]
-                    whole = T.hold(T.truncdiv(reach, stride))
-                    fits = reach - whole * stride == phase.rest[i]
+                    fits = reached[i][1] == phase.rest[i]
                     meets = fits if meets is None else meets & fits
-                    place = place + (phase.least[i] - whole - self.each("first")[i]) * steps[i]
-                else:
-                    stride = self.each("forward")[i]
-                    whole = T.hold(T.truncdiv(reach, stride))
-                    place = place + whole * steps[i] + (reach - whole * stride) * inner[i]
 
-            def put(place: Any = place, tap: Any = tap) -> None:
-                T.store(self.table, other + number.value * 2, place)
-                T.store(self.table, other + number.value * 2 + 1, tap)
+            def put(tap: Any = tap) -> None:
+                body(number.value, tap, reached)
                 number.set(number.value + 1)
 
             if meets is None:
@@ -147,6 +143,24 @@ class Arranged:
             else:
                 with T.when(meets):
                     put()
+
+    def prepare(self, phase: Phase) -> None:
+        """The table of steps, and the packed filters."""
+        n = self.n
+        other = T.let(n.channels * n.taps + phase.first * 2)
+        steps = [n.plane_step, n.row_step, T.i64(1)]
+
+        def put(number: Any, tap: Any, reached: list[tuple[Any, Any]]) -> None:
+            place, inner = T.i64(0), [n.phases1 * n.phases2 * n.area, n.phases2 * n.area, n.area]
+            for i, (whole, rest) in enumerate(reached):
+                if self.plan.backward:
+                    place = place + (phase.least[i] - whole - self.each("first")[i]) * steps[i]
+                else:
+                    place = place + whole * steps[i] + rest * inner[i]
+            T.store(self.table, other + number * 2, place)
+            T.store(self.table, other + number * 2 + 1, tap)
+
+        self.taps(phase, put)
         base = T.let(n.channels * phase.first)
         with T.loop(n.channels) as c, T.loop(phase.taps) as t:
             T.store(self.table, base + c * phase.taps + t, self.table[other + t * 2] + c * n.frame)

@@ -8,9 +8,9 @@ so that those of a vector are neighbours (``_convolution_filters.py``). Of bytes
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
@@ -19,9 +19,10 @@ from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed, up
 from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
-from tvmdml.schedules.cpu._convolution_filters import Filters, together
+from tvmdml.schedules.cpu._convolution_filters import Filters
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
+from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
+from tvmdml.schedules.cpu._convolution_register_tile import LANES, OF_FLOATS, Tile, tile_for
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
 from tvmdml.schedules.cpu._part import load_part, store_part
@@ -33,107 +34,7 @@ if TYPE_CHECKING:
 
     from tvmdml.targets import Target
 
-LANES = 16
 _SLACK = 64
-
-
-class Tile(NamedTuple):
-    """The register tile."""
-
-    run: int
-    """Neighbours of a row."""
-    lines: int
-    """Rows."""
-    vectors: int
-    """Vectors of filters."""
-
-    @property
-    def places(self) -> int:
-        """Its places."""
-        return self.run * self.lines
-
-    @property
-    def width(self) -> int:
-        """Its filters."""
-        return self.vectors * LANES
-
-
-def suits(desc: Any, plan: Plan, target: Target) -> bool:
-    """Whether this pays, and the processor has what it needs."""
-    processor = getattr(target, "processor", None)
-    if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
-        return False
-    if desc.filters()[0] < LANES or (After(desc).apart and plan.output_step2 * plan.backward2 != 1):
-        return False
-    if desc.computed == "int32":
-        return bool(processor.has("avx512vnni") and not plan.backward)
-    if desc.computed != "float32" or not together(plan):
-        return False
-    if plan.backward:
-        return bool(all(plan.numbers[f"output{i}"] >= plan.numbers[f"backward{i}"] for i in range(DIMENSIONS)))
-    return bool(few(plan) or plan.products <= KC or plan.output2 <= _NARROW)
-
-
-def few(plan: Plan) -> bool:
-    """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing."""
-    columns = -(-plan.places // (2 * LANES)) * 2 * LANES
-    return bool(plan.taps == 1 and columns > 1.03 * plan.places)
-
-
-TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
-"""The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
-
-
-class Cycles(NamedTuple):
-    """The cycles of a step besides those of its sums."""
-
-    begin: float
-    read: float
-    """For each vector of filters, which is in the second cache."""
-    line: float
-    """For each row but the first."""
-
-
-_CYCLES = Cycles(2.0, 0.75, 1.0)
-OF_FLOATS = Cycles(0.4, 0.2, 0.3)
-"""Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
-cost more on both."""
-_NARROW = 32
-"""Rows up to which sums of places that are no places of the output take too long (``_convolution_direct.py``)."""
-
-
-def tile_for(
-    plan: Any,
-    most_vectors: int,
-    tiles: Sequence[tuple[int, int]] = TILES,
-    lanes: int = LANES,
-    whole: bool = False,
-    cycles: Cycles = _CYCLES,
-    knobs: Any = None,
-) -> Tile:
-    """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
-    rows, columns, filters = plan.output1, plan.output2, plan.filters
-    found = [
-        Tile(run, lines, vectors)
-        for places, most in tiles
-        for vectors in {most, min(most, 2)}
-        if vectors <= most_vectors and (vectors == 1 or (vectors - 1 + whole) * lanes < filters + whole)
-        for run in range(1, min(places, columns) + 1)
-        for lines in range(1, min(places // run, rows) + 1)
-    ]
-
-    def cost(tile: Tile) -> float:
-        number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
-        sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
-        besides = cycles.begin + cycles.read * tile.vectors + cycles.line * (tile.lines - 1)
-        return float(number * (max(sums / 2, reads / 2 + 1, 4) + besides))
-
-    def far(tile: Tile) -> tuple[int, float]:
-        """How far from what is wanted, and the cost."""
-        own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
-        return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
-
-    return min(found, key=far)
 
 
 class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these modules by another name
@@ -302,27 +203,13 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _order(self, phase: Phase, start: Any) -> None:
         """Where the taps of a phase are in packed filters: those of all phases before are in front."""
         n = self.n
-        number = T.Variable("int64", T.i64(0))
-        kernel, dilation = self.each("kernel"), self.each("dilation")
-        with T.loop(kernel[0]) as a, T.loop(kernel[1]) as b, T.loop(kernel[2]) as c:
-            meets, tap = None, n.filter_base
-            for i, j in enumerate((a, b, c)):
-                tap = tap + j * self.each("tap_step")[i]
-                if self.plan.backward:
-                    fits = T.truncmod(j * dilation[i], self.each("backward")[i]) == phase.rest[i]
-                    meets = fits if meets is None else meets & fits
 
-            def put(tap: Any = tap) -> None:
-                at = T.let(start + tap * 2)
-                T.store(self.table, at, n.channels * phase.first + number.value)
-                T.store(self.table, at + 1, phase.taps)
-                number.set(number.value + 1)
+        def put(number: Any, tap: Any, _: Any) -> None:
+            at = T.let(start + tap * 2)
+            T.store(self.table, at, n.channels * phase.first + number)
+            T.store(self.table, at + 1, phase.taps)
 
-            if meets is None:
-                put()
-            else:
-                with T.when(meets):
-                    put()
+        self.taps(phase, put)
 
     def _place_of(self, tap: Any, start: Any) -> tuple[Any, Any]:
         """The place of a tap's first channel, and how far the next is."""

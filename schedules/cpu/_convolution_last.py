@@ -17,8 +17,8 @@ from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
-from tvmdml.schedules.cpu._convolution_lanes import OF_FLOATS, Tile, tile_for
 from tvmdml.schedules.cpu._convolution_plan import Plan
+from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, tile_for
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE

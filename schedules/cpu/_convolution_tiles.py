@@ -13,7 +13,8 @@ from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._amx import SIDE, Block
 from tvmdml.schedules.cpu._convolution_arranged import Phase, up
 from tvmdml.schedules.cpu._convolution_bytes import GROUP
-from tvmdml.schedules.cpu._convolution_lanes import Lanes, Tile
+from tvmdml.schedules.cpu._convolution_lanes import Lanes
+from tvmdml.schedules.cpu._convolution_register_tile import Tile
 from tvmdml.schedules.cpu._gemm_arithmetic import TileBytes
 from tvmdml.schedules.cpu._tiles import transposed
 from tvmdml.targets import Target

@@ -19,8 +19,8 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import (
     _convolution_channels,
-    _convolution_lanes,
     _convolution_last,
+    _convolution_register_tile,
     _convolution_spread,
     _convolution_tiles,
     _default,
@@ -48,8 +48,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the convolution."""
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
-    lanes = found is not None and _convolution_lanes.suits(desc, found, target)
-    by_lanes = lanes and found is not None and found.in_place and _convolution_lanes.few(found)
+    lanes = found is not None and _convolution_register_tile.suits(desc, found, target)
+    by_lanes = lanes and found is not None and found.in_place and _convolution_register_tile.few(found)
     if not by_lanes and matrix.plain(desc.contraction().simplified()) is not None:
         product: Kernel = matrix.kernel(desc, target, shared, knobs)
         return product

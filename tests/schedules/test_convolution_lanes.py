@@ -16,8 +16,8 @@ from support import Array, assert_outputs_agree, reference, seeded
 import tvmdml
 from tvmdml import TensorDesc, knobs, targets
 from tvmdml.operators import Operator
-from tvmdml.schedules.cpu import _convolution_lanes as lanes
 from tvmdml.schedules.cpu import _convolution_last as last
+from tvmdml.schedules.cpu import _convolution_register_tile as lanes
 from tvmdml.schedules.cpu import convolution
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host

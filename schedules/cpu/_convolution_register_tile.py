@@ -1,0 +1,115 @@
+"""The register tile of convolutions whose vectors are of filters: where such a tile pays, and which one is fastest, about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml.kernels.contraction import KC
+from tvmdml.schedules.cpu._convolution_after import After
+from tvmdml.schedules.cpu._convolution_filters import together
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
+
+if TYPE_CHECKING:
+    from tvmdml.targets import Target
+
+LANES = 16
+
+
+class Tile(NamedTuple):
+    """The register tile."""
+
+    run: int
+    """Neighbours of a row."""
+    lines: int
+    """Rows."""
+    vectors: int
+    """Vectors of filters."""
+
+    @property
+    def places(self) -> int:
+        """Its places."""
+        return self.run * self.lines
+
+    @property
+    def width(self) -> int:
+        """Its filters."""
+        return self.vectors * LANES
+
+
+def suits(desc: Any, plan: Plan, target: Target) -> bool:
+    """Whether this pays, and the processor has what it needs."""
+    processor = getattr(target, "processor", None)
+    if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
+        return False
+    if desc.filters()[0] < LANES or (After(desc).apart and plan.output_step2 * plan.backward2 != 1):
+        return False
+    if desc.computed == "int32":
+        return bool(processor.has("avx512vnni") and not plan.backward)
+    if desc.computed != "float32" or not together(plan):
+        return False
+    if plan.backward:
+        return bool(all(plan.numbers[f"output{i}"] >= plan.numbers[f"backward{i}"] for i in range(DIMENSIONS)))
+    return bool(few(plan) or plan.products <= KC or plan.output2 <= _NARROW)
+
+
+def few(plan: Plan) -> bool:
+    """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing."""
+    columns = -(-plan.places // (2 * LANES)) * 2 * LANES
+    return bool(plan.taps == 1 and columns > 1.03 * plan.places)
+
+
+TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
+"""The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
+
+
+class Cycles(NamedTuple):
+    """The cycles of a step besides those of its sums."""
+
+    begin: float
+    read: float
+    """For each vector of filters, which is in the second cache."""
+    line: float
+    """For each row but the first."""
+
+
+_CYCLES = Cycles(2.0, 0.75, 1.0)
+OF_FLOATS = Cycles(0.4, 0.2, 0.3)
+"""Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
+cost more on both."""
+_NARROW = 32
+"""Rows up to which sums of places that are no places of the output take too long (``_convolution_direct.py``)."""
+
+
+def tile_for(
+    plan: Any,
+    most_vectors: int,
+    tiles: Sequence[tuple[int, int]] = TILES,
+    lanes: int = LANES,
+    whole: bool = False,
+    cycles: Cycles = _CYCLES,
+    knobs: Any = None,
+) -> Tile:
+    """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
+    rows, columns, filters = plan.output1, plan.output2, plan.filters
+    found = [
+        Tile(run, lines, vectors)
+        for places, most in tiles
+        for vectors in {most, min(most, 2)}
+        if vectors <= most_vectors and (vectors == 1 or (vectors - 1 + whole) * lanes < filters + whole)
+        for run in range(1, min(places, columns) + 1)
+        for lines in range(1, min(places // run, rows) + 1)
+    ]
+
+    def cost(tile: Tile) -> float:
+        number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
+        sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
+        besides = cycles.begin + cycles.read * tile.vectors + cycles.line * (tile.lines - 1)
+        return float(number * (max(sums / 2, reads / 2 + 1, 4) + besides))
+
+    def far(tile: Tile) -> tuple[int, float]:
+        """How far from what is wanted, and the cost."""
+        own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
+        return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
+
+    return min(found, key=far)
