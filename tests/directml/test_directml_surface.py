@@ -350,6 +350,9 @@ def test_what_is_not_there_is_an_error_that_says_what_is(graph: dml.Graph) -> No
     takes = "allowed: add(a, b, fused_activation=None)"
     with pytest.raises(TypeError, match=rf"^add\(\): .*unexpected keyword argument 'c'; {re.escape(takes)}$"):
         pydirectml.add(x, x, c=x)
+    for mixed in (lambda: x + np.ones(3), lambda: np.ones(3) * x):
+        with pytest.raises(TypeError, match=r"a NumPy array; allowed: expressions and numbers\. graph\.constant\(array\)"):
+            mixed()
     recorded = tvmdml.Graph().input((2, 3), np.float32)
     for what, name, near in (
         (dml, "relu", "activation_relu"),

@@ -125,6 +125,8 @@ def _arithmetic(one: Expression, symbol: str, other: Any, by_number: Callable[[f
         check_pair(f"{one!r} {symbol} {other!r}", one, other)
         found: Expression = called(_SYMBOLS[symbol], a=one, b=other)
         return found
+    if isinstance(other, np.ndarray):
+        raise TypeError(f"{one!r} {symbol} a NumPy array; allowed: expressions and numbers. graph.constant(array) makes one")
     if by_number is None or not isinstance(other, (int, float, np.integer, np.floating)):
         return NotImplemented  # type: ignore[no-any-return]
     return by_number(float(other))
