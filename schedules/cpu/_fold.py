@@ -32,6 +32,8 @@ def kernel(desc: Fold, target: Target, knobs: Any) -> Kernel | None:
     image, columns = desc.image(), desc.columns()
     if image.layout[-1] != 1 or columns.layout[-1] != 1 or desc.window_sizes[-1] > _MOST_TAPS or desc.strides[-1] > MOST:
         return None
+    if desc.strides[-1] == 1 and max(desc.window_sizes[:-1], default=1) > 1:
+        return None  # the default schedule takes 0.57 to 0.91 of the time
     processor = getattr(target, "processor", None)
     register = 64 if processor is not None and processor.has("avx512f") else 32
     most = register // max(image.data_type.itemsize, 4 if desc.computed == "float32" else 1)
