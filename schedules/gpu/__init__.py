@@ -112,9 +112,12 @@ class Numbers:
         """Those of the names whose reciprocals are passed; numbers must be below 2^30."""
         if not self._passed or self.dtype != "int32":
             return ()
-        count = len(self._divided(names))
-        room = taken + 4 * (len(self._words) + count + -(-count // _SHIFTS)) <= _PUSH_BYTES
-        return tuple(names) if room else ()
+        found: list[str] = []
+        for name in names:
+            count = len(self._divided((*found, name)))
+            if taken + 4 * (len(self._words) + count + -(-count // _SHIFTS)) <= _PUSH_BYTES:
+                found.append(name)
+        return tuple(found)
 
     def _divided(self, names: Sequence[str]) -> list[int]:
         """The numbers that have reciprocals; constants need none."""

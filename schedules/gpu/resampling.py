@@ -1,4 +1,4 @@
-"""The resampling family on a GPU: a thread for each element of the result gathers what is around it, or what it has a part in.
+"""The resampling family on a GPU: a thread for a few neighbours of the result gathers what is around them, or what one has a part in.
 
 Sizes, strides and the numbers of the grids are passed at launch. A place has two neighbours in a dimension, which are in a cache
 for the threads beside it: resampling one dimension after the other would write and read the image once more. Antialiased results
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.knobs import Knob
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._resampling import Grid, Resampled, Resampling
@@ -25,9 +26,14 @@ from tvmdml.targets._device import DeviceTarget
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-KNOBS = group_knobs("resampling")
+KNOBS = group_knobs(
+    "resampling",
+    neighbours=Knob(4, (1, 2, 4), "neighbours of the result that a thread has, which share their coordinates"),
+    neighbour_items=Knob(1 << 16, (1, *(1 << n for n in range(10, 21))), "fewest threads that have several of them"),
+)
 _NUMBERS = 7
-"""Of a grid, those that every kernel takes; one of the two sizes is the result's, and the other one is passed behind them."""
+"""Of a grid, those that every kernel takes; one of the two sizes is the result's, and the other one is passed behind them. The
+first and the third are divided by."""
 
 
 def kernel(desc: Resampling, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
@@ -82,20 +88,26 @@ class _Writer:
         self.grids = [one.grid for one in dims]
         items = ends[written].element_count
         self.threads = min(knobs.threads, target.max_threads)
-        groups = groups_for(items, self.threads, target, knobs.most_groups)
+        many = dims[-1].size % knobs.neighbours == 0 and items >= knobs.neighbours * knobs.neighbour_items
+        self.several = knobs.neighbours if many and self.forward else 1
+        groups = groups_for(items // self.several, self.threads, target, knobs.most_groups)
         self._check_rounds(target, -(-items // (groups * self.threads)))
         grids = [grid for grid in self.grids if grid is not None]
         # The places are of the same type as all other numbers.
         span = max(*(one.span for one in ends), *(one.element_count for one in ends), *(grid.span for grid in grids), 1)
-        numbers = (number for grid in grids for number in (*grid[:_NUMBERS], grid.inputs if self.forward else grid.outputs))
+        numbers = (
+            number for grid in grids for number in (grid[1], *grid[3:_NUMBERS], grid.inputs if self.forward else grid.outputs)
+        )
         self.numbers = Numbers(
             span + 2 * max((grid.step for grid in grids), default=0),
-            plain=("sizes", "elements", "places", "grids"),
-            divisors=("sizes",) if target.has("int64") else (),
+            plain=("sizes", "elements", "places", "parts", "grid_steps", "grids"),
+            divisors=("parts", "sizes", *(() if self.forward else ("grid_steps",))) if target.has("int64") else (),
             groups=groups,
             sizes=tuple(one.size for one in dims),
             elements=tuple(one.steps[0] for one in dims),
             places=tuple(one.steps[1] for one in dims),
+            parts=tuple(grid.parts for grid in grids),
+            grid_steps=tuple(grid.step for grid in grids),
             grids=tuple(numbers),
         )
         self.types = ["" if desc.is_linear or not self.forward else desc.moved] * 2
@@ -106,6 +118,7 @@ class _Writer:
             ("types", " ".join((*self.types, desc.computed))),
             ("resampled", "".join("-" if grid is None else "g" for grid in self.grids)),
             ("threads", self.threads),
+            ("several", self.several),
             *self.numbers.parameters,
         )
 
@@ -133,18 +146,21 @@ class _Writer:
                 for layout, tensor in ((n.elements, first), (n.places, second))
             )
             own: Any = self.desc
-            own.write(each, (declared["elements"], declared["places"]), ends, self._grids(n))
+            several = {"several": self.several} if self.forward else {}
+            own.write(each, (declared["elements"], declared["places"]), ends, self._grids(n), **several)
         return f.result()
 
     def _grids(self, n: Any) -> Sequence[Grid | None]:
         """The grids as integers of the launch."""
         waiting = iter(n.grids)
         found: list[Grid | None] = []
+        divided = iter(zip(n.grid_steps, n.parts, strict=True))
         for grid, size in zip(self.grids, n.sizes, strict=True):
             if grid is None:
                 found.append(None)
                 continue
-            own = [next(waiting) for _ in range(_NUMBERS)]
+            (step, parts), start = next(divided), next(waiting)
+            own = [step, start, parts, *(next(waiting) for _ in range(_NUMBERS - 3))]
             other = next(waiting)
             numbers = [*own, other, size] if self.forward else [*own, size, other]
             found.append(Grid(*numbers))

@@ -57,6 +57,7 @@ from tvmdml.kernels.tensorir_devices import subgroup as subgroup
 from tvmdml.kernels.tensorir_devices import subgroup_barrier as subgroup_barrier
 from tvmdml.kernels.tensorir_elements import Each as Each
 from tvmdml.kernels.tensorir_elements import count_up as count_up
+from tvmdml.kernels.tensorir_elements import divided_out as divided_out
 from tvmdml.kernels.tensorir_elements import divides_by as divides_by
 from tvmdml.kernels.tensorir_elements import elements as elements
 from tvmdml.kernels.tensorir_elements import reciprocal_of as reciprocal_of

@@ -38,7 +38,7 @@ def unravel(index: Any, sizes: Sequence[Any]) -> list[Any]:
     dtype = type_of(index)
     for size in reversed(sizes[1:]):
         divisor = const(size, dtype) if isinstance(size, int) else builder().cast(size, dtype)
-        above = hold(_quotient(rest, size, divisor))
+        above = hold(divided_out(rest, size))
         coordinates.append(let(rest - above * divisor))
         rest = above
     return [*reversed([*coordinates, rest])] if sizes else []
@@ -51,12 +51,12 @@ def unravel_word(index: Any, sizes: Sequence[Any]) -> list[Any]:
     return unravel(builder().cast(index, "uint32"), sizes)
 
 
-def _quotient(number: Any, size: Any, divisor: Any) -> Any:
+def divided_out(number: Any, size: Any) -> Any:
     """The quotient of an integer that is not negative; of one of 32 bits by the divisor's reciprocal, if the kernel has it."""
     found = reciprocals.get().get(_handle(size))
     dtype = type_of(number)
     if found is None or dtype not in ("int32", "uint32"):
-        return builder().truncdiv(number, divisor)
+        return builder().truncdiv(number, const(size, dtype) if isinstance(size, int) else builder().cast(size, dtype))
     cast, (reciprocal, shift) = builder().cast, found
     twice = let(cast(number, "uint32") * const(2, "uint32"))
     product = cast(twice, "uint64") * cast(reciprocal, "uint64")
@@ -78,7 +78,7 @@ def reciprocal_of(divisor: int) -> tuple[int, int]:
 
 
 def divides_by(size: Any, reciprocal: Any, shift: Any) -> None:
-    """Have ``unravel`` divide by a size, an integer of the launch, by its reciprocal, in the kernel that is written now."""
+    """Have ``divided_out`` divide by a size, an integer of the launch, by its reciprocal, in the kernel that is written now."""
     reciprocals.get()[_handle(size)] = reciprocal, shift
 
 

@@ -91,7 +91,7 @@ class Grid(NamedTuple):
         k = T.let(T.max(T.min(o, self.last) - self.first, like(0)))
         inside = T.let(self.start + k * self.step)
         place = T.hold(T.Select(o < self.first, self.lowest, T.Select(o >= self.last, self.highest, inside)) - self.lowest)
-        before = T.hold(T.truncdiv(place, self.parts))
+        before = T.hold(T.divided_out(place, self.parts))
         return T.let(before + T.truncdiv(self.lowest, self.parts)), T.let(place - before * self.parts)
 
     def uses(self, i: Any, linear: bool) -> tuple[Any, Any]:
@@ -100,7 +100,7 @@ class Grid(NamedTuple):
 
         def reached(number: Any) -> Any:
             ahead = T.let(T.max(number * self.parts - self.start, T.like(i, 0)) + self.step - one)
-            o = T.let(self.first + T.min(T.hold(T.truncdiv(ahead, self.step)), self.last - self.first))
+            o = T.let(self.first + T.min(T.hold(T.divided_out(ahead, self.step)), self.last - self.first))
             return T.hold(T.Select(number <= T.like(i, 0), T.like(i, 0), T.Select(number >= self.inputs, self.outputs, o)))
 
         return reached(i - one if linear else i), reached(i + one)
@@ -267,9 +267,11 @@ class Resampled(Resampling):
             self.write(each, tuple(tensors.values()), self.ends(), self.grids())
         return f.result()
 
-    def write(self, each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None]) -> None:
+    def write(
+        self, each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None], several: int = 1
+    ) -> None:
         """The computation, for tensors that may have integers of the launch as sizes."""
-        resample(each, buffers, ends, grids, self.computed, self.is_linear)
+        resample(each, buffers, ends, grids, self.computed, self.is_linear, several)
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
@@ -279,8 +281,9 @@ class Resampled(Resampling):
 
 
 def resample(
-    each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None], computed: str, linear: bool
-) -> None:
+    each: T.Each, buffers: Sequence[Any], ends: tuple[Any, Any], grids: Sequence[Grid | None], computed: str, linear: bool,
+    several: int = 1,
+) -> None:  # fmt: skip
     """Write each element of a result: its neighbours in all dimensions, one dimension inside of another.
 
     Args:
@@ -290,9 +293,10 @@ def resample(
         grids: the places of each dimension, likewise; ``None`` of one that copies.
         computed: the type in which elements are weighed.
         linear: whether they are; otherwise the nearest ones are copied.
+        several: how many neighbours are an item.
     """
     source, result = ends
-    with T.elements(each, result.sizes, result.layout) as at:
+    with T.elements(each, result.sizes, result.layout, several) as at:
         along = [_Along(grid, here, computed, linear) for grid, here in zip(grids, at, strict=True)]
 
         def found(place: Sequence[Any]) -> Any:
