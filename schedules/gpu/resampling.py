@@ -1,4 +1,4 @@
-"""The resampling family on a GPU: a thread for a few neighbours of the result gathers what is around them, or what one has a part in.
+"""The resampling family on a GPU: a thread for neighbours of the result gathers what is around them, or what one has a part in.
 
 Sizes, strides and the numbers of the grids are passed at launch. A place has two neighbours in a dimension, which are in a cache
 for the threads beside it: resampling one dimension after the other would write and read the image once more. Antialiased results
