@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 KNOBS = group_knobs(
     "resampling",
-    neighbours=Knob(4, (1, 2, 4), "neighbours of the result that a thread has, which share their coordinates"),
-    neighbour_items=Knob(1 << 16, (1, *(1 << n for n in range(10, 21))), "fewest threads that have several of them"),
+    gathered=Knob(4, (1, 2, 4), "neighbours of the result that a thread has, which share their coordinates"),
+    gathered_items=Knob(1 << 16, (1, *(1 << n for n in range(10, 21))), "fewest threads that have several of them"),
 )
 _NUMBERS = 7
 """Of a grid, those that every kernel takes; one of the two sizes is the result's, and the other one is passed behind them. The
@@ -88,8 +88,8 @@ class _Writer:
         self.grids = [one.grid for one in dims]
         items = ends[written].element_count
         self.threads = min(knobs.threads, target.max_threads)
-        many = dims[-1].size % knobs.neighbours == 0 and items >= knobs.neighbours * knobs.neighbour_items
-        self.several = knobs.neighbours if many and self.forward else 1
+        many = dims[-1].size % knobs.gathered == 0 and items >= knobs.gathered * knobs.gathered_items
+        self.several = knobs.gathered if many and self.forward else 1
         groups = groups_for(items // self.several, self.threads, target, knobs.most_groups)
         self._check_rounds(target, -(-items // (groups * self.threads)))
         grids = [grid for grid in self.grids if grid is not None]
