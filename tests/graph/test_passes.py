@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tvmdml
+from tvmdml.errors import InvalidArgument
 from tvmdml.graph import passes
+from tvmdml.graph.program import Program
 
 RNG = np.random.default_rng(5)
 
@@ -183,3 +185,15 @@ def test_owned_filters_are_laid_out_as_constants_are() -> None:
     if tvmdml.targets.resolve("cpu").processor.has("avx2"):
         assert "last of CONVOLUTION" in str(owned.explain())
     assert np.array_equal(owned(given)[0], constant(given)[0])
+
+
+def test_a_pass_that_lets_a_call_read_outside_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shift(program: Program, _: object) -> None:
+        (call,) = program.calls
+        call.edges["a_tensor"] = call.edges["a_tensor"]._replace(offset=4)
+
+    monkeypatch.setattr(passes, "PASSES", (("reads one element too far", shift),))
+    graph = tvmdml.Graph()
+    total = graph.input((4,), "float32") + graph.input((4,), "float32")
+    with pytest.raises(InvalidArgument, match=r"ELEMENT_WISE_ADD a_tensor, after all passes: .* allowed: at most 12 bytes"):
+        graph.compile([total])

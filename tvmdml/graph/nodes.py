@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
+from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.tensors import TensorDesc
 
@@ -121,3 +122,15 @@ class Call(Node):
 
 def _bytes(desc: TensorDesc) -> int:
     return max(desc.span_in_bytes, desc.total_tensor_size_in_bytes or 0)
+
+
+def require_room(edge: Edge, tensor: TensorDesc, where: str) -> None:
+    """Raise unless all elements of a tensor are inside of the memory that it reads.
+
+    Raises:
+        InvalidArgument: they are not.
+    """
+    room = edge.source.bytes_of(edge.output) - edge.offset
+    if tensor.span_in_bytes > room or edge.offset % tensor.data_type.itemsize:
+        given = f"{tensor} at byte {edge.offset} of {edge.source}"
+        raise InvalidArgument(message(where, given, f"at most {room} bytes, at a multiple of the element size"))

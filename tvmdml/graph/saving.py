@@ -25,7 +25,7 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.nodes import Absent, Call, Constant, Edge, Input, Node
+from tvmdml.graph.nodes import Absent, Call, Constant, Edge, Input, Node, require_room
 from tvmdml.graph.program import Finished, Form, Program, Result
 from tvmdml.operators._contract import Role
 from tvmdml.packs import files, lines
@@ -205,7 +205,7 @@ def parsed(described: Mapping[str, Any], read_constant: ReadConstant) -> Finishe
         kind = TensorDataType.from_numpy(dtype)
         desc: TensorDesc = ArrayTensorDesc(kind, _sizes(one["sizes"]))
         edge = _read_edge(one["reads"], nodes)
-        _require_room(edge, desc, "an output")
+        require_room(edge, desc, "an output")
         if math.prod(shape) != desc.element_count or (isinstance(edge.source, Input) or edge.offset):
             raise ValueError("an output that is no whole result")
         if isinstance(edge.source, Absent):
@@ -256,7 +256,7 @@ def _read_call(one: Mapping[str, Any], nodes: Mapping[str, list[Any]]) -> Call:
     if set(edges) != set(wanted):
         raise ValueError(f"{desc.NAME} reads {sorted(edges)}; allowed: {sorted(wanted)}")
     for name, tensor in wanted.items():
-        _require_room(edges[name], tensor, f"{desc.NAME} {name}")
+        require_room(edges[name], tensor, f"{desc.NAME} {name}")
     return Call(desc, edges, _text(one["name"]), _text(one["where"]))
 
 
@@ -269,13 +269,6 @@ def _read_edge(given: Sequence[Any], nodes: Mapping[str, list[Any]]) -> Edge:
     if output >= count:
         raise ValueError(f"output {output} of {node}, which has {count}")
     return Edge(node, output, offset)
-
-
-def _require_room(edge: Edge, tensor: TensorDesc, where: str) -> None:
-    room = edge.source.bytes_of(edge.output) - edge.offset
-    if tensor.span_in_bytes > room or edge.offset % tensor.data_type.itemsize:
-        given = f"{tensor} at byte {edge.offset} of {edge.source}"
-        raise InvalidArgument(message(where, given, f"at most {room} bytes, at a multiple of the element size"))
 
 
 def _sizes(given: Any) -> tuple[int, ...]:

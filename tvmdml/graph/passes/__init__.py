@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.graph.nodes import require_room
 from tvmdml.graph.passes import (
     activations,
     batch_normalization,
@@ -64,11 +65,20 @@ def disabled() -> frozenset[str]:
 
 
 def run_all(program: Program, target: Target) -> None:
-    """Run every pass that the environment does not switch off."""
+    """Run every pass that the environment does not switch off.
+
+    Raises:
+        InvalidArgument: a pass made a call read outside of the memory that it is given, which is a defect of the pass.
+    """
     left_out = disabled()
     for _, run in PASSES:
         if _name(run) not in left_out:
             run(program, target)
+    for call in program.calls:
+        for name, tensor, edge in call.inputs():
+            require_room(edge, tensor, f"{call.desc.NAME} {name}, after all passes")
+    for result in program.results:
+        require_room(result.edge, result.desc, "an output, after all passes")
 
 
 def _name(run: Callable[[Program, Target], None]) -> str:
