@@ -32,8 +32,21 @@ class Tile(NamedTuple):
         return f"{self.rows}x{self.columns}"
 
 
+class SumPlace(NamedTuple):
+    """Where a sum is: in the slab, in the result, and in a sum's blocks of products."""
+
+    line: Any
+    across: Any
+    row: Any
+    column: Any
+    block: Any
+
+
 class Part(Protocol):
     """A factor's part of a tile."""
+
+    moved: Any
+    """How its elements are moved."""
 
     memory: Any
     """Shared memory, with as many parts as there are stages."""
@@ -100,7 +113,7 @@ class Leaf(Protocol):
     keeps_type: bool
     """Whether elements are in shared memory as they are in tensors."""
     has_words: bool
-    """Whether shared memory may be written as words: with Vulkan it may not."""
+    """Whether shared memory may be written as words."""
     crosses: bool
     """Whether products have to be neighbours in shared memory, whatever is in tensors."""
     threads: int
@@ -109,6 +122,8 @@ class Leaf(Protocol):
     """The sums of a thread."""
     sum_registers: int
     """Their registers."""
+    flips: Sequence[int]
+    """For both factors, what words change by on their way to shared memory, by an exclusive or."""
     bytes: int
     """The shared memory of a group."""
     rounds: int
@@ -150,6 +165,9 @@ class Leaf(Protocol):
 
     def keep(self, writer: Writer, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab. They are chosen, because registers have no index."""
+
+    def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:
+        """A sum that is in the slab, as it is to be."""
 
     def row(self, line: Any, i: Any) -> Any:
         """The row of the tile that is in a line of the slab."""

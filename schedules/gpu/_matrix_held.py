@@ -8,40 +8,62 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction
 from tvmdml.kernels.movement import both
-from tvmdml.schedules.gpu._matrix_forms import Part, Tile, Writer
+from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, Writer
 from tvmdml.targets._device import DeviceTarget
 
 _PAD = 16
 """Bytes after each row in shared memory: rows begin in other banks, and stay aligned."""
+_FLIP = 0x80808080
+"""The signs of the bytes of a word."""
 
 
 class Held:
     """Each subgroup has rows and columns of a tile: matrices whose elements no thread knows, and that only memory shows.
 
-    In shared memory, the products of a row or column are neighbours, or all rows of a product.
+    In shared memory, the products of a row or column are neighbours, or all rows of a product. Where elements are moved in words,
+    it consists of words.
+
+    All bytes have signs there: those of uint8 are less by 128, and so are their zero points. Sums are those of the elements as they
+    are there, and ``Cores`` says what zero points make of them: what is added up of one factor, its product with a matrix of ones,
+    goes to the slab as well, behind the columns or below the rows of the sums.
     """
 
-    stored = ("float16", "float16")
-    keeps_type = True
-    has_words = crosses = False
+    keeps_type = has_words = True
+    crosses = False
     sums = 0
 
     def __init__(
-        self, tile: Tile, step: int, stages: int, shape: tuple[int, int, int], subgroup: int, inner_first: Sequence[bool]
+        self,
+        tile: Tile,
+        step: int,
+        stages: int,
+        types: Sequence[str],
+        shape: tuple[int, int, int],
+        subgroup: int,
+        inner_first: Sequence[bool],
+        has_zeros: Sequence[bool],
     ) -> None:
         self.tile, self.stages, self.shape = tile, stages, shape
         self.name = f"held {'x'.join(map(str, shape))} by {subgroup}"
         rows, columns, depth = shape
-        self.step = max(depth, step)
+        self.is_bytes = types[0] != "float16"
+        self.stored = ("int8", "int8") if self.is_bytes else ("float16", "float16")
+        self._size, self._computed = (1, "int32") if self.is_bytes else (2, "float32")
+        self.flips = tuple(_FLIP if one == "uint8" else 0 for one in types)
+        self.shifted = tuple(has_zero or flip != 0 for has_zero, flip in zip(has_zeros, self.flips, strict=True))
+        """Whether a factor's elements differ from what is multiplied, so that the other factor's are added up."""
+        self.step = max(depth, 2 * step if self.is_bytes else step)
         self.turned = tuple(not first for first in inner_first)
         """Whether a product's elements of all rows are neighbours in shared memory."""
         self.down, self.across = tile.warp_rows // rows, tile.warp_columns // columns
         self.threads = tile.rows // tile.warp_rows * (tile.columns // tile.warp_columns) * subgroup
-        self.sum_registers = -(-tile.warp_rows * tile.warp_columns // subgroup)
+        matrices = self.down * self.across + self.down * self.shifted[1] + self.across * self.shifted[0]
+        self.sum_registers = -(-matrices * rows * columns // subgroup)
         self.rounds = self.down
         self.slab_rows = tile.rows // tile.warp_rows * rows
-        self.slab_pitch = tile.columns + _PAD // 4
-        self.bytes = sum(self.size(which) for which in (0, 1)) * stages * 2 + self.slab_rows * self.slab_pitch * 4 + 2 * _PAD
+        self.slab_pitch = tile.columns + columns * self.shifted[1] + _PAD // 4
+        self._slab = (self.slab_rows + rows * self.shifted[0]) * self.slab_pitch
+        self.bytes = sum(self.size(which) for which in (0, 1)) * stages * self._size + self._slab * 4 + 2 * _PAD
 
     def is_run_along(self, which: int, inner_first: bool) -> bool:
         """Whether elements that are neighbours in a tensor may be neighbours in shared memory."""
@@ -52,21 +74,28 @@ class Held:
         return self._pitch(which) * (self.step if self.turned[which] else (self.tile.rows, self.tile.columns)[which])
 
     def _pitch(self, which: int) -> int:
-        return ((self.tile.rows, self.tile.columns)[which] if self.turned[which] else self.step) + _PAD // 2
+        return ((self.tile.rows, self.tile.columns)[which] if self.turned[which] else self.step) + _PAD // self._size
 
     def place(self, which: int, own: Any, inner: Any) -> Any:
         """Where the element of a row or column and a product is."""
         return inner * self._pitch(which) + own if self.turned[which] else own * self._pitch(which) + inner
 
     def factor(self, x: Any, zero: Any, product: Any, inside: Any) -> Any:
-        """An element as it is in shared memory."""
-        return T.Select(both(product, inside), x, T.const(0, T.type_of(x)))
+        """An element as it is in shared memory: what is in padding has its zero point, so that it contributes nothing."""
+        if not self.is_bytes:
+            return T.Select(both(product, inside), x, T.const(0, T.type_of(x)))
+        if inside is not None:
+            x = T.Select(inside, x, T.const(0, T.type_of(x)) if zero is None else zero)
+        return T.Select(product, T.cast(_signed(x), "int8"), T.const(0, "int8"))
 
     def declare(self, parts: Sequence[Part]) -> Any:
         """Shared memory for both factors, and the slab."""
+        self._in_word = []
         for which, part in enumerate(parts):
-            part.declare(T.shared(self.stored[which], self.stages * self.size(which)))
-        return T.shared("float32", self.slab_rows * self.slab_pitch)
+            in_word = 4 // self._size if part.moved.run > 1 else 1
+            self._in_word.append(in_word)
+            part.declare(T.shared("uint32" if in_word > 1 else self.stored[which], self.stages * self.size(which) // in_word))
+        return T.shared(self._computed, self._slab)
 
     def begin(self, writer: Writer) -> None:
         """Compute where the subgroup's part is; its sums."""
@@ -75,25 +104,32 @@ class Held:
         self._across = T.let(warp - self._down * across)
         self._begins = (T.let(self._down * self.tile.warp_rows), T.let(self._across * self.tile.warp_columns))
         rows, columns, depth = self.shape
+        factor, total = self.stored[0], self._computed
 
         def of(use: str, count: int, name: str, dtype: str, shape: tuple[int, int]) -> list[Any]:
             return [T.SubgroupMatrix(f"{name}{i}", use, dtype, shape) for i in range(count)]
 
-        self._a = of("a", self.down, "a", self.stored[0], (rows, depth))
-        self._b = of("b", self.across, "b", self.stored[1], (depth, columns))
-        self._own = of("sum", self.down * self.across, "own", "float32", (rows, columns))
-        self._total = of("sum", len(self._own), "total", "float32", (rows, columns)) if writer.deep else []
+        self._a = of("a", self.down, "a", factor, (rows, depth))
+        self._b = of("b", self.across, "b", factor, (depth, columns))
+        self._own = of("sum", self.down * self.across, "own", total, (rows, columns))
+        self._total = of("sum", len(self._own), "total", total, (rows, columns)) if writer.deep else []
+        self._row_sums = of("sum", self.down * self.shifted[1], "row_sums", total, (rows, columns))
+        self._column_sums = of("sum", self.across * self.shifted[0], "column_sums", total, (rows, columns))
+        self._ones = of("a", 1, "ones_a", factor, (rows, depth)) + of("b", 1, "ones_b", factor, (depth, columns))
+        for ones, other_is_shifted in zip(self._ones, self.shifted, strict=True):
+            if other_is_shifted:
+                ones.fill(1)
 
     def clear(self) -> None:
         """A new tile begins."""
-        for one in (*self._own, *self._total):
-            one.clear()
+        for one in (*self._own, *self._total, *self._row_sums, *self._column_sums):
+            one.fill()
 
     def fold(self) -> None:
         """Add the sums of a block of products to the others', and clear them."""
         for i, total in enumerate(self._total):
             total.add(self._own[i])
-            self._own[i].clear()
+            self._own[i].fill()
 
     def multiply(self, writer: Writer, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""
@@ -101,28 +137,65 @@ class Held:
         for first in range(0, self.step, depth):
             for which, matrices, side in ((0, self._a, rows), (1, self._b, columns)):
                 memory, base = writer.parts[which].memory, None if stage is None else stage * self.size(which)
+                in_word = self._in_word[which]
                 for i, matrix in enumerate(matrices):
                     place = self.place(which, self._begins[which] + i * side, first)
                     place = T.let(place if base is None else place + base)
+                    place = T.let(place >> T.const(in_word.bit_length() - 1, "int32")) if in_word > 1 else place
                     # A row of the second factor's shared memory is a column of it, unless it is turned.
-                    matrix.load(memory, place, self._pitch(which), turned=self.turned[which] != bool(which))
+                    matrix.load(memory, place, self._pitch(which) // in_word, turned=self.turned[which] != bool(which))
             for i, a in enumerate(self._a):
                 for j, b in enumerate(self._b):
                     self._own[i * self.across + j].add_product(a, b)
+            for total, a in zip(self._row_sums, self._a, strict=False):
+                total.add_product(a, self._ones[1])
+            for total, b in zip(self._column_sums, self._b, strict=False):
+                total.add_product(self._ones[0], b)
 
     def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
-        """The sums are what they are to be, but for those of the last block."""
+        """The sums are what they are to be, but for those of the last block, and for zero points."""
         self.fold()
 
     def keep(self, writer: Writer, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab: some rows of each subgroup."""
         rows, columns, _ = self.shape
-        place = T.let(self._down * (rows * self.slab_pitch) + self._begins[1])
+        line = T.let(self._down * (rows * self.slab_pitch))
         for row in range(self.down):
             with T.when(T.expression(i == T.const(row, "int32"))):
                 for j in range(self.across):
                     one = (self._total or self._own)[row * self.across + j]
-                    one.store(slab, T.let(place + j * columns), self.slab_pitch)
+                    one.store(slab, T.let(line + self._begins[1] + j * columns), self.slab_pitch)
+                if self._row_sums:
+                    with T.when(T.expression(self._across == T.const(0, "int32"))):
+                        self._row_sums[row].store(slab, T.let(line + self.tile.columns), self.slab_pitch)
+                if self._column_sums and row == 0:
+                    with T.when(T.expression(self._down == T.const(0, "int32"))):
+                        for j, one in enumerate(self._column_sums):
+                            below = self.slab_rows * self.slab_pitch + j * columns
+                            one.store(slab, T.let(self._begins[1] + below), self.slab_pitch)
+
+    def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:
+        """A sum of what was multiplied becomes that of differences from zero points."""
+        line = T.let(place.line * self.slab_pitch)
+        total = slab[line + place.across]
+        a, b = (
+            self._zero(writer, which, at) if self.shifted[which] else None for which, at in enumerate((place.row, place.column))
+        )
+        if a is not None:
+            total = total - a * slab[place.across + self.slab_rows * self.slab_pitch]
+        if b is not None:
+            total = total - b * slab[line + self.tile.columns]
+        if a is not None and b is not None:
+            total = total + a * b * T.cast(writer.count(place.block), "int32")
+        return T.let(total)
+
+    def _zero(self, writer: Writer, which: int, at: Any) -> Any:
+        """What was multiplied in place of a 0 of the row or column."""
+        zero, group, nothing = (writer.c.a_zero, writer.c.b_zero)[which], which + 1, -128 if self.flips[which] else 0
+        if zero is None:
+            return T.const(nothing, "int32")
+        found = writer.zero_at(zero, group, writer.unraveled(at, writer.c.groups[group]))
+        return T.let(T.cast(found, "int32") + nothing)
 
     def row(self, line: Any, i: Any) -> Any:
         """The row of the tile that is in a line of the slab."""
@@ -131,9 +204,16 @@ class Held:
         return warp * (self.tile.warp_rows - rows) + line + i * rows
 
 
+def _signed(x: Any) -> Any:
+    """A byte with a sign: one without is less by 128."""
+    return x ^ T.const(128, "uint8") if T.type_of(x) == "uint8" else x
+
+
 def held_shape(contraction: Contraction, types: Sequence[str], target: DeviceTarget) -> tuple[int, int, int] | None:
     """The matrices that a subgroup of the device multiplies, for a product of factors of these types; ``None`` if it cannot."""
-    plain = contraction.a_zero is None and contraction.b_zero is None and contraction.computed == "float32"
-    if not plain or any(one != "float16" for one in types) or not target.has("subgroup_basic"):
+    if not target.has("subgroup_basic"):
         return None
-    return target.matrices("float16")
+    if contraction.computed == "int32":
+        return target.matrices("int8") if all(one in ("int8", "uint8") for one in types) else None
+    plain = contraction.a_zero is None and contraction.b_zero is None and contraction.computed == "float32"
+    return target.matrices("float16") if plain and all(one == "float16" for one in types) else None

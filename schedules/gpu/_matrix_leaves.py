@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, factor, multiply_add
 from tvmdml.kernels.movement import both
-from tvmdml.schedules.gpu._matrix_forms import Part, Tile, Writer
+from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, Writer
 from tvmdml.schedules.gpu._matrix_tiles import PAD
 from tvmdml.schedules.gpu._words import load
 from tvmdml.targets._device import DeviceTarget
@@ -22,7 +22,21 @@ _ROW = 16
 """Bytes of a row or column of the small matrices that tensor cores multiply; padding of as many lets rows begin in other banks."""
 
 
-class Plain:
+class _Own:
+    """A thread's sums are its own."""
+
+    flips = (0, 0)
+    slab_pitch: int
+
+    def fold(self) -> None:
+        """The writer does it."""
+
+    def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:
+        """They were settled before."""
+        return T.let(slab[place.line * self.slab_pitch + place.across])
+
+
+class Plain(_Own):
     """Each thread has rows and columns of a tile. In shared memory, a product's elements of all rows are neighbours."""
 
     name = "plain"
@@ -103,9 +117,6 @@ class Plain:
     def clear(self) -> None:
         """A new tile begins."""
 
-    def fold(self) -> None:
-        """All sums are a thread's own."""
-
     def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
         """Make the sums what they are to be."""
 
@@ -127,7 +138,7 @@ class Plain:
         return line * lanes + T.let(block * (lanes * spread) + (i - block * lanes))
 
 
-class Cores:
+class Cores(_Own):
     """Each subgroup has rows and columns of a tile: matrices of 16 rows and 8 columns, whose sums its threads hold together.
 
     In shared memory, the products of a row or column are neighbours, or, of float16, all rows of a product.
@@ -218,9 +229,6 @@ class Cores:
         for sums, count in zip(self._sums, (self.down, self.across), strict=True):
             for i in range(4 * count if sums is not None else 0):
                 T.store(sums, i, T.const(0, "int32"))
-
-    def fold(self) -> None:
-        """All sums are a thread's own."""
 
     def multiply(self, writer: Writer, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""

@@ -65,8 +65,8 @@ def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy:
     operand = (contraction.a, contraction.b)[which]
     zero = (contraction.a_zero, contraction.b_zero)[which]
     inner_first, run = is_inner_first(contraction, which), 1
-    # What is outside has the zero point, if there is one, which is known while a kernel runs.
-    filled = zero is not None and bool(operand.rules)
+    # What is outside has the zero point, if there is one, which is known while a kernel runs, or what becomes of 0.
+    filled = bool(operand.rules) and (zero is not None or leaf.flips[which] != 0)
     if leaf.is_run_along(which, inner_first):
         run = _run(operand, contraction.sizes, _end(contraction, 3 if inner_first else which + 1), _BYTES // size)
     elif leaf.crosses and not filled and _run(operand, contraction.sizes, _end(contraction, which + 1), 4) == 4:
@@ -179,7 +179,7 @@ class Part:
             first_word, count, every = slot * self.in_words, self.in_words, both(*there)
             T.store(self._held, T.run(T.const(first_word, "int32"), count), self._words[0][T.run(self._word(place), count)])
             for i in range(first_word, first_word + count):
-                T.store(self._held, i, T.Select(every, self._held[i], T.const(0, "uint32")))
+                T.store(self._held, i, T.Select(every, self._flipped(self._held[i]), T.const(0, "uint32")))
 
     def keep(self, stage: Any) -> None:
         """The thread's runs, from registers to shared memory."""
@@ -198,6 +198,10 @@ class Part:
             target, mine = self._target(slot, stage)
             with mine:
                 T.copy_async(self.memory, target, self.buffer, place, self.moved.run * self.moved.size, both(*there))
+
+    def _flipped(self, word: Any) -> Any:
+        flip = self.writer.leaf.flips[self.which]
+        return word ^ T.const(flip, "uint32") if flip else word
 
     def _word(self, place: Any) -> Any:
         """The number of a run's first word."""

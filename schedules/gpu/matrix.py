@@ -32,7 +32,7 @@ from tvmdml.kernels.movement import Linear
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
-from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
+from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace, Tile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part, are_near, is_inner_first, moved
@@ -88,7 +88,8 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         if cores:
             return Cores(tile, step, stages, contraction.computed, types, inner_first)
         if shape is not None:
-            return Held(tile, step, stages, shape, target.subgroup_size, inner_first)
+            shifted = [contraction.a_zero is not None, contraction.b_zero is not None]
+            return Held(tile, step, stages, types, shape, target.subgroup_size, inner_first, shifted)
         return Plain(tile, step, stages, contraction.computed, types)
 
     can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
@@ -329,7 +330,7 @@ class Writer:
         else:
             self._multiply_meanwhile(n, T.let(block * KC))
         self.leaf.settle(self, above, left, block)
-        self._finish(above, left)
+        self._finish(above, left, block)
 
     def _multiply_in_turn(self, n: SimpleNamespace, begin: Any) -> None:
         """Shared memory is written and read in turn; while it is read, elements are on their way to registers."""
@@ -393,7 +394,7 @@ class Writer:
                 T.store(self.own, i, T.const(0, self.computed))
             self.leaf.fold()
 
-    def _finish(self, above: Any, left: Any) -> None:
+    def _finish(self, above: Any, left: Any, block: Any) -> None:
         """The sums, finished and stored: some rows at a time, through shared memory, so that neighbours are stored."""
         leaf, columns = self.leaf, T.const(self.tile.columns, "int32")
         if self.total is not None:
@@ -411,7 +412,7 @@ class Writer:
                 at = T.let(above + T.cast(leaf.row(line, i), self.dtype))
                 column = T.let(left + T.cast(across, self.dtype))
                 with T.when((at < self.sizes[1]) & (column < self.sizes[2])):
-                    self._put(at, column, T.let(self.slab[line * leaf.slab_pitch + across]))
+                    self._put(at, column, leaf.settled(self, self.slab, SumPlace(line, across, at, column, block)))
 
     def _put(self, row: Any, column: Any, total: Any) -> None:
         """A sum, finished and stored; that of a block as it is, and one that is a part of a row before it is rounded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 from tvmdml.targets.vulkan.capabilities import PROFILES
-from tvmdml.targets.vulkan.spirv_tables import MEMORY_MODEL, MEMORY_OPERANDS, STORAGE_CLASS, SUBGROUP, WORKGROUP
+from tvmdml.targets.vulkan.spirv_tables import MEMORY_MODEL, MEMORY_OPERANDS, SIGNED, STORAGE_CLASS, SUBGROUP, WORKGROUP
 
 F16, F32 = np.float16, np.float32
 CASES: dict[str, tuple[tuple[int, int, int], str, str, dict[str, Any]]] = {
@@ -107,9 +108,13 @@ def test_sums_of_float16_have_one_order(cuda: Target) -> None:
         assert_same_bits(one, found[0])
 
 
+def need_matrices(device: VulkanTarget, dtype: str) -> None:
+    if device.matrices(dtype) is None:
+        pytest.skip(f"{device.info.driver if device.info else device} has no VK_KHR_cooperative_matrix for {dtype}")
+
+
 def test_matrices_of_subgroups_are_exact_in_every_way(vulkan: VulkanTarget) -> None:
-    if vulkan.matrices("float16") is None:
-        pytest.skip(f"{vulkan.info.driver if vulkan.info else vulkan} has no VK_KHR_cooperative_matrix for float16")
+    need_matrices(vulkan, "float16")
     ways = set()
     for name, ((m, k, n), how, types, given) in {**CASES, **HELD}.items():
         if "half" not in types:
@@ -121,22 +126,58 @@ def test_matrices_of_subgroups_are_exact_in_every_way(vulkan: VulkanTarget) -> N
         way, found = product(vulkan, desc, given, *arrays)
         assert (found == np.maximum(2 * (a @ b) - c, 0)).all(), name
         ways.add(way)
-    for one in ("tiles held", "blocks held", "'own 1', 'inner 1'", "each"):
+    for one in ("tiles held", "blocks held", "'own 1'", "'own 8'", "'inner 8'", "each"):
         assert any(one in way for way in ways), (one, ways)
 
 
-def test_a_kernel_with_matrices_has_the_memory_model_that_they_need() -> None:
-    able = PROFILES["desktop"]._replace(subgroup=("basic",), matrices=("float16x16x8x16",))
-    a = tvmdml.TensorDesc("float16", (256, 256))
-    kernel = kernel_for(tvmdml.Gemm.of(a, a).canonical(), VulkanTarget("able", able, None))
-    assert dict(kernel.parameters)["leaf"] == "held 16x8x16 by 32"
+def test_matrices_of_bytes_are_exact_with_all_signs_and_zero_points(vulkan: VulkanTarget, draw: Any) -> None:
+    """All bytes, in tiles and blocks; zero points that there are not, of all, and of each row or column."""
+    need_matrices(vulkan, "int8")
+    signs, kinds, ways = (np.int8, np.uint8), (0, 1, 2), set()
+    factors = [*itertools.product(signs, signs, kinds, kinds)]
+    names = [name for name in CASES if name != "a row"]
+    for name, (one, other, left, right) in ((name, drawn) for name in names for drawn in draw(factors, 2)):
+        (m, k, n), how, _, given = CASES[name]
+        rng = seeded("matrices of bytes", name)
+        a, b = (rng.integers(0, 256, sizes, np.uint8) for sizes in ((m, k), (k, n)))
+        x, y = turned(a.view(one), how[0]), turned(b.view(other), how[1])
+        zeros = [
+            None if kind == 0 else rng.integers(0, 256, sizes[kind - 1], np.uint8).view(dtype)
+            for kind, dtype, sizes in ((left, one, ((1, 1), (m, 1))), (right, other, ((1, 1), (1, n))))
+        ]
+        given_arrays = (x, zeros[0], y, zeros[1])
+        desc = tvmdml.MatrixMultiplyInteger.of(*(None if array is None else described(array)[0] for array in given_arrays))
+        way, found = product(vulkan, desc, given, *given_arrays)
+        wanted = (x - np.int64(0 if zeros[0] is None else zeros[0])) @ (y - np.int64(0 if zeros[1] is None else zeros[1]))
+        assert (found == wanted).all(), (name, one, other, left, right)
+        ways.add(way)
+    for word in ("tiles held", "blocks held", "'own 1'", "'inner 1'", "'own 8'", "'inner 8'"):
+        assert any(word in way for way in ways), (word, ways)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "small"), [("float16", (16, 8, 16)), ("int8", (16, 16, 32)), ("uint8", (16, 8, 32))], ids=["float16", "int8", "uint8"]
+)
+def test_a_kernel_with_matrices_has_the_memory_model_that_they_need(dtype: str, small: tuple[int, int, int]) -> None:
+    """It multiplies words, and elements without a zero point of their own if bytes have signs."""
+    name, held = "x".join(map(str, small)), "float16" if dtype == "float16" else "int8"
+    able = PROFILES["desktop"]._replace(subgroup=("basic",), matrices=(f"{held}x{name}",))
+    a = tvmdml.TensorDesc(dtype, (256, 256))
+    desc = tvmdml.Gemm.of(a, a) if dtype == "float16" else tvmdml.MatrixMultiplyInteger.of(a, None, a)
+    kernel = kernel_for(desc.canonical(), VulkanTarget("able", able, None))
+    assert dict(kernel.parameters)["leaf"] == f"held {name} by 32"
+    rows, columns, depth = small
     (image,) = compile_function(kernel.build(), able).images
     code = [*instructions(image.content)]
-    assert {"CooperativeMatrixKHR", "VulkanMemoryModel"} <= declared(image.content)
+    assert {"CooperativeMatrixKHR", "VulkanMemoryModel", held.capitalize()} <= declared(image.content)
     assert [operands for name, operands in code if name == "MemoryModel"] == [(0, MEMORY_MODEL["Vulkan"])]
     constants = {operands[1]: operands[2] for name, operands in code if name == "Constant"}
     types = [tuple(constants[one] for one in operands[2:]) for name, operands in code if name == "TypeCooperativeMatrixKHR"]
-    assert sorted(types) == [(SUBGROUP, 16, 8, 1), (SUBGROUP, 16, 8, 2), (SUBGROUP, 16, 16, 0)]
+    assert sorted(types) == sorted([(SUBGROUP, rows, depth, 0), (SUBGROUP, depth, columns, 1), (SUBGROUP, rows, columns, 2)])
+    products = [operands[5:] for name, operands in code if name == "CooperativeMatrixMulAddKHR"]
+    assert set(products) == {() if dtype == "float16" else (SIGNED,)}
+    ones = sum(name == "ConstantComposite" and constants.get(operands[2]) == 1 for name, operands in code)
+    assert ones == (2 if dtype == "uint8" else 0)
     shared = {operands[0] for name, operands in code if name == "TypePointer" and operands[1] == STORAGE_CLASS["Workgroup"]}
     places = {operands[1] for name, operands in code if name == "AccessChain" and operands[0] in shared}
     seen = {"Load": 0, "Store": 0, "CooperativeMatrixLoadKHR": 0, "CooperativeMatrixStoreKHR": 0}

@@ -35,7 +35,7 @@ def load_tiles(words: Any, at: int, source: Any, place: Any, turned: bool = Fals
 class SubgroupMatrix:
     """A small matrix that the threads of a subgroup hold together, each of them parts that nobody knows.
 
-    All of them must reach each of its operations. Products are summed in an order of the device's own.
+    All of them must reach each of its operations. Products are summed in an order of the device's own, or in int32, which wraps.
 
     Args:
         name: its own in the kernel.
@@ -51,12 +51,14 @@ class SubgroupMatrix:
         t = builder()
         t.evaluate(t.call_extern("int32", f"matrix_{operation}", *self._arguments, *arguments))
 
-    def clear(self) -> None:
-        """All elements become 0."""
-        self._do("clear")
+    def fill(self, value: int = 0) -> None:
+        """All elements become an integer."""
+        self._do("fill", value)
 
     def load(self, source: Any, place: Any, pitch: int, turned: bool = False) -> None:
-        """Load it from shared memory, whose rows are ``pitch`` elements apart; with ``turned``, its columns are."""
+        """Load it from shared memory, which may have another type, and whose rows are ``pitch`` of its elements apart; with
+        ``turned``, the matrix's columns are.
+        """
         self._do("load", builder().address_of(source[place]), int(turned), pitch)
 
     def store(self, target: Any, place: Any, pitch: int) -> None:

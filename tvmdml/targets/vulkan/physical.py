@@ -12,8 +12,13 @@ from tvmdml.targets.vulkan.loader import Instance, enumerate_all, version_text
 
 COOPERATIVE_MATRIX = b"VK_KHR_cooperative_matrix"
 """An extension that is enabled if the capabilities have ``matrices``."""
-_SIDES = (8, 16)
-"""The rows, columns and products that kernels can divide their work by."""
+_SIDES, _DEPTHS = (8, 16), (8, 16, 32)
+"""The rows and columns, and the products of each sum, that kernels can divide their work by."""
+_PRODUCTS = {
+    "float16": ("shaderFloat16", c.VK_COMPONENT_TYPE_FLOAT16_KHR, c.VK_COMPONENT_TYPE_FLOAT32_KHR),
+    "int8": ("shaderInt8", c.VK_COMPONENT_TYPE_SINT8_KHR, c.VK_COMPONENT_TYPE_SINT32_KHR),
+}
+"""Factors of small matrices, the feature that they need, Vulkan's name for them, and that of their sums."""
 
 _BEST_FIRST = ("discrete GPU", "integrated GPU", "virtual GPU", "CPU", "other")
 # Capabilities that are optional features, by the structure that contains them.
@@ -160,24 +165,30 @@ def _features(instance: Instance, handle: int) -> _Features:
 
 
 def _matrices(instance: Instance, handle: int, features: _Features) -> tuple[str, ...]:
-    """The largest product of small matrices of float16, which is summed in float32; empty if the device has none."""
+    """The largest product of small matrices of each type of factors that the device has."""
     vk = instance.vk
     here = enumerate_all(c.VkExtensionProperties, vk.vkEnumerateDeviceExtensionProperties, handle, None)
     if vk.vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR is None or all(e.extensionName != COOPERATIVE_MATRIX for e in here):
         return ()
     own = c.VkPhysicalDeviceCooperativeMatrixFeaturesKHR()
     vk.vkGetPhysicalDeviceFeatures2(handle, ctypes.byref(c.VkPhysicalDeviceFeatures2(pNext=own)))
-    if not (own.cooperativeMatrix and features.vulkan12.vulkanMemoryModel and features.vulkan12.shaderFloat16):
+    if not (own.cooperativeMatrix and features.vulkan12.vulkanMemoryModel):
         return ()
-    kind = c.VkCooperativeMatrixPropertiesKHR
-    wanted = (c.VK_COMPONENT_TYPE_FLOAT16_KHR,) * 2 + (c.VK_COMPONENT_TYPE_FLOAT32_KHR,) * 2
-    sizes = [
-        (one.MSize, one.NSize, one.KSize)
-        for one in enumerate_all(kind, vk.vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR, handle)
-        if (one.AType, one.BType, one.CType, one.ResultType) == wanted and one.scope == c.VK_SCOPE_SUBGROUP_KHR
-    ]
-    usable = [size for size in sizes if all(side in _SIDES for side in size)]
-    return tuple(f"float16x{rows}x{columns}x{depth}" for rows, columns, depth in sorted(usable)[-1:])
+    listed = enumerate_all(c.VkCooperativeMatrixPropertiesKHR, vk.vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR, handle)
+    found = []
+    for dtype, (feature, factor, total) in _PRODUCTS.items():
+        wanted = (factor, factor, total, total)
+        sizes = [
+            (one.MSize, one.NSize, one.KSize)
+            for one in listed
+            if (one.AType, one.BType, one.CType, one.ResultType) == wanted
+            and one.scope == c.VK_SCOPE_SUBGROUP_KHR
+            and not one.saturatingAccumulation
+        ]
+        usable = [size for size in sizes if size[0] in _SIDES and size[1] in _SIDES and size[2] in _DEPTHS]
+        if usable and getattr(features.vulkan12, feature):
+            found.append("x".join(map(str, (dtype, *max(usable)))))
+    return tuple(found)
 
 
 def _capabilities(features: _Features, core: Any, vulkan11: Any, vulkan12: Any) -> Capabilities:

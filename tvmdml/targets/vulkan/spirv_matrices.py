@@ -24,9 +24,9 @@ class Matrices:
     def call(self, name: str, arguments: list[Any]) -> None:
         """Translate a call: a matrix is given as its name, use, type, rows and columns."""
         module = self._module
-        if name == "matrix_clear":
+        if name == "matrix_fill":
             variable, kind, scalar = self._matrix(arguments)
-            module.emit("Store", variable, module.filled(kind, module.constant(scalar, 0)))
+            module.emit("Store", variable, module.filled(kind, module.constant(scalar, int(arguments[5].value))))
         elif name == "matrix_load":
             variable, kind, _ = self._matrix(arguments)
             pointer, *rest = self._memory(name, arguments[5:8], write=False)
@@ -36,11 +36,12 @@ class Matrices:
             pointer, *rest = self._memory(name, arguments[5:8], write=True)
             module.emit("CooperativeMatrixStoreKHR", pointer, loaded, *rest)
         else:
-            target, kind, _ = self._matrix(arguments)
+            target, kind, scalar = self._matrix(arguments)
             values = [self._loaded(arguments[first : first + 5])[0] for first in range(5, len(arguments), 5)]
             total, _ = self._loaded(arguments)
             if name == "matrix_multiply":
-                found = module.result("CooperativeMatrixMulAddKHR", kind, *values, total)
+                signs = (tables.SIGNED,) if scalar.kind == "int" else ()
+                found = module.result("CooperativeMatrixMulAddKHR", kind, *values, total, *signs)
             else:
                 found = module.result("FAdd", kind, total, *values)
             module.emit("Store", target, found)

@@ -278,6 +278,8 @@ class Module:
     def matrix(self, use: str, scalar: Scalar, rows: int, columns: int) -> int:
         """The type of a matrix that a subgroup holds: a factor (``a``, ``b``) or a ``sum``."""
         self.require("CooperativeMatrixKHR")
+        if scalar.bits < 32:
+            self.require(f"{'Float' if scalar.kind == 'float' else 'Int'}{scalar.bits}")
         self.has_matrices = True
         numbers = (SUBGROUP, rows, columns, MATRIX_USES[use])
         return self._once("TypeCooperativeMatrixKHR", self.type(scalar), *(self.constant(UINT, number) for number in numbers))

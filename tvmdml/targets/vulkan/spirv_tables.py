@@ -186,7 +186,7 @@ INSTRUCTIONS = {
     "TypeCooperativeMatrixKHR": Instruction(4456, "riiiii"),
     "CooperativeMatrixLoadKHR": Instruction(4457, "triiiOi*"),
     "CooperativeMatrixStoreKHR": Instruction(4458, "iiiiOi*"),
-    "CooperativeMatrixMulAddKHR": Instruction(4459),
+    "CooperativeMatrixMulAddKHR": Instruction(4459, "triiiQ"),
 }
 OPCODES = {name: instruction.number for name, instruction in INSTRUCTIONS.items()}
 
@@ -195,6 +195,9 @@ OPCODES = {name: instruction.number for name, instruction in INSTRUCTIONS.items(
 ADDRESSING = {"Logical": 0}
 MEMORY_MODEL = {"GLSL450": 1, "Vulkan": 3}
 MEMORY_OPERANDS = {"MakePointerAvailable|NonPrivatePointer": 0x28, "MakePointerVisible|NonPrivatePointer": 0x30}
+SIGNED = 0xF
+"""Of a product of small matrices, all elements have signs."""
+MATRIX_OPERANDS = {"|".join(f"Matrix{one}SignedComponentsKHR" for one in ("A", "B", "C", "Result")): SIGNED}
 EXECUTION_MODEL = {"GLCompute": 5}
 EXECUTION_MODE = {
     "LocalSize": 17,
@@ -261,6 +264,7 @@ ENUMERANTS = {
     "L": LOOP_CONTROL,
     "M": MEMORY_MODEL,
     "O": MEMORY_OPERANDS,
+    "Q": MATRIX_OPERANDS,
     "S": SELECTION_CONTROL,
     "X": EXECUTION_MODEL,
     "Z": EXECUTION_MODE,
@@ -272,7 +276,7 @@ DEVICE, WORKGROUP, SUBGROUP = 1, 2, 3
 ROWS_FIRST, COLUMNS_FIRST = 0, 1
 """How matrices of a subgroup lie in memory."""
 MATRIX_USES = {"a": 0, "b": 1, "sum": 2}
-MATRIX_CALLS = ("matrix_clear", "matrix_load", "matrix_multiply", "matrix_add", "matrix_store")
+MATRIX_CALLS = ("matrix_fill", "matrix_load", "matrix_multiply", "matrix_add", "matrix_store")
 """The words of TensorIR for them."""
 ACQUIRE, RELEASE, ACQUIRE_RELEASE = 0x2, 0x4, 0x8
 UNIFORM_MEMORY, WORKGROUP_MEMORY = 0x40, 0x100
