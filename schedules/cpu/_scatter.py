@@ -5,7 +5,8 @@ columns, or, where columns are too few, some of their places. There are three wa
 
 - ``places``: one column after the other. A task that has only some of the places compares many indices with them at once.
 - ``columns``: neighbouring columns are contiguous: an update of each, then the next one of each.
-- ``slices``: neighbouring columns also have the same indices, so each update is a run of elements.
+- ``slices``: neighbouring columns also have the same indices, so each update is a run of elements. If there are many, a task first
+  notes the last update of each place: then it writes each place once, from there or from the input.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.movement import Updates
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._ahead import read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import columns_in
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE, alike
@@ -36,6 +40,13 @@ _LEAST = 256
 """The least bytes of neighbouring columns for a task."""
 _SEARCHERS = 4
 """The least tasks that divide places: each looks at all indices, and one alone takes half as long for an update as to seek it."""
+_DECIDE = 256
+"""What it costs to decide where a place comes from, beside moving it, as bytes that are moved."""
+_AHEAD = 8
+"""Vectors of updates whose places are on their way into the cache."""
+_FAR = 512
+"""Updates between one that is made and one whose index and value are asked for: processors hardly notice what is read in order
+between stores that are in no order."""
 _LOOK = 8
 """What it costs to look where an update goes, beside moving it, as bytes that are moved."""
 
@@ -63,6 +74,8 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     columns = columns_in(knobs.block_bytes, found.places, width, itemsize) if packed else 0
     if columns:
         piece, pieces = columns, -(-width // columns)
+    noted = way == "slices" and found.length * width * itemsize >= _DECIDE * found.places and found.length < 1 << 31
+    size = outer * width * found.places * itemsize
     along = 1 if inner else 0  # the coordinates of an update: the columns', and its number
     numbers: dict[str, tuple[int, ...]] = {
         "outer": found.columns[:rank],
@@ -93,17 +106,22 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         several=len(sizes) == 1 and not alike and _fits(found, desc, rank if inner else -1),
         divided=parts > 1,
         packed=columns > 0,
+        ahead=_AHEAD if way == "places" and 2 * found.places * itemsize >= knobs.stream_bytes else 0,
+        far=_FAR if outer * work >= 8 * knobs.block_bytes else 0,
         signed=desc.kinds()[1].startswith("i"),
         parallel=tasks > 1,
+        noted=noted,
         lanes=LINE // itemsize,
         rows="any",
-        stream=False,
+        stream=noted and size >= knobs.stream_bytes,
         aligned=knobs.aligned_elements,
     )
     total = outer * pieces * parts
     tasks = min(tasks, total) if parts == 1 else total
     scalars = (tasks, *(number for own in numbers.values() for number in own))
-    scratch = ((f"uint{8 * itemsize}", tasks * columns * found.places),) if columns else ()
+    scratch: tuple[tuple[str, int], ...] = ((f"uint{8 * itemsize}", tasks * columns * found.places),) if columns else ()
+    if noted:
+        scratch = (("int32", tasks * -(-found.places // parts)),)
     module, *also = desc.modules()
     return Kernel(module, f"updates_by_{way}", writer.parameters, writer.function, scalars, scratch, tuple(also))
 
@@ -156,6 +174,12 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     """Whether tasks have parts of the places."""
     packed: bool
     """Whether some columns at a time are updated in scratch memory, where they are beside each other."""
+    noted: bool
+    """Whether each place is written once, after its last update is known."""
+    ahead: int
+    """How many vectors of updates before one its places are asked for; 0 if they are in a cache."""
+    far: int
+    """How many updates before one its index and value are asked for; 0 if a second-level cache has them."""
     signed: bool
     """Whether negative indices count from the end."""
     parallel: bool
@@ -165,6 +189,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             names = ("source", "indices", "updates", "result")
             self.at = SimpleNamespace(**{name: f.buffer(name, kind) for name, kind in zip(names, self.types, strict=True)})
             packed = f.buffer("packed", self.types[0]) if self.packed else None
+            last = f.buffer("last", "int32") if self.noted else None
             tasks = f.scalar("tasks")
             self.n = n = SimpleNamespace(**{name: f.scalars(name, count) for name, count in self.counts})
             for name, *known in self.units:
@@ -175,8 +200,12 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 begin, end = share(number, tasks, T.let(math.prod(sizes[1:], start=sizes[0])))
                 if packed is not None:
                     self.room = (packed, T.let(number * n.pieces[0] * n.sizes[0]))
+                if last is not None:
+                    self.room = (last, T.let(number * n.parts[0]))
                 with T.loop(end - begin) as i:
                     self._part(*_split(T.unravel(begin + i, sizes)))
+                if self.stream:
+                    self.leaves.fence()
 
             with self.leaves.available():
                 per_task(tasks, self.parallel, task)
@@ -194,6 +223,9 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         if self.packed:
             buffer, base = self.room
             self.goal = (buffer, T.let(base - self.first), n.pieces[0])
+        if self.noted:
+            self._written_once()
+            return
         self._copied()
         if self.way == "columns":
             with T.loop(n.length[0]) as number:
@@ -237,6 +269,31 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             self._run((source, self.source), (result, self.result), begin, end, (1, 1))
         else:
             self._copied_rows((source, self.source, n.places[0]), self.goal, n.inner[0])
+
+    def _written_once(self) -> None:
+        """Each of the task's places: its last update, or the input."""
+        n, (last, base) = self.n, self.room
+        first = T.let(base - self.low)
+        with T.loop(self.high - self.low) as i:
+            T.store(last, base + i, T.const(-1, "int32"))
+        with T.loop(n.length[0]) as number:
+            place, fits = self._place(number)
+            with T.when(fits):
+                T.store(last, first + place, T.cast(number, "int32"))
+        with T.loop(self.high - self.low) as i:
+            place, number = T.let(self.low + i), T.let(T.cast(last[base + i], "int64"))
+            result = (self.at.result, self.result + place * n.places[1])
+
+            def run(buffer: Any, begin: Any, step: Any, result: tuple[Any, Any] = result) -> None:
+                self._run((buffer, begin), result, self.first, self.last_column, (step, 1))
+
+            def updated(number: Any = number) -> None:
+                run(self.at.updates, self.given + number * n.number[0], n.inner[1])
+
+            def kept(place: Any = place) -> None:
+                run(self.at.source, self.source + place * n.places[0], n.inner[0])
+
+            T.either(number >= 0, updated, kept)
 
     def _copied_rows(self, source: tuple[Any, Any, Any], result: tuple[Any, Any, Any], step: Any) -> None:
         """The task's columns of each of its places."""
@@ -291,14 +348,22 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         index = self._counted(self.at.indices[T.run(T.let(at), AT_ONCE)], self.n.sizes[0], kind)
         return index, self.leaves.bits((index >= low) & (index < high))
 
-    def _all(self, at: Any, rounds: Any, put: Callable[[Any, Any], None], one: Callable[[Any], None]) -> None:
+    def _all(
+        self, at: Any, rounds: Any, put: Callable[[Any, Any], None], one: Callable[[Any], None], asked: Callable[[Any], None]
+    ) -> None:
         """Vectors of updates in their order: with one decision if all are the task's, and all or none count from the end."""
         with T.loop(rounds) as i:
             first = T.let(i * AT_ONCE)
             place, size, part = T.let(at + first), self.n.sizes[0], (self.low, self.high)
             fits, again, more = alike(self.leaves, self.at.indices, place, T.i64(1), size, "int32", part)
+            if self.far:
+                asked(first)
+            later = T.let(at + T.min(i + self.ahead, rounds - 1) * AT_ONCE) if self.ahead else None
 
-            def every(first: Any = first, again: Any = again, more: Any = more) -> None:
+            def every(first: Any = first, again: Any = again, more: Any = more, later: Any = later) -> None:
+                for lane in range(AT_ONCE if later is not None else 0):
+                    where = T.let(T.cast(self.at.indices[later + lane], "int64") + more)
+                    write_ahead(self.at.result, self.result + where * self.n.places[1])
                 for lane in range(AT_ONCE):
                     put(T.let(first + lane), T.let(T.cast(self.at.indices[again + lane], "int64") + more))
 
@@ -315,7 +380,22 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             given = self.given + (first + number) * n.number[0]
             T.store(self.at.result, self.result + place * n.places[1], self.leaves.apart(self.at.updates[given]))
 
-        self._all(self.looked[0] + first, rounds, put, lambda number: self._moved(T.let(first + number)))
+        def asked(number: Any) -> None:
+            far = T.let(first + number + self.far)
+            self._ask(read_ahead, self.at.indices, self.looked[0] + far)
+            self._ask(read_ahead, self.at.updates, self.given + far * n.number[0])
+            if n.outer:
+                behind = T.let(n.sizes[0] + first + number)
+                self._ask(read_ahead, self.at.source, self.source + behind * n.places[0])
+                self._ask(write_ahead, self.at.result, self.result + behind * n.places[1])
+
+        self._all(self.looked[0] + first, rounds, put, lambda number: self._moved(T.let(first + number)), asked)
+
+    def _ask(self, how: Callable[[Any, Any], None], buffer: Any, place: Any) -> None:
+        """Ask for as many elements as are updated together."""
+        itemsize = np.dtype(str(buffer.dtype)).itemsize
+        for line in range(0, AT_ONCE, max(LINE // itemsize, 1)):
+            how(buffer, T.let(place + line))
 
     def _columns(self, number: Any, first: Any, rounds: Any) -> None:
         n, (buffer, base, step) = self.n, self.goal
@@ -326,7 +406,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
             T.store(buffer, result + column + place * step, self.leaves.apart(update))
 
         at = T.let(self.looked[0] + number * n.number[1] + first)
-        self._all(at, rounds, put, lambda column: self._moved(number, T.let(first + column)))
+        self._all(at, rounds, put, lambda column: self._moved(number, T.let(first + column)), lambda _: None)
 
     def _sought(self, first: Any, rounds: Any) -> None:
         """Which of many indices are the task's is found at once; only these are applied."""
