@@ -175,12 +175,12 @@ def test_data_in_other_files_is_mapped(tmp_path: Path) -> None:
 
 def test_all_that_is_not_mapped_is_listed_at_once() -> None:
     nodes = [
-        N("Det", ["x"], ["a"], name="first"),
+        N("TfIdfVectorizer", ["x"], ["a"], name="first"),
         N("Nothing", ["x"], ["b"], domain="own"),
         N("Relu", ["x"], ["c"]),
         N("ImageDecoder", ["x"], ["d"]),
     ]
-    with pytest.raises(tvmdml.Unsupported, match=r"(?s)3 nodes.*Det 'first'.*own.Nothing of 'b'.*ImageDecoder of 'd'"):
+    with pytest.raises(tvmdml.Unsupported, match=r"(?s)3 nodes.*TfIdfVectorizer 'first'.*own.Nothing of 'b'.*ImageDecoder of 'd'"):
         tvmdml.onnx.load(model(nodes, [info("x", [2, 2])], [info("c", [2, 2])]))
     nodes = [
         N("Cast", ["x"], ["a"], to=onnx.TensorProto.BFLOAT16),

@@ -370,6 +370,17 @@ class Conversion:
             scope.set(one.name, value)
         return self._graph(graph, scope)
 
+    def other(
+        self, node: Node, kind: str, opset: int, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+    ) -> list[Value | None]:
+        """What an operator of ONNX's own makes of inputs, in the place of a node."""
+        given = [str(i) if one is not None else "" for i, one in enumerate(inputs)]
+        made = [f"y{i}" if used else "" for i, used in enumerate(node.outputs)]
+        scope = Scope({"": opset}, self._scope)
+        proto = self._model.source.onnx.helper.make_node(kind, given, made, **attributes)
+        results = inference.results(proto, attributes, inputs, scope.versions)
+        return self._converted(proto, kind, inputs, attributes, results, scope)
+
     def random_state(self, seed: float | None) -> Expression:
         """The state of RANDOM_GENERATOR for one more node that draws numbers; ``seed`` is the node's own."""
         if self._state is None:

@@ -36,6 +36,11 @@ class Around(Protocol):
     def count(self, nodes: int) -> None:
         """Count converted nodes; a model that makes too many is refused."""
 
+    def other(
+        self, node: Node, kind: str, opset: int, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
+    ) -> list[Value | None]:
+        """What an operator of ONNX's own makes of inputs, in the place of a node."""
+
     def random_state(self, seed: float | None) -> Expression:
         """The state of RANDOM_GENERATOR for one more node that draws numbers; ``seed`` is the node's own."""
 

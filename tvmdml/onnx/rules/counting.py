@@ -28,6 +28,13 @@ def _unique(node: Node) -> Results:
     return [found, *(one.astype(np.int64) for one in (first, back, counts))]
 
 
+@rule("com.microsoft.Unique")
+def _unique_of_row(node: Node) -> Results:
+    """As they come first, with the places of all elements among them."""
+    found, _, back, counts = _unique(node.replaced("Unique", sorted=0))
+    return [found, back, counts]
+
+
 @rule("NonMaxSuppression")
 def _suppressed(node: Node) -> Results:
     """The best boxes of each class that do not overlap better ones."""

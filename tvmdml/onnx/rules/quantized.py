@@ -10,9 +10,9 @@ import numpy as np
 import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, along, reshaped, rule
+from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.rules.products import turned
-from tvmdml.onnx.rules.reductions import from_axis_on
+from tvmdml.onnx.rules.reductions import dropped, from_axis_on
 from tvmdml.onnx.types import is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
@@ -67,6 +67,62 @@ def _unary(node: Node) -> Results:
 def _concat(node: Node) -> Results:
     parts = [_real(node, i) for i in range(2, len(node.inputs), 3)]
     return _stored(node, tvmdml.join(parts, axis=node.axis(parts[0].ndim)), 0)
+
+
+@rule("com.microsoft.QLinearWhere")
+def _where(node: Node) -> Results:
+    return _stored(node, tvmdml.where(node.x(), _real(node, 1), _real(node, 4)), 7)
+
+
+@rule("com.microsoft.QLinearReduceMean")
+def _mean(node: Node) -> Results:
+    x = _real(node, 0)
+    axes = sorted({axis_of(n, x.ndim) for n in node.attributes.get("axes", range(x.ndim))})
+    return dropped(_stored(node, tvmdml.reduce(x, function="average", axes=axes), 3), axes, node)
+
+
+@rule("com.microsoft.MulInteger")
+def _integers(node: Node) -> Results:
+    """A product of integers without their zero points."""
+    a, b = (_without_zero(node, at) for at in (0, 2))
+    return a * b
+
+
+@rule("com.microsoft.MatMulInteger16")
+def _wide_product(node: Node) -> Results:
+    """Through float64, where the sums of products of 16 bits are exact; they are kept modulo 2^32."""
+    a, b = (node.x(i).astype(np.float64) for i in (0, 1))
+    return tvmdml.gemm(a, b).astype(np.int64).astype(np.int32)
+
+
+def _without_zero(node: Node, at: int) -> Any:
+    x = node.x(at).astype(np.int32)
+    return x - node.x(at + 1).astype(np.int32) if node.has(at + 1) else x
+
+
+@rule("com.microsoft.QLinearConv")
+def _channels_last(node: Node) -> Results:
+    """ONNX's operator, perhaps with channels last."""
+    own = {name: value for name, value in node.attributes.items() if name != "channels_last"}
+    if not node.integer("channels_last", 0):
+        return described.convert(node.replaced("QLinearConv", **own))
+    x = node.x()
+    first = Value.computed(x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1)))
+    (found,) = described.convert(node.replaced("QLinearConv", [first, *node.inputs[1:]], **own))
+    return found.transpose(0, *range(2, found.ndim), 1)
+
+
+@rule("com.microsoft.DynamicQuantizeLSTM")
+def _recurrent(node: Node) -> Results:
+    """Weights are quantized, {directions, inputs, gates}; rows are not quantized here, which is more exact."""
+    factors = []
+    for at, parameters in ((1, 8), (2, 10)):
+        shape = node.shape(at)
+        given = [node.x(i) for i in (parameters, parameters + 1)]
+        scale, zero = (reshaped(one, (shape[0], 1, one.size // shape[0])).broadcast(shape) for one in given)
+        factors.append(tvmdml.dequantize_linear(node.x(at), scale, zero).transpose(0, 2, 1))
+    inputs = [node.inputs[0], *map(Value.computed, factors), *node.inputs[3:8]]
+    return node.around.other(node, "LSTM", 14, inputs, node.attributes)
 
 
 @rule("com.microsoft.QGemm")
@@ -150,43 +206,3 @@ def _dynamic(node: Node) -> Results:
     scale, zero = (Value.computed(one.reshape(())) for one in found[1:])
     inputs = [quantized, node.value(1), scale, node.value(2), zero, *(node.inputs[3:5])]
     return described.convert(node.replaced("com.microsoft.MatMulIntegerToFloat", inputs))
-
-
-@rule("com.microsoft.MatMulNBits")
-def _blocks(node: Node) -> Results:
-    """A matrix in blocks of 4 or 8 bits, dequantized as it is multiplied."""
-    k, n = node.integer("K", 0), node.integer("N", 0)
-    size, bits = node.integer("block_size", 0), node.integer("bits", 4)
-    if bits not in (4, 8) or size < 1 or k % size or node.has(4):
-        raise Refused(f"it has {bits} bits, blocks of {size} for {k} rows, or an order of groups")
-    matrix = _of_bits(node.known(1).reshape(n, -1), bits, k)
-    blocks = k // size
-    scales = node.x(2).reshape(n, blocks)
-    if not node.has(3):
-        zero: Value = Value.known(_typed(np.full((n, blocks), 1 << (bits - 1), np.uint8), bits))
-    elif node.dtype(3).kind == "f":
-        raise Refused("its zero points are floats")
-    else:
-        zero = Value.known(_of_bits(node.known(3).reshape(n, -1), bits, blocks))
-    inputs = [Value.known(matrix), Value.computed(scales), zero]
-    (wide,) = described.convert(node.replaced("DequantizeLinear", inputs, axis=1, block_size=size))
-    found = tvmdml.gemm(node.x().reshape(-1, k), wide, trans_b="transpose")
-    found = found.reshape(*node.shape()[:-1], n)
-    return found + node.x(5) if node.has(5) else found
-
-
-def _of_bits(stored: Any, bits: int, columns: int) -> Any:
-    """The elements of rows of bytes."""
-    if bits == 4:
-        stored = np.stack([stored & 15, stored >> 4], -1).reshape(stored.shape[0], -1)
-    if stored.shape[1] < columns:
-        raise Refused(f"its rows have {stored.shape[1]} elements, and not {columns}")
-    return _typed(stored[:, :columns], bits)
-
-
-def _typed(array: Any, bits: int) -> Any:
-    if bits == 8:
-        return np.ascontiguousarray(array)
-    import ml_dtypes
-
-    return array.astype(ml_dtypes.uint4)

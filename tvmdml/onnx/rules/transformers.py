@@ -66,11 +66,91 @@ def _of_stacked(node: Node, whole: Expression, bias: Any) -> Results:
         if name in node.attributes:
             inner.attributes[name] = node.attributes[name]
     inner.outputs = (True, True, True) if outputs else (True,)
-    found = described.convert(inner)
+    found = _several_heads(inner)
     if not outputs:
         return found[0]
     present = [one[None] for one in found[1:3]]
     return [found[0], tvmdml.join(present, axis=0)]
+
+
+@rule("com.microsoft.MultiHeadAttention")
+def _several_heads(node: Node) -> Any:
+    """DirectML's operator; with rows of earlier steps in longer tensors, or with queries that do not see later keys."""
+    inputs = [node.inputs[i] if node.has(i) else None for i in range(10)]
+    own = dict(node.attributes)
+    old: list[Expression] = []
+    if node.has(8) and node.has(6):
+        before = int(node.number(8))
+        old = [node.x(i) for i in (6, 7)]
+        if not 0 <= before <= old[0].shape[2]:
+            raise Refused(f"its past_sequence_length is {before}, of {old[0].shape[2]} rows")
+        inputs[6:9] = [*(_value(one[:, :, :before]) if before else None for one in old), None]
+    if own.pop("unidirectional", 0):
+        inputs[5] = _value(_later(node, inputs))
+    inner = node.replaced(node.kind, inputs, **own)
+    inner.attributes = own
+    found = list(described.convert(inner))
+    if old:
+        found[1:3] = [
+            tvmdml.join([one, rest[:, :, one.shape[2] :]], axis=2) if one.shape[2] < rest.shape[2] else one
+            for one, rest in zip(found[1:3], old, strict=True)
+        ]
+    return found
+
+
+def _later(node: Node, inputs: Sequence[Value | None]) -> Expression:
+    """What is added to scores, so that a query does not see later keys."""
+    key, past = inputs[1], inputs[6]
+    if key is None or node.x().ndim != 3 or key.shape is None or len(key.shape) != 3:
+        raise Refused("it is unidirectional, with queries and keys in one tensor")
+    rows, before = node.shape()[1], 0 if past is None or past.shape is None else past.shape[2]
+    total = before + key.shape[1]
+    lowest = float(np.finfo(node.dtype()).min)
+    hidden = node.constant(np.triu(np.full((1, 1, rows, total), lowest, node.dtype()), total - rows + 1))
+    found: Expression = hidden if inputs[5] is None else node.x(5) + hidden
+    return found
+
+
+@rule("com.microsoft.DecoderMaskedMultiHeadAttention")
+def _one_row(node: Node) -> Results:
+    """A MultiHeadAttention with other places of its inputs."""
+    if node.has(9):
+        raise Refused("it follows the beams of a search")
+    inputs = [node.inputs[i] if node.has(i) else None for i in (0, 1, 2, 10, 3, 4, 5, 6, 7)]
+    names = ("num_heads", "scale", "mask_filter_value")
+    own = {name: value for name, value in node.attributes.items() if name in names}
+    return _several_heads(node.replaced("com.microsoft.MultiHeadAttention", inputs, **own))
+
+
+@rule("com.microsoft.MRotaryEmbedding")
+def _of_three(node: Node) -> Results:
+    """Angles of three places: of time, height and width. Each has a part of the tables, or every third column of a part."""
+    if node.integer("is_packed_batching", 0) or node.real("scale", 1.0) != 1 or node.value(1).size % 3:
+        raise Refused("its batches are packed, or it has a scale")
+    sections, tables = node.attributes.get("mrope_section", ()), [node.x(2), node.x(3)]
+    half = tables[0].shape[1]
+    if len(sections) != 3 or sum(sections) != half or min(sections) < 0:
+        raise Refused(f"its mrope_section is {list(sections)}, for {half} columns")
+    if node.integer("mrope_layout", 0):
+        owner = np.zeros(half, np.int64)
+        for i in (1, 2):
+            owner[i : sections[i] * 3 : 3] = i
+    else:
+        owner = np.repeat(np.arange(3), sections)
+    _, batch, rows = node.shape(1)
+    wide = []
+    for table in tables:
+        each = tvmdml.gather(table, node.x(1), axis=0).reshape(3, batch * rows, half)
+        kinds = node.constant(owner).reshape(1, half)
+        first = each[0]
+        for i in (1, 2):
+            first = tvmdml.where(tvmdml.equals(kinds, node.like(i, kinds)), each[i], first)
+        wide.append(first)
+    places = node.constant(np.arange(batch * rows, dtype=np.int64).reshape(batch, rows))
+    return rotated(
+        node, node.x(), places, wide, node.integer("num_heads", 0), node.integer("rotary_embedding_dim", 0),
+        bool(node.integer("interleaved", 0)),
+    )  # fmt: skip
 
 
 @rule("com.microsoft.RotaryEmbedding")
@@ -127,68 +207,3 @@ def rotated(
     if part != channels:
         found = tvmdml.join([found, rest], axis=3)
     return found.transpose(0, 2, 1, 3).reshape(shape) if len(shape) == 3 else found
-
-
-@rule("com.microsoft.GroupQueryAttention")
-def _grouped(node: Node) -> Results:
-    """One query row after earlier ones is DirectML's own operator; several rows have a mask, for lengths that are known then."""
-    if node.integer("smooth_softmax", 0) or node.real("softcap", 0.0) or node.has(11) or node.has(10):
-        raise Refused("it has a smooth softmax, a softcap, a bias or a sink")
-    heads, joint = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
-    if node.has(1):
-        query, key, value = (node.x(i) for i in range(3))
-    else:
-        whole = node.x()
-        width = whole.shape[2] // max(heads + 2 * joint, 1)
-        query, key, value = parted(whole, 2, [heads * width, joint * width, joint * width])
-    batch, rows, _ = query.shape
-    room = node.shape(3)[2] if node.has(3) else 0
-    window = node.integer("local_window_size", -1)
-    at_once = room and rows == 1 and window < 0
-    before = _before(node, rows) if room and not at_once else 0
-    if node.integer("do_rotary", 0):
-        tables, side = (node.x(7), node.x(8)), bool(node.integer("rotary_interleaved", 0))
-        if node.has(9):
-            places = node.x(9).astype(np.int64)
-        elif at_once:
-            places = node.x(5).astype(np.int64).reshape(batch, 1)
-        else:
-            steps = node.constant(np.arange(before, before + rows, dtype=np.int64))
-            places = steps.reshape(1, rows).broadcast(batch, rows)
-        query = rotated(node, query, places, tables, heads, 2 * tables[0].shape[1], side)
-        key = rotated(node, key, places, tables, joint, 2 * tables[0].shape[1], side)
-    if at_once:
-        inputs = [*map(_value, (query, key, value)), *node.inputs[3:7]]
-        own = {name: number for name, number in node.attributes.items() if "rotary" not in name and name != "local_window_size"}
-        return described.convert(node.replaced(node.kind, inputs, **own))
-    kept = [one.reshape(batch, rows, joint, one.shape[2] // joint).transpose(0, 2, 1, 3) for one in (key, value)]
-    past = [node.x(i) for i in (3, 4)] if room else []
-    if before:
-        kept = [tvmdml.join([old[:, :, :before], new], axis=2) for old, new in zip(past, kept, strict=True)]
-    distances = np.arange(before, before + rows)[:, None] - np.arange(before + rows)
-    hidden = (distances < 0) | ((distances >= window) if window >= 0 else False)
-    bias = node.constant(np.where(hidden, float(np.finfo(query.dtype).min), 0).astype(query.dtype))
-    scale = node.real("scale", 0.0) or (query.shape[2] / heads) ** -0.5
-    if before:
-        key, value = (one.transpose(0, 2, 1, 3).reshape(batch, before + rows, -1) for one in kept)
-    found = tvmdml.multihead_attention(
-        query, key, value, attention_bias=bias.reshape(1, 1, *distances.shape).broadcast(batch, heads, *distances.shape),
-        head_count=heads, key_value_head_count=joint, scale=scale,
-    )  # fmt: skip
-    if room > before + rows:
-        kept = [tvmdml.join([new, old[:, :, before + rows :]], axis=2) for old, new in zip(past, kept, strict=True)]
-    return [found, *kept]
-
-
-def _before(node: Node, rows: int) -> int:
-    """How many rows are before the query's, in each batch."""
-    lasts = set(node.integers(5))
-    (last,) = lasts if len(lasts) == 1 else (-1,)
-    if last + 1 < rows:
-        raise Refused(
-            f"its seqlens_k are {sorted(lasts)}, for {rows} rows: the batches have different lengths, or a prompt is padded"
-        )
-    before = last + 1 - rows
-    if before > node.shape(3)[2]:
-        raise Refused(f"its seqlens_k are {last}, for a past of {node.shape(3)[2]} rows")
-    return before
