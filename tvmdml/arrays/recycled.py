@@ -6,6 +6,7 @@ program frees. A model with large results, such as a decoder that returns its pa
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -40,66 +41,78 @@ def _room(nbytes: int) -> int:
 
 
 class _Block:
-    """Some memory. Two of them are never equal, so that a list finds one without looking at the memory."""
+    """Some memory."""
 
-    __slots__ = ("address", "memory", "room")
+    __slots__ = ("address", "memory", "room", "turn")
 
     def __init__(self, room: int) -> None:
         self.room = room
         self.memory = np.empty(room + _ALIGNMENT, np.uint8)
         address = self.memory.ctypes.data
         self.address = address + -address % _ALIGNMENT
+        self.turn = 0
+        """Of two blocks, the one with the smaller number was given back before the other one."""
+
+
+class _Shelf(list[_Block]):
+    """Blocks of as many bytes as each other, the oldest first."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
 
 
 class _Kept:
     """Blocks of memory that no array uses.
 
     There is no lock: a signal, or the collector, may come back into these functions anywhere, and a forked process would wait for
-    ever for a thread that it does not have. Each change of the list is a single step, after which the list is whole.
+    ever for a thread that it does not have. Each change of a shelf, or of the shelves, is a single step, after which all is whole.
     """
 
     def __init__(self) -> None:
-        self._blocks: list[_Block] = []
-        """The oldest first."""
-        self._largest = 0
-        """No block was larger."""
+        self._shelves: dict[int, _Shelf] = {}
+        """By their blocks' bytes. None is ever taken away: there are a few for each power of two."""
+        self._turns = itertools.count()
 
     @property
     def bytes(self) -> int:
         """The bytes of all blocks."""
-        return sum([block.room for block in self._blocks[:]])
+        total = 0
+        for shelf in list(self._shelves.values()):
+            total += len(shelf) * shelf.room
+        return total
 
     def take(self, room: int) -> _Block:
         """A block of exactly this many bytes, and some for its alignment."""
-        for block in reversed(self._blocks[:]):
-            if block.room == room:
-                try:
-                    self._blocks.remove(block)
-                except ValueError:  # another thread has taken it meanwhile
-                    continue
-                return block
-        return _Block(room)
+        try:
+            return self._shelves[room].pop()
+        except (KeyError, IndexError):
+            return _Block(room)
 
     def give(self, block: _Block) -> None:
         """Take a block back, and free the oldest ones if there are too many."""
         if block.room > MOST:
             return
-        self._largest = max(
-            self._largest, block.room
-        )  # a thread may undo what another one did meanwhile: then it is done next time
-        self._blocks.append(block)
-        if len(self._blocks) * self._largest <= MOST:
-            return
+        block.turn = next(self._turns)
+        if (shelf := self._shelves.get(block.room)) is None:
+            shelf = self._shelves.setdefault(block.room, _Shelf(block.room))
+        shelf.append(block)
         more = self.bytes - MOST
-        while more > 0 and self._blocks:
+        while more > 0:
             try:
-                more -= self._blocks.pop(0).room
-            except IndexError:  # another thread has taken the last one meanwhile
+                oldest = min(filter(None, list(self._shelves.values())), key=_turn)
+                more -= oldest.pop(0).room
+            except (IndexError, ValueError):  # another thread has taken the last one meanwhile
                 return
 
     def clear(self) -> None:
         """Free all blocks."""
-        self._blocks.clear()
+        for shelf in list(self._shelves.values()):
+            shelf.clear()
+
+
+def _turn(shelf: _Shelf) -> int:
+    return shelf[0].turn
 
 
 _KEPT = _Kept()

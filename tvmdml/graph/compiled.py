@@ -17,6 +17,7 @@ from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
+from tvmdml.graph.forms import Calls, Forms, forms_of
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.targets import Run, Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
@@ -54,15 +55,14 @@ class CompiledGraph:
         self._lay: Callable[[], Laid] = lambda: laid
         self._temporary = laid.temporary
         self._sequence = target.sequence(laid.steps, laid.slots)
-        self._inputs, self._outputs = laid.inputs, laid.outputs
         self._constants: list[Any] = list(map(target.asarray, laid.constants)) if target.moves else list(laid.constants)
         self._weights: list[Weights] = []
         self._packed: list[Any] = []
         self._owned: dict[int, Any] = {}
         if not any(one.owned and one.slot >= 0 for one in self._inputs):
             self._pack({})
-        self._plain = self._read_plainly()
-        self._names = {one.name for one in self._inputs}
+        self._calls = Calls.of(laid, target)
+        self._forms = forms_of(laid)
         self._arenas: list[Any] = []
 
     @classmethod
@@ -70,21 +70,21 @@ class CompiledGraph:
         cls,
         like: CompiledGraph,
         sequence: Run,
-        inputs: tuple[Given, ...],
-        outputs: tuple[Returned, ...],
+        calls: Calls,
+        forms: Forms,
         constants: Sequence[NumpyArray],
         lay: Callable[[], Laid],
     ) -> CompiledGraph:
-        """A graph with the weights of another one, whose intermediate memory it needs; ``lay`` says what is not needed to run."""
+        """A graph with the weights of another one, whose intermediate memory it needs; ``lay`` says what is not needed to run.
+
+        It is small, and made of few objects: there may be one for each length of a text.
+        """
         found = object.__new__(cls)
         found.name, found.target, found._lay, found._temporary = like.name, like.target, lay, like._temporary
-        found._sequence, found._inputs, found._outputs = sequence, inputs, outputs
+        found._sequence, found._calls, found._forms = sequence, calls, forms
         pairs = zip(constants, like.laid.constants, like._constants, strict=True)
         found._constants = [known if one is old else found.target.asarray(one) for one, old, known in pairs]
-        found._weights, found._packed, found._owned = like._weights, like._packed, {}
-        found._plain, found._names, found._arenas = None, like._names, like._arenas
-        if like._plain is not None:
-            found._plain = [(i, inputs[i].dtype, inputs[i].shape, inputs[i].strides) for i, *_ in like._plain]
+        found._weights, found._packed, found._owned, found._arenas = like._weights, like._packed, {}, like._arenas
         return found
 
     # -- Facts
@@ -92,6 +92,14 @@ class CompiledGraph:
     @functools.cached_property
     def _laid(self) -> Laid:
         return self._lay()
+
+    @property
+    def _inputs(self) -> tuple[Given, ...]:
+        return self._laid.inputs
+
+    @property
+    def _outputs(self) -> tuple[Returned, ...]:
+        return self._laid.outputs
 
     @property
     def temporary_size(self) -> int:
@@ -146,7 +154,7 @@ class CompiledGraph:
 
     def input_names(self) -> tuple[str, ...]:
         """The name of each input, in their order."""
-        return tuple(one.name for one in self._inputs)
+        return self._calls.order
 
     def forms(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
         """The type and shape of each output."""
@@ -279,7 +287,7 @@ class CompiledGraph:
         arena = self.target.empty((max(self._temporary, 1),), np.uint8)
         written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
         run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *self._packed, *ready, *written])
-        if all(one.copies is None for one in self._outputs):
+        if self._calls.all_are_written:
             return run
 
         def then_copy() -> None:
@@ -306,26 +314,21 @@ class CompiledGraph:
         finally:
             self._arenas.append(arena)
 
-    def _read_plainly(self) -> list[tuple[int, Any, tuple[int, ...], tuple[int, ...]]] | None:
-        """The place, type, shape and strides of each input that kernels read where it is; ``None`` if some are kept, or moved."""
-        if self.target.moves or any(one.owned for one in self._inputs):
-            return None
-        numbered = sorted((one.slot, i) for i, one in enumerate(self._inputs) if one.slot >= 0)
-        return [(i, self._inputs[i].dtype, self._inputs[i].shape, self._inputs[i].strides) for _, i in numbered]
-
     def _at_once(self, inputs: Inputs) -> list[Any] | None:
         """The arrays as kernels read them, if nothing is to be converted, copied or refused: this takes a tenth of the time."""
-        if self._plain is None:
+        calls = self._calls
+        if calls.plain is None:
             return None
         if isinstance(inputs, dict):
-            if "" in inputs or inputs.keys() != self._names:
+            if "" in inputs or inputs.keys() != calls.names:
                 return None
-            inputs = [inputs[one.name] for one in self._inputs]
-        if not isinstance(inputs, (list, tuple)) or len(inputs) != len(self._inputs):
+            inputs = [inputs[name] for name in calls.order]
+        if not isinstance(inputs, (list, tuple)) or len(inputs) != len(calls.order):
             return None
-        found = []
-        for i, dtype, shape, strides in self._plain:
+        found, forms = [], self._forms.inputs
+        for i, dtype, form in calls.plain:
             array = inputs[i]
+            shape, strides = forms[form]
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape or array.strides != strides:
                 return None
             if not array.flags.aligned:
@@ -410,8 +413,11 @@ class CompiledGraph:
     def _new_outputs(self) -> tuple[list[Any], list[Any]]:
         """New arrays for the outputs: all, and those that kernels write."""
         new = self.target.empty if self.target.moves else recycled.empty
-        found = [new(one.shape, one.dtype) for one in self._outputs]
-        return found, [array for array, one in zip(found, self._outputs, strict=True) if one.slot >= 0]
+        calls, shapes = self._calls, self._forms.outputs
+        found = [new(shapes[form], dtype) for dtype, form, _, _ in calls.results]
+        if calls.all_are_written:
+            return found, found
+        return found, [array for array, one in zip(found, calls.results, strict=True) if one.is_written]
 
     def _finished(self, results: list[Any]) -> list[Any]:
         self._copy(results)
@@ -419,7 +425,9 @@ class CompiledGraph:
 
     def _copy(self, results: Sequence[Any]) -> None:
         """Fill the outputs that no kernel writes."""
-        for array, one in zip(results, self._outputs, strict=True):
+        if self._calls.all_are_written:
+            return
+        for array, one in zip(results, self._calls.results, strict=True):
             if one.copies is not None:
                 source = results[one.copies] if isinstance(one.copies, int) else one.copies
                 if type(array) is DeviceArray:

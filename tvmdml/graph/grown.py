@@ -6,13 +6,15 @@ the packed weights and the intermediate memory stay: new are the kernels' intege
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.compiler import ready_owned
 from tvmdml.graph.by_size import BySize, Described, Differs, Values
 from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.laid import Given, Laid, Returned
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.packing import Shared
@@ -23,6 +25,8 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._contract import Shared as InPlace
 from tvmdml.targets import Launch, Run, Step
+
+T = TypeVar("T")
 
 
 class _Group(NamedTuple):
@@ -85,6 +89,10 @@ class Grown:
             raise Differs
         if any(one.owned for one in laid.inputs) or any(not isinstance(one.copies, (int, type(None))) for one in laid.outputs):
             raise Differs
+        numbers, self._given = _numbered(programs.inputs, laid.inputs)
+        own, returned = _numbered(programs.forms, programs.forms)
+        self._returned = [one for one, _ in returned]
+        self._calls = Calls.of(laid, self._target, numbers, own)
         self._groups: list[_Group] = []
         self._varying: list[_Varying] = []
         self._replaced: list[bool] = []
@@ -132,7 +140,7 @@ class Grown:
         """
         values = Values(n)
         threads = self._sizes.now()
-        found = [self._sized(one, values, threads) for one in self._groups]
+        found = self._found(values, threads)
         steps = {one.step: self._step(one, found[one.group], values) for one in self._varying if one.alone}
         varied: Callable[..., Run] | None = getattr(self.graph.sequence, "varied", None)
         if varied is None:
@@ -141,30 +149,45 @@ class Grown:
             every = zip(self._groups, found, self._replaced, strict=True)
             pairs = tuple((group.launch, one.launch) for group, one, replaced in every if replaced)
             sequence = varied(pairs, tuple(steps.items()))
-        laid, programs = self.graph.laid, self._programs
-        inputs, outputs = self._inputs(values), self._outputs(values)
-        constants = tuple(old if i is None else arrays[i] for i, old in zip(self._constants, laid.constants, strict=True))
+        every_constant = zip(self._constants, self.graph.laid.constants, strict=True)
+        constants = tuple(old if i is None else arrays[i] for i, old in every_constant)
+        lay = functools.partial(self._laid, n, arrays, constants, threads)
+        return CompiledGraph.near(self.graph, sequence, self._calls, self._forms(values), constants, lay)
 
-        def lay() -> Laid:
-            kernels = list(laid.kernels)
-            for one in self._varying:
-                kernels[one.step] = found[one.group].name
-            return laid._replace(
-                inputs=inputs,
-                outputs=outputs,
-                steps=tuple(self._steps(found, values)),
-                kernels=tuple(kernels),
-                constants=constants,
-                weights=lambda owned: self.graph.weights,
-                reports=lambda: laid_out(finished(), self._target, shared=self._shared).reports(),
-                finished=finished,
-                plan=None,
-            )
+    def _found(self, values: Values, threads: int | None) -> list[Sized]:
+        """The kernel of each group for a size."""
+        return [self._sized(one, values, threads) for one in self._groups]
+
+    def _laid(self, n: int, arrays: Sequence[NumpyArray], constants: tuple[NumpyArray, ...], threads: int | None) -> Laid:
+        """What is not needed to run the graph for a size."""
+        values = Values(n)
+        found = self._found(values, threads)
+        kernels = list(self.graph.laid.kernels)
+        for one in self._varying:
+            kernels[one.step] = found[one.group].name
 
         def finished() -> Finished:
-            return programs.at(n, arrays)
+            return self._programs.at(n, arrays)
 
-        return CompiledGraph.near(self.graph, sequence, inputs, outputs, constants, lay)
+        return self.graph.laid._replace(
+            inputs=self._inputs(values),
+            outputs=self._outputs(values),
+            steps=tuple(self._steps(found, values)),
+            kernels=tuple(kernels),
+            constants=constants,
+            weights=lambda owned: self.graph.weights,
+            reports=lambda: laid_out(finished(), self._target, shared=self._shared).reports(),
+            finished=finished,
+            plan=None,
+        )
+
+    def _forms(self, values: Values) -> Forms:
+        """The shapes of inputs and outputs for a size."""
+        inputs = []
+        for one, old in self._given:
+            own = self._sizes.given(one, values) if one.varies else old
+            inputs.append((own.shape, own.strides))
+        return Forms(tuple(inputs), tuple(values.of(one)[1] for one in self._returned))
 
     def _inputs(self, values: Values) -> tuple[Given, ...]:
         """The inputs, as callers give them for a size."""
@@ -218,6 +241,16 @@ class Grown:
         if not all(0 < new <= old or new == old for new, old in zip(found.room, one.room, strict=True)):
             raise Differs
         return found
+
+
+def _numbered(every: Sequence[Described], what: Sequence[T]) -> tuple[list[int], list[tuple[Described, T]]]:
+    """The number of each description, and the descriptions, each once, with what belongs to it."""
+    numbers: dict[int, int] = {}
+    found: list[tuple[Described, T]] = []
+    for one, belongs in zip(every, what, strict=True):
+        if numbers.setdefault(id(one), len(found)) == len(found):
+            found.append((one, belongs))
+    return [numbers[id(one)] for one in every], found
 
 
 def _offsets(edges: Any) -> dict[str, int]:

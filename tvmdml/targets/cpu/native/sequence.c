@@ -34,6 +34,7 @@ typedef struct {
     Py_ssize_t step_count, slots;
     step_t *steps;
     place_t *places;
+    PyObject *owner; /* the sequence that has the places; NULL if this one has */
     size_t *farthest; /* the largest offset in each slot */
     int tensor_count, argument_count; /* the most of a step */
     size_t scratch_bytes;
@@ -402,17 +403,23 @@ static PyObject *sequence_varied(PyObject *object, PyObject *const *given, Py_ss
     for (Py_ssize_t i = 0; i < self->step_count; i++) places += self->steps[i].count;
     sequence_t *found = (sequence_t *)Py_TYPE(object)->tp_alloc(Py_TYPE(object), 0);
     if (found == NULL) return NULL;
+    bool same_places = PyTuple_GET_SIZE(given[1]) == 0;
     found->vectorcall = sequence_call;
     found->slots = self->slots;
     found->steps = PyMem_Calloc(self->step_count + 1, sizeof *found->steps);
-    found->places = PyMem_Calloc(places + 1, sizeof *found->places);
     found->farthest = PyMem_Calloc(self->slots + 1, sizeof *found->farthest);
+    if (same_places) {
+        found->owner = Py_NewRef(self->owner != NULL ? self->owner : object);
+        found->places = self->places;
+    } else {
+        found->places = PyMem_Calloc(places + 1, sizeof *found->places);
+    }
     if (found->steps == NULL || found->places == NULL || found->farthest == NULL) {
         PyErr_NoMemory();
         Py_DECREF(found);
         return NULL;
     }
-    memcpy(found->places, self->places, places * sizeof *found->places);
+    if (!same_places) memcpy(found->places, self->places, places * sizeof *found->places);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         const step_t *step = &self->steps[i];
         found->steps[i] = (step_t){(launch_t *)Py_NewRef((PyObject *)step->launch), found->places + (step->places - self->places), step->count};
@@ -431,7 +438,8 @@ static void sequence_dealloc(PyObject *object) {
     sequence_t *self = (sequence_t *)object;
     for (Py_ssize_t i = 0; i < self->step_count; i++) Py_DECREF(self->steps[i].launch);
     PyMem_Free(self->steps);
-    PyMem_Free(self->places);
+    if (self->owner == NULL) PyMem_Free(self->places);
+    Py_XDECREF(self->owner);
     PyMem_Free(self->farthest);
     Py_TYPE(object)->tp_free(object);
 }

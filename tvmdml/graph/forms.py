@@ -1,0 +1,81 @@
+"""``Calls``: what is said of a graph's inputs and outputs in every call, apart from shapes, in which graphs may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.graph.laid import Laid
+    from tvmdml.targets import Target
+
+
+class Forms(NamedTuple):
+    """Shapes, each once."""
+
+    inputs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """And strides, in bytes."""
+    outputs: tuple[tuple[int, ...], ...]
+
+
+class _Read(NamedTuple):
+    """An input that kernels read where it is."""
+
+    place: int
+    """Among the inputs."""
+    dtype: np.dtype[Any]
+    form: int
+
+
+class _Result(NamedTuple):
+    """An output."""
+
+    dtype: np.dtype[Any]
+    form: int
+    is_written: bool
+    """By a kernel."""
+    copies: NumpyArray | int | None
+    """Otherwise a constant's array, or an earlier output that has the same elements."""
+
+
+class Calls(NamedTuple):
+    """The inputs and outputs of a graph; their shapes are numbers of ``Forms``."""
+
+    order: tuple[str, ...]
+    """The names of the inputs."""
+    names: frozenset[str]
+    plain: tuple[_Read, ...] | None
+    """The inputs by their slots; ``None`` if some are kept, or moved."""
+    results: tuple[_Result, ...]
+    all_are_written: bool
+    """Whether kernels write all outputs."""
+
+    @classmethod
+    def of(cls, laid: Laid, target: Target, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Calls:
+        """Those of a graph.
+
+        Args:
+            laid: the graph.
+            target: where it runs.
+            inputs: for each input the number of its shape; without them each has its own.
+            outputs: the same for each output.
+        """
+        order = tuple(one.name for one in laid.inputs)
+        plain = None
+        if not target.moves and not any(one.owned for one in laid.inputs):
+            numbers = inputs or range(len(order))
+            numbered = sorted((one.slot, i) for i, one in enumerate(laid.inputs) if one.slot >= 0)
+            plain = tuple(_Read(i, laid.inputs[i].dtype, numbers[i]) for _, i in numbered)
+        numbers = outputs or range(len(laid.outputs))
+        results = tuple(
+            _Result(one.dtype, number, one.slot >= 0, one.copies) for one, number in zip(laid.outputs, numbers, strict=True)
+        )
+        return cls(order, frozenset(order), plain, results, all(one.is_written for one in results))
+
+
+def forms_of(laid: Laid) -> Forms:
+    """The shapes, in the order of the inputs and outputs."""
+    return Forms(tuple((one.shape, one.strides) for one in laid.inputs), tuple(one.shape for one in laid.outputs))
