@@ -133,6 +133,14 @@ def test_other_launches_and_places() -> None:
             run.varied(launches, steps)
     with pytest.raises(TypeError):
         run.varied([], ())
+    again = run.varied(((plus, times),), ()).varied((), ())  # places are those of the first one, which nobody else has any more
+    apart = again.varied((), ((0, Step(plus, ((0, 0), (0, 0), (0, 2 * PLACE)))),))
+    del run, other
+    for one in (again, apart):
+        values[0] = -2
+        first = arena_of(target, values)
+        one([first])
+        assert rows_of(first)[:, 0].tolist() == [-2, 2, -4, -8, 32, -256, -8192, 2]
 
 
 def test_three_thousand_steps(target: Target) -> None:
