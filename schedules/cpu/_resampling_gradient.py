@@ -84,11 +84,13 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         line = T.let(task * (self.x.outputs + 1))
         T.store(self.lines, line + self.x.outputs, T.const(0, _WIDE))
 
-        def row(_: Any, i: Any, to: Any, start: Any) -> None:
-            self._columns(line, start, i)
-            self._row(line, T.let(to + i * self.row_steps[0]))
+        def rows(_: Any, top: Any, count: Any, to: Any, start: Any) -> None:
+            with T.loop(count) as k:
+                i = T.let(top + k)
+                self._columns(line, start, i)
+                self._row(line, T.let(to + i * self.row_steps[0]))
 
-        self.rows(task, self.y.inputs, row)
+        self.images(task, self.y.inputs, rows)
 
     def _columns(self, line: Any, start: Any, i: Any) -> None:
         """The sum of the gradient's rows that a row has a part in."""

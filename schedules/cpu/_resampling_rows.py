@@ -58,30 +58,38 @@ class RowWriter:
         self.row_steps = [f.scalar(name) for name in ("row", "other_row")]
         return found
 
-    def rows(self, task: Any, height: Any, body: Callable[..., None]) -> None:
-        """``body(image, row, first, other)`` for a task's rows: the image's number, a row of it, and where both tensors have it."""
+    def images(self, task: Any, height: Any, body: Callable[..., None]) -> None:
+        """``body(image, top, count, first, other)`` for the rows of each image that a task has, and where both tensors have it."""
         begin, end = share(task, self.tasks, math.prod(self.outer[1:], start=self.outer[0]) * height)
-        with T.loop(T.let(end - begin)) as k:
-            image = T.hold(T.truncdiv(begin + k, height))
+        number = T.hold(T.truncdiv(begin, height))
+        with T.loop(T.let(T.truncdiv(end + (height - 1), height) - number)) as k:
+            image = T.let(number + k)
+            row = T.let(image * height)
+            top = T.let(T.max(begin - row, T.i64(0)))
+            count = T.let(T.min(end - row, height) - top)
             at = T.unravel(image, self.outer)
-            body(image, T.let(begin + k - image * height), *(T.let(T.dot(at, own)) for own in self.steps))
-
-
-_GATHER = """
-declare <16 x float> @llvm.x86.avx512.mask.gather.dps.512(<16 x float>, ptr, <16 x i32>, <16 x i1>, i32)
-define <16 x float> @tvmdml_gather(ptr %row, <16 x i32> %places) alwaysinline {
-  %found = call <16 x float> @llvm.x86.avx512.mask.gather.dps.512(
-    <16 x float> zeroinitializer, ptr %row, <16 x i32> %places, <16 x i1> splat (i1 true), i32 4)
-  ret <16 x float> %found
-}
-"""
+            body(image, top, count, *(T.let(T.dot(at, own)) for own in self.steps))
 
 
 def gathered(buffer: Any, row: Any, places: Any, lanes: int) -> Any:
-    """Elements of a row; by one instruction where there is one."""
-    if lanes > 1 and str(buffer.dtype) == "float32" and T.has_instructions("avx512f"):
-        return T.call_imported(f"float32x{lanes}", "tvmdml_gather", _GATHER, T.address_of(buffer[row]), places)
+    """Elements of a row."""
     return buffer[splat(row, lanes) + T.cast(places, "int64")]
+
+
+def pairs(buffer: Any, row: Any, places: Any, at: Any, lanes: int) -> list[Any]:
+    """Elements of a row, and those after them, at the places that a table has from ``at`` on.
+
+    Both are loaded at once: instructions that gather lanes take two and a half times as long on the processors that were tried.
+    """
+    found = []
+    for i in range(lanes):
+        place = T.let(row + T.cast(places[T.let(at + i)], "int64"))
+        found.append(T.hold(buffer[T.run(place, 2)]))
+    if lanes == 1:
+        return [T.hold(T.Shuffle(found, [side])) for side in range(2)]
+    while len(found) > 1:
+        found = [T.hold(T.Shuffle([a, b], list(range(2 * T.lanes(a))))) for a, b in zip(found[::2], found[1::2], strict=True)]
+    return [T.hold(T.Shuffle(found, list(range(side, 2 * lanes, 2)))) for side in range(2)]
 
 
 def splat(value: Any, lanes: int) -> Any:
@@ -102,3 +110,17 @@ def vectors(count: Any, body: Callable[[Any, int], None]) -> None:
     done = T.let(whole * LANES)
     with T.loop(T.let(count - done)) as i:
         body(T.let(done + i), 1)
+
+
+def overlapping(count: Any, body: Callable[[Any, int], None]) -> None:
+    """Vectors of a row, the last of which may have elements of the one before again; elements of a row that is shorter than one."""
+
+    def long() -> None:
+        with T.loop(T.let(T.truncdiv(count + (LANES - 1), T.i64(LANES)))) as i:
+            body(T.let(T.min(i * LANES, count - LANES)), LANES)
+
+    def short() -> None:
+        with T.loop(count) as i:
+            body(i, 1)
+
+    T.either(T.expression(count >= T.i64(LANES)), long, short)

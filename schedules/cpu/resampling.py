@@ -5,22 +5,27 @@ Where the places along a row are is computed once, into tables. Linear, a row of
 - ``wide``: an image that becomes higher. Rows of the input are resampled once each, and rows of the result mix two of these.
 - ``flat``: any other. Two rows of the input are mixed, and then resampled.
 
-An element that is alone at its place stands there twice, with half the weight each: that gives the element, infinite or not. Other
-layouts, and antialiasing, have the default schedule.
+Rows are resampled from scratch memory, where an element is loaded together with the one after it. What has no weight counts as -0,
+whatever it is: an element that is alone plus that is the element. Other layouts, and antialiasing, have the default schedule.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._resampling import Resampled, ResampledGradient, Resampling, after, weights
+from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Resampling, after, weights
 from tvmdml.schedules.cpu import _default, _resampling_gradient, per_task, split
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._resampling_rows import Images, RowWriter, gathered, run, splat, vectors
+from tvmdml.schedules.cpu._resampling_rows import LANES, Images, RowWriter, overlapping, pairs, run, splat
+from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -47,8 +52,41 @@ def _resampled(desc: Resampled, images: Images, target: Target) -> Kernel:
     tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))
     writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1)
     module, *also = desc.modules()
-    scratch = (("int32", 2 * x.outputs), (desc.computed, 2 * x.outputs), (desc.computed, tasks * (x.inputs + 2 * x.outputs)))
+    scratch = (("int32", x.outputs), (desc.computed, 2 * x.outputs), (desc.computed, tasks * (x.inputs + 2 * x.outputs + 1)))
     return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch, tuple(also))
+
+
+class _Rows(NamedTuple):
+    """The rows of the input around a row of the result, and their weights; twice the same one, if that is alone."""
+
+    first: Any
+    second: Any
+    two: Any
+    weights: Sequence[Any]
+
+
+class _Here:
+    """Rows of the input along the rows of the result. The next one's are computed ahead: a division takes long."""
+
+    def __init__(self, grid: Grid, top: Any, dtype: str) -> None:
+        self._grid, self._dtype = grid, dtype
+        found = self._at(top)
+        self._kept = [T.Variable(T.type_of(one), one) for one in found]
+
+    def _at(self, o: Any) -> list[Any]:
+        before, past = self._grid.at(o)
+        if not self._dtype:
+            return [before]
+        return [before, after(self._grid, before, past), T.cast(past, "int64"), *weights(self._grid, past, self._dtype)]
+
+    def taken(self, o: Any) -> tuple[_Rows, Any]:
+        """Those of a row, and the first of the next row's."""
+        first, *more = [T.hold(one.value) for one in self._kept]
+        second, past, *pair = more or (first, T.i64(0))
+        found = self._at(o + 1)
+        for one, value in zip(self._kept, found, strict=True):
+            one.set(value)
+        return _Rows(first, second, T.expression(past > T.i64(0)), pair), found[0]
 
 
 class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name
@@ -73,34 +111,35 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         return f.result()
 
     def _tables(self) -> None:
-        """The elements around each place of a row, and their weights."""
+        """The element before each place of a row, and the weights of that and the next."""
         with T.loop(self.x.outputs) as o:
             before, past = self.x.at(o)
             T.store(self.places, o, T.cast(before, "int32"))
             if self.linear:
-                T.store(self.places, self.x.outputs + o, T.cast(after(self.x, before, past), "int32"))
-                alone = past < T.i64(1)
-                half = T.const(0.5, self.dtype)
                 for i, weight in enumerate(weights(self.x, past, self.dtype)):
-                    T.store(self.weights, self.x.outputs * i + o, T.Select(alone, half, weight))
+                    T.store(self.weights, self.x.outputs * i + o, weight)
 
     def _task(self, task: Any) -> None:
-        self.line = T.let(task * (self.x.inputs + 2 * self.x.outputs))
+        self.line = T.let(task * (self.x.inputs + 2 * self.x.outputs + 1))
         kept = T.local("int64", 2)  # the rows of the input that are resampled
         for i in range(2):
             T.store(kept, T.i64(i), T.i64(-1))
 
-        def row(image: Any, o: Any, start: Any, to: Any) -> None:
-            to = T.let(to + o * self.row_steps[1])
-            before, past = self.y.at(o)
-            if not self.linear:
-                self._copied(T.let(start + before * self.row_steps[0]), to, T.let(image * self.y.inputs + before), kept)
-            elif self.wide:
-                self._mixed_late(image, start, before, past, to, kept)
-            else:
-                self._mixed_first(start, before, past, to, T.let(start + self.y.at(o + 1)[0] * self.row_steps[0]))
+        def rows(image: Any, top: Any, count: Any, start: Any, to: Any) -> None:
+            here = _Here(self.y, top, self.dtype if self.linear else "")
+            with T.loop(count) as k:
+                o = T.let(top + k)
+                own, later = here.taken(o)
+                row = T.let(to + o * self.row_steps[1])
+                if not self.linear:
+                    number = T.let(image * self.y.inputs + own.first)
+                    self._copied(T.let(start + own.first * self.row_steps[0]), row, number, kept)
+                elif self.wide:
+                    self._mixed_late(image, start, own, row, kept)
+                else:
+                    self._mixed_first(start, own, row, later)
 
-        self.rows(task, self.y.outputs, row)
+        self.images(task, self.y.outputs, rows)
 
     def _copied(self, start: Any, to: Any, number: Any, kept: Any) -> None:
         """The nearest elements; of the same row again they are copied from the row before."""
@@ -116,70 +155,76 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
         T.either(T.expression(kept[T.i64(0)] == number), again, new)
 
-    def _mixed_first(self, start: Any, before: Any, past: Any, to: Any, later: Any) -> None:
-        """The two rows of ``later`` are asked for meanwhile."""
-        first = T.let(start + before * self.row_steps[0])
-        second = T.let(start + after(self.y, before, past) * self.row_steps[0])
-        pair = [T.let(one) for one in weights(self.y, past, self.dtype)]
+    def _mixed_first(self, start: Any, own: _Rows, to: Any, later: Any) -> None:
+        """The row ``later`` and the one after it are asked for meanwhile, if they are new: one with each of the two steps."""
+        first, second, *ahead = (T.let(start + y * self.row_steps[0]) for y in (own.first, own.second, later, later + T.i64(1)))
 
         def mix(i: Any, lanes: int) -> None:
             if lanes > 1:
-                for row in (later, T.let(later + self.row_steps[0])):
-                    read_ahead(self.source, row + i)
+                read_ahead(self.source, T.let(ahead[1] + i))
             rows = [self._load(self.source, one + i, lanes) for one in (first, second)]
-            T.store(self.lines, run(self.line + i, lanes), _mix(*rows, *(splat(one, lanes) for one in pair)))
+            T.store(self.lines, run(self.line + i, lanes), _mix(*rows, *(splat(one, lanes) for one in own.weights)))
 
-        T.either(past > T.i64(0), lambda: vectors(self.x.inputs, mix), lambda: self._widen(first))
-        self._spread(self.lines, self.line, self.result, to)
+        T.either(own.two, lambda: overlapping(self.x.inputs, mix), lambda: self._widen(first))
+        lines = T.let(T.truncdiv(self.x.inputs * LANES, self.x.outputs * (LINE // np.dtype(self.stored).itemsize)) + 1)
+        self._spread(self.result, to, ahead[0], T.let(T.Select(T.expression(later > own.second), lines, T.i64(0))))
 
-    def _mixed_late(self, image: Any, start: Any, before: Any, past: Any, to: Any, kept: Any) -> None:
-        pair = [T.let(one) for one in weights(self.y, past, self.dtype)]
+    def _mixed_late(self, image: Any, start: Any, own: _Rows, to: Any, kept: Any) -> None:
         ends = []
-        for y in (before, after(self.y, before, past)):
+        for y in (own.first, own.second):
             number = T.let(image * self.y.inputs + y)
             side = T.let(y & T.i64(1))
-            end = T.let(self.line + self.x.inputs + side * self.x.outputs)
+            end = T.let(self.line + self.x.inputs + 1 + side * self.x.outputs)
             with T.when(T.expression(kept[side] != number)):
-                row = T.let(start + y * self.row_steps[0])
-                if self.stored == self.dtype:
-                    self._spread(self.source, row, self.lines, end)
-                else:
-                    self._widen(row)
-                    self._spread(self.lines, self.line, self.lines, end)
+                self._widen(T.let(start + y * self.row_steps[0]))
+                self._spread(self.lines, end)
                 T.store(kept, side, number)
             ends.append(end)
 
         def mix(i: Any, lanes: int) -> None:
             rows = [self._load(self.lines, one + i, lanes) for one in ends]
-            found = _mix(*rows, *(splat(one, lanes) for one in pair))
+            found = _mix(*rows, *(splat(one, lanes) for one in own.weights))
             T.store(self.result, run(to + i, lanes), T.to(found, self.stored))
 
         def copy(i: Any, lanes: int) -> None:
             T.store(self.result, run(to + i, lanes), T.to(self._load(self.lines, ends[0] + i, lanes), self.stored))
 
-        T.either(past > T.i64(0), lambda: vectors(self.x.outputs, mix), lambda: vectors(self.x.outputs, copy))
+        T.either(own.two, lambda: overlapping(self.x.outputs, mix), lambda: overlapping(self.x.outputs, copy))
 
     def _load(self, buffer: Any, at: Any, lanes: int) -> Any:
         return T.to(T.wide(buffer[run(at, lanes)]), self.dtype)
 
     def _widen(self, row: Any) -> None:
         """A row in the type in which it is computed."""
-        vectors(
+        overlapping(
             self.x.inputs,
             lambda i, lanes: T.store(self.lines, run(self.line + i, lanes), self._load(self.source, row + i, lanes)),
         )
 
-    def _spread(self, source: Any, row: Any, result: Any, to: Any) -> None:
-        """The places of a row."""
+    def _spread(self, result: Any, to: Any, ahead: Any = None, lines: Any = None) -> None:
+        """The places of the row in scratch memory. So many lines of the row ``ahead`` are asked for with each vector."""
         dtype = self.stored if result is self.result else self.dtype
-        n = self.x.outputs
 
         def mix(i: Any, lanes: int) -> None:
-            found = [gathered(source, row, self.places[run(n * side + i, lanes)], lanes) for side in range(2)]
-            pair = [self.weights[run(n * side + i, lanes)] for side in range(2)]
-            T.store(result, run(to + i, lanes), T.to(_mix(*found, *pair), dtype))
+            none = splat(T.const(-0.0, self.dtype), lanes)
+            parts = []
+            for side, x in enumerate(pairs(self.lines, self.line, self.places, i, lanes)):
+                weight = T.hold(self.weights[run(self.x.outputs * side + i, lanes)])
+                parts.append(T.hold(T.Select(T.expression(weight == T.like(weight, 0)), none, T.rounded(x * weight))))
+            T.store(result, run(to + i, lanes), T.to(parts[0] + parts[1], dtype))
 
-        vectors(n, mix)
+        def mix_and_ask(i: Any, lanes: int) -> None:
+            if lanes > 1:
+                line = LINE // np.dtype(self.stored).itemsize
+                with T.loop(lines) as k:
+                    read_ahead(self.source, ahead + (T.truncdiv(i, T.i64(LANES)) * lines + k) * line)
+            mix(i, lanes)
+
+        plain = partial(overlapping, self.x.outputs, mix)
+        if lines is None:
+            plain()
+        else:
+            T.either(lines > T.i64(0), partial(overlapping, self.x.outputs, mix_and_ask), plain)
 
 
 def _mix(first: Any, second: Any, weight: Any, other: Any) -> Any:

@@ -92,6 +92,34 @@ def test_an_element_that_is_met_exactly_is_alone() -> None:
     np.testing.assert_array_equal(found[0, [0, 2, 4, 8]], x[0, [0, 1, 2, 4]])
 
 
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("height", [1, 7, 40])
+@pytest.mark.parametrize("width", [1, 2, 15, 16, 50])
+def test_elements_that_are_met_exactly_keep_their_bits_in_rows_of_all_lengths(kind: str, height: int, width: int) -> None:
+    """Between NaN, infinities and zeros of both signs; the others are as in the reference."""
+    x = seeded(kind, height, width).choice(np.array([1, -0.0, 0.0, np.inf, -np.inf, np.nan, 2.0**-24, 5], kind), (3, height, width))
+    rule = {"mode": "linear", "input_pixel_offsets": (0,) * 3, "output_pixel_offsets": (0,) * 3}
+    for step in (2, 3):
+        large = tvmdml.resample(x, (3, 2 * height, step * width), scales=(1, 2, step), **rule)
+        assert large[:, ::2, ::step].tobytes() == x.tobytes()
+        small = tvmdml.resample(large, x.shape, scales=(1, 0.5, width / large.shape[2]), **rule)
+        assert small.tobytes() == x.tobytes()
+
+
+def test_large_numbers_in_all_dimensions() -> None:
+    """TVM's arithmetic on the constants of a kernel overflowed."""
+    x = seeded("numbers").standard_normal((2, 2, 35, 38)).astype(f32)
+    given = {"input_pixel_offsets": (-0.0609024241566658,) * 4, "output_pixel_offsets": (1.3056927919387817,) * 4}
+    scales = (1.0, 1.0, 1.2180734872817993, 0.7305689454078674)
+    desc = by_name("RESAMPLE3").of(
+        TensorDesc("float32", x.shape), output_tensor=TensorDesc("float32", (2, 2, 11, 36)),
+        interpolation_mode="linear", rounding_direction="increasing", scales=scales, antialiased=False, **given,
+    )  # fmt: skip
+    (wanted,), out = desc.reference(x), np.empty((2, 2, 11, 36), f32)
+    CompiledOperator(desc, resolve("cpu"))(x, out)
+    assert not difference(out, wanted)
+
+
 @pytest.mark.parametrize("scale", [3.4e38, 1e-38, 1e-20, 0.1, 7.7])
 @pytest.mark.parametrize("offset", [0.5, -1e30, 1e30, 1e-30, 0.3])
 def test_numbers_of_a_grid_stay_small(scale: float, offset: float) -> None:

@@ -107,8 +107,14 @@ class Grid(NamedTuple):
 
 
 def expressions(grid: Grid) -> Grid:
-    """A grid of expressions: of integers of the launch if it has them, or else of constants."""
-    return Grid(*(T.const(number, grid.dtype) for number in grid)) if isinstance(grid.step, int) else grid
+    """A grid of expressions: of integers of the launch if it has them, or else of constants.
+
+    Large ones are hidden from TVM: it multiplies what it simplifies by each other, and refuses to go on where that overflows.
+    """
+    if not isinstance(grid.step, int):
+        return grid
+    numbers = (T.const(number, grid.dtype) for number in grid)
+    return Grid(*(numbers if grid.dtype == "int32" else map(T.hold, numbers)))
 
 
 @functools.lru_cache(4096)
