@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import sys
@@ -24,6 +25,9 @@ def run(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
     if arguments[0] == "-m":
         sys.argv = list(arguments[1:])
         sys.path[0] = os.getcwd()
+        if not _exists(arguments[1]):
+            sys.stderr.write(f"python -m {module.__name__}: there is no module {arguments[1]!r}\n")
+            return 2
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return 0
     program = arguments[0]
@@ -34,3 +38,15 @@ def run(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
     sys.path[0] = os.path.dirname(os.path.abspath(program))
     runpy.run_path(program, run_name="__main__")
     return 0
+
+
+def _exists(name: str) -> bool:
+    """Whether there is a module of this name; the packages that it is in are imported."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name and not name.startswith(error.name):  # a package needs another one
+            raise
+        return False
+    except (ImportError, ValueError):  # a name that begins with a point, or none
+        return False

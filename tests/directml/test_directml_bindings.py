@@ -281,6 +281,18 @@ def test_nobody_keeps_a_constant_after_compiling(device: dml.Device) -> None:
     assert sys.getrefcount(array) == held - 1
 
 
+def test_a_graph_that_is_compiled_again_needs_the_constants_that_it_reads(device: dml.Device) -> None:
+    graph = dml.Graph(device)
+    x, c = graph.input(SHAPE), graph.constant(full(2), sizes=SHAPE)
+    graph.compile([x + c])
+    assert np.all(graph.compile([x - 1])({x: ZEROS})[0] == -1)
+    again = graph.compile([x * c])
+    with pytest.raises(ValueError, match=r"earlier compile.*let go of its constants"):
+        again({x: full(3)})
+    again.initialize({c: full(4)})
+    assert np.all(again({x: full(3)})[0] == 12)
+
+
 # -- Buffers
 
 

@@ -519,10 +519,11 @@ def test_programs_run_as_they_are(tmp_path: Path) -> None:
     for way in (["program.py"], ["-m", "program"]):
         command = [sys.executable, "-m", "tvmdml.directml", *way, "a", "-b"]
         assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == right
-    for way in ([], ["nothing.py"]):
+    for way in ([], ["nothing.py"], ["-m", "nothing"], ["-m", "program.nothing"]):
         found = subprocess.run([sys.executable, "-m", "tvmdml.directml", *way], capture_output=True, text=True, check=False)
         assert found.returncode == 2
         assert "python -m tvmdml.directml" in found.stderr
+        assert "Traceback" not in found.stderr
 
 
 def test_an_import_loads_what_every_program_needs() -> None:

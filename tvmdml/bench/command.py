@@ -102,7 +102,8 @@ def select(request: Request) -> list[Case]:
     found = tables.select(request.full, request.operators, request.text, request.kind)
     if found:
         return found
-    asked = f"no case of the {'full' if request.full else 'quick'} set with {request.text!r} in its name"
+    asked = f"no case of the {'full' if request.full else 'quick'} set"
+    asked += f" with {request.text!r} in its name" if request.text else ""
     of = f" of {', '.join(request.operators)}" if request.operators else ""
     if more := tables.select(True, request.operators, request.text, request.kind):
         raise InvalidArgument(message("bench", asked + of, "a case of the set", f"--full has {len(more)} of them: add --full."))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmdml import installing
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender, Timing
 from tvmdml.console import printable
@@ -147,7 +148,7 @@ def run(
 def _session(path: str, threads: int) -> tuple[Any, str]:
     """ONNX Runtime's session of a model; ``None`` if there is none, and why."""
     if importlib.util.find_spec("onnxruntime") is None:
-        return None, "it is not installed"
+        return None, f"it is not installed ({installing.command('bench')})"
     onnxruntime = importlib.import_module("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -33,6 +33,8 @@ class Slot:
         self.token = object()
         """What its expression is known by."""
         self.owned = desc.flags is TensorFlags.OWNED_BY_DML
+        self.constant = False
+        """Whether the graph had its elements until it was compiled first."""
         self.dtype = numpy_type(desc.data_type)
         self.sizes = desc.sizes
         self.strided = desc.strides is not None

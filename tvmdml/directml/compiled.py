@@ -38,7 +38,7 @@ class CompiledOperator:
         self._known = frozenset(arrays)
         """The constants that are a part of the compiled graph, until other values are given for one of them."""
         self._compiled = compiled({i: np.array(array, self._slots.all[i].dtype).reshape(-1) for i, array in arrays.items()})
-        if all(slot.token in constants for slot in self._owned):
+        if all(slot.token in constants or (slot.constant and slot.index in self._unread) for slot in self._owned):
             self.initialize()
 
     @property
@@ -103,7 +103,11 @@ class CompiledOperator:
             TypeError: a key is neither an expression nor a name.
         """
         if not self._initialized:
-            raise ValueError(f"initialize() the operator before it is dispatched: it owns {', '.join(map(str, self._owned))}")
+            gone = any(slot.constant and slot.token not in self._constants for slot in self._owned)
+            raise ValueError(
+                f"initialize() the operator before it is dispatched: it owns {', '.join(map(str, self._owned))}"
+                + gone * ". An earlier compile() of this graph let go of its constants: give them again"
+            )
         results = self._compiled(self._complete(self._slots.given(inputs, "dispatch"), self._others, "dispatch"))
         if not readback:
             return [Buffer.holding(self._device, one) for one in results]

@@ -114,6 +114,7 @@ class Graph:
         check_count(given, dims, what)
         found = self.input(dims, target, owned=True, name=name)
         self._constants[found.token] = given
+        self._slots[-1].constant = True
         return found
 
     def compile(self, outputs: Sequence[Expression], *, flags: Any = ExecutionFlags.NONE) -> CompiledOperator:

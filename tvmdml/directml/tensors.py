@@ -30,7 +30,7 @@ def data_type(dtype: Any) -> Any:
         except Exception:  # NumPy asks the object for its fields, and shows it
             found = None
     if found is None:
-        raise TypeError(f"{safe_repr(dtype)} is not a tensor data type of DirectML")
+        raise TypeError(f"{safe_repr(dtype)} is not a tensor data type of DirectML; allowed: {', '.join(map(str, _TYPES))}")
     return found
 
 

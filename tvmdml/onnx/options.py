@@ -254,7 +254,8 @@ def _first(kinds: Sequence[str], number: Any, where: str, only_gpus: bool) -> Ta
     """
     kind = next(filter(_usable, kinds), kinds[-1])
     if only_gpus and _resolves(kind) and not _usable(kind):
-        raise NoDevice(message(where, "no GPU", "a GPU", "Vulkan's driver computes on the processor: it is chosen as vulkan."))
+        advice = "This machine's Vulkan driver computes on the processor: to use it, name vulkan, or VulkanExecutionProvider."
+        raise NoDevice(message(where, "no GPU", "a GPU", advice))
     if kind == "cpu":
         return targets.resolve(kind, where)
     try:
