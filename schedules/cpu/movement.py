@@ -8,7 +8,7 @@ rule for the coordinate along a row divides it into parts: before the source, in
 - ``permuted``: blocks have whole vectors on both sides, with their elements in another order: they are permuted in registers.
 - ``elements``: any other strides, and indices that differ within a row.
 
-Elements move as bits, so types of one width share kernels. Many moves (JOIN, SPLIT) are a loop over a table in one kernel.
+Elements move as bits, so types of one width share kernels. Many moves (JOIN, SPLIT) are a loop in one kernel.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ KNOBS = Knobs(
 
 _PAGE = 4096
 """Parts of rows that are shorter have lines or pages in common with the next ones."""
+_LISTED = 32
+"""Of more moves, a kernel reads where tensors are from the list of the call's arguments: TVM's time for parameters is quadratic."""
 _ROWS = 4
 """With fewer rows for each task, tasks also divide rows."""
 
@@ -162,10 +164,16 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
     scalars = (tasks, fill, offset, at_once, *writer.scalars)
     module, *also = desc.modules()
-    scratch: tuple[tuple[str, int], ...] = (("int64", (len(writer.own) + 1) * len(moves)),) if len(moves) > 1 else ()
+    scratch: tuple[tuple[str, int], ...] = ()
+    if len(moves) > 1 and not writer.listed:
+        scratch = (("int64", (len(writer.own) + 1) * len(moves)),)
     if columns:
         scratch = ((formula.inputs[0].data_type.tvm, tasks * columns * moves[0].rules[0].size),)
     return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
+
+
+_Each = Callable[[Any], tuple[list[Any], list[Any]]]
+"""The integers that are a move's own, and its tensors among many."""
 
 
 class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by another name
@@ -184,9 +192,11 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
         moves = self.transfer.moves
         columns = list(zip(*(move.numbers() for move in moves), strict=True))
         self.own = tuple(i for i, column in enumerate(columns) if any(one != column[0] for one in column[1:]))
-        """The integers of moves that are not the same for all: a task reads them from a table in scratch memory."""
+        """The integers of moves that are not the same for all, which follow the others: a task reads them one move at a time."""
         own = [columns[i][k] for k in range(len(moves)) for i in self.own]
         self.scalars = (*(column[0] for column in columns), *own)
+        self.listed = len(moves) > _LISTED and all(one == tuple(range(one[0], one[-1] + 1)) for one in self._places())
+        """Whether there are so many that the kernel has no parameter for each tensor."""
         # Many moves are alike but for one tensor each, so the first one's rules are those of all.
         forms = (len(moves), moves[0].form(), len(moves[0].sizes), *self._places())
         rules = tuple(
@@ -210,65 +220,117 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
         return tuple(dict.fromkeys(move.source for move in moves)), tuple(dict.fromkeys(move.result for move in moves))
 
     def function(self) -> PrimFunc:
-        moves, count = self.transfer.moves, self.transfer.moves[0].integers()
-        sources, results = self._places()
+        if self.listed:
+            return self._very_many()
+        return self._many() if len(self.transfer.moves) > 1 else self._one()
+
+    def _one(self) -> PrimFunc:
+        """The kernel of one move."""
+        (written,) = self.transfer.moves
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
-            table: Any = f.buffer("table", "int64") if len(moves) > 1 else None
             packed: Any = f.buffer("packed", self.formula.inputs[0].data_type.tvm) if self.columns else None
             tasks, fill, offset, block = (f.scalar(name) for name in ("tasks", "fill", "offset", "block"))
-            numbers = f.scalars("number", count)
+            numbers = f.scalars("number", written.integers())
+
+            def task(number: Any) -> None:
+                move = written.expressions(numbers)
+                if self.columns:
+                    self._by_columns(number, tasks, move, buffers, packed, block)
+                else:
+                    self._rows(*self._share(number, tasks, move), move, buffers)
+
+            with self.leaves.available():
+                self._tasks(tasks, fill, offset, buffers, task)
+        return f.result()
+
+    def _many(self) -> PrimFunc:
+        """The kernel of a move for each of many sources or results."""
+        moves, several = self.transfer.moves, [places for places in self._places() if len(places) > 1]
+        with T.function() as f:
+            buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
+            table: Any = f.buffer("table", "int64")
+            tasks, fill, offset, block = (f.scalar(name) for name in ("tasks", "fill", "offset", "block"))
+            numbers = f.scalars("number", moves[0].integers())
             for i, number in enumerate(f.scalars("own", len(self.own) * len(moves))):
                 T.store(table, i, number)
             # Behind them, where the many sources or results are, of which each move has one.
             behind = len(self.own) * len(moves)
-            many = {places[0]: behind for places in (sources, results) if len(places) > 1}
 
-            def one(part: Any, rows: Callable[[Move], tuple[Any, Any]]) -> None:
-                """Rows of a move of many."""
-                own = {at: T.let(table[part * len(self.own) + i]) for i, at in enumerate(self.own)}
-                move = moves[0].expressions([own.get(i, number) for i, number in enumerate(numbers)])
-                tensors = list(buffers)
-                for of, first in many.items():
-                    tensors[of] = self.leaves.kept(table, T.let(part + first), str(buffers[of].dtype))
-                self._rows(*rows(move), move, tensors)
-
-            def in_turns(number: Any) -> None:
-                """A task's share of many moves."""
-                every = T.i64(len(moves))
-                if not self.blocks:
-                    with T.loop(every) as part:
-                        one(part, lambda move: self._share(number, tasks, move))
-                    return
-                begin, end = share(number, tasks, _product(moves[0].expressions(numbers).sizes[:-1]))
-                with T.loop(T.truncdiv(end - begin + block - 1, block)) as i:
-                    first = T.hold(begin + i * block)
-                    last = T.hold(T.min(first + block, end))
-                    with T.loop(every) as part:
-                        one(part, lambda move: (first, last))
-
-            def task(number: Any) -> None:
-                bits = self.formula.inputs[0].data_type.tvm
-                if self.transfer.filled_from is None:
-                    self.fill = T.let(T.cast(fill, bits))
-                else:
-                    self.fill = T.let(buffers[self.transfer.filled_from[0]][offset])
-                if len(moves) > 1:
-                    in_turns(number)
-                elif self.columns:
-                    self._by_columns(number, tasks, moves[0].expressions(numbers), buffers, packed, block)
-                else:
-                    move = moves[0].expressions(numbers)
-                    self._rows(*self._share(number, tasks, move), move, buffers)
-                if self.stream:
-                    self.leaves.fence()
+            def each(part: Any) -> tuple[list[Any], list[Any]]:
+                own = [T.let(table[part * len(self.own) + i]) for i in range(len(self.own))]
+                kept = [self.leaves.kept(table, T.let(part + behind), self.types[places[0]]) for places in several]
+                return own, kept
 
             with self.leaves.available():
-                for places in (sources, results):
-                    if len(places) > 1:
-                        self.leaves.keep([buffers[i] for i in places], table, behind)
-                per_task(tasks, self.parallel, task)
+                for places in several:
+                    self.leaves.keep([buffers[i] for i in places], table, behind)
+                self._tasks(tasks, fill, offset, buffers, self._in_turns(tasks, block, numbers, buffers, each))
         return f.result()
+
+    def _very_many(self) -> PrimFunc:
+        """The same of any number, which are neighbours among the tensors."""
+        moves, several = self.transfer.moves, [places for places in self._places() if len(places) > 1]
+        with T.listed_function() as f:
+            first = f.skip(len(self.types))
+            apart = {place for places in several for place in places}
+            buffers = [None if i in apart else f.tensor(T.i64(first + i), kind) for i, kind in enumerate(self.types)]
+            tasks, fill, offset, block = (f.scalar(name) for name in ("tasks", "fill", "offset", "block"))
+            numbers = f.scalars("number", moves[0].integers())
+            behind = f.skip(len(self.own) * len(moves))
+
+            def each(part: Any) -> tuple[list[Any], list[Any]]:
+                own = [f.integer(part * len(self.own) + (behind + i)) for i in range(len(self.own))]
+                return own, [f.tensor(part + (first + places[0]), self.types[places[0]]) for places in several]
+
+            with self.leaves.available():
+                self._tasks(tasks, fill, offset, buffers, self._in_turns(tasks, block, numbers, buffers, each))
+        return f.result()
+
+    def _in_turns(
+        self, tasks: Any, block: Any, numbers: Sequence[Any], buffers: Sequence[Any], each: _Each
+    ) -> Callable[[Any], None]:
+        """What writes a task's share of many moves."""
+        several = [places[0] for places in self._places() if len(places) > 1]
+
+        def one(part: Any, rows: Callable[[Move], tuple[Any, Any]]) -> None:
+            """Rows of a move of many."""
+            own, found = each(part)
+            given, tensors = dict(zip(self.own, own, strict=True)), list(buffers)
+            move = self.transfer.moves[0].expressions([given.get(i, number) for i, number in enumerate(numbers)])
+            for place, tensor in zip(several, found, strict=True):
+                tensors[place] = tensor
+            self._rows(*rows(move), move, tensors)
+
+        def task(number: Any) -> None:
+            every = T.i64(len(self.transfer.moves))
+            if not self.blocks:
+                with T.loop(every) as part:
+                    one(part, lambda move: self._share(number, tasks, move))
+                return
+            begin, end = share(number, tasks, _product(self.transfer.moves[0].expressions(numbers).sizes[:-1]))
+            with T.loop(T.truncdiv(end - begin + block - 1, block)) as i:
+                first = T.hold(begin + i * block)
+                last = T.hold(T.min(first + block, end))
+                with T.loop(every) as part:
+                    one(part, lambda move: (first, last))
+
+        return task
+
+    def _tasks(self, tasks: Any, fill: Any, offset: Any, buffers: Sequence[Any], moved: Callable[[Any], None]) -> None:
+        """All tasks, each with the fill's value."""
+
+        def task(number: Any) -> None:
+            bits = self.formula.inputs[0].data_type.tvm
+            if self.transfer.filled_from is None:
+                self.fill = T.let(T.cast(fill, bits))
+            else:
+                self.fill = T.let(buffers[self.transfer.filled_from[0]][offset])
+            moved(number)
+            if self.stream:
+                self.leaves.fence()
+
+        per_task(tasks, self.parallel, task)
 
     def _share(self, number: Any, tasks: Any, move: Move) -> tuple[Any, Any]:
         """A task's part of a move: some of its rows, or of all elements if rows are divided, too."""

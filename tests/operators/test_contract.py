@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import itertools
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -217,6 +218,12 @@ def test_an_unknown_target_is_answered_with_those_there_are(target: str) -> None
 def test_an_unknown_feature_level_is_refused(level: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^feature_level: given .* allowed: 1\.0, .*6\.4\."):
         tvmdml.compile(ROUND, feature_level=level)
+
+
+@pytest.mark.parametrize("compute", [lambda word: word * 2, lambda word: 1 - word, lambda word: word < 0, float])
+def test_an_attribute_of_the_launch_says_how_it_is_read(compute: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"allowed: T\.like\(x, self\.alpha\)"):
+        compute(launched.Word(0))
 
 
 def test_a_changed_copy_has_a_text_of_its_own() -> None:

@@ -259,3 +259,37 @@ def test_devices_every_rule_in_every_dimension(device: Target, draw: Draw) -> No
 def test_devices_updates(device: Target, draw: Draw) -> None:
     with knobs.using(movement={"threads": 32, "most_groups": 1024}):
         updates(device, draw, 3)
+
+
+# -- Very many tensors --------------------------------------------------------------------------------------------
+
+
+def _very_many(count: int) -> tuple[list[Array], Array, tvmdml.Join, tvmdml.Split]:
+    """Parts of unequal widths, the whole, and the operators from one to the other."""
+    rng = np.random.default_rng(count)
+    parts = [rng.standard_normal((37, 1 + 7 * i % 19)).astype(np.float32) for i in range(count)]
+    whole = np.concatenate(parts, 1)
+    descs = [TensorDesc("float32", one.shape) for one in parts]
+    split = tvmdml.Split.of(TensorDesc("float32", whole.shape), axis=1, output_tensors=descs)
+    return parts, whole, tvmdml.Join.of(descs, axis=1), split
+
+
+@pytest.mark.parametrize("task_bytes", [1, 1 << 26])
+@pytest.mark.parametrize("count", [32, 33, 150])
+def test_very_many_tensors(count: int, task_bytes: int) -> None:
+    parts, whole, join, split = _very_many(count)
+    found, pieces = np.empty_like(whole), [np.empty_like(one) for one in parts]
+    with knobs.using(movement={"task_bytes": task_bytes}):
+        tvmdml.compile(join, "cpu")(*parts, found)
+        tvmdml.compile(split, "cpu")(whole, *pieces)
+    assert np.array_equal(found, whole)
+    assert all(map(np.array_equal, pieces, parts))
+
+
+def test_kernels_of_very_many_tensors_do_not_grow_with_them() -> None:
+    """TVM's time grows with the square of a kernel's parameters: it took 33 s for 1000 tensors."""
+    target = targets.resolve("cpu")
+    with knobs.using(movement={"task_bytes": 1 << 26}):
+        for few, many in zip(_very_many(40)[2:], _very_many(160)[2:], strict=True):
+            lines = [str(kernel_for(desc, target).written(target)).count("\n") for desc in (few, many)]
+            assert lines[0] == lines[1]

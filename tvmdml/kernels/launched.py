@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -44,6 +44,18 @@ class Word(NamedTuple):
         if self.rounded:
             found = T.cast(T.cast(found, self.rounded), "float32")
         return found * T.const(-1.0, "float32") if self.negated else found
+
+
+def _refused(*_: object) -> NoReturn:
+    """Python's operators on a ``Word``."""
+    raise TypeError("an attribute that is passed at launch is no number; allowed: T.like(x, self.alpha), self.number(self.alpha)")
+
+
+for _operator in ("add", "sub", "mul", "truediv", "pow"):
+    setattr(Word, f"__{_operator}__", _refused)
+    setattr(Word, f"__r{_operator}__", _refused)
+for _operator in ("float", "lt", "le", "gt", "ge"):
+    setattr(Word, f"__{_operator}__", _refused)
 
 
 class Words:

@@ -63,6 +63,7 @@ from tvmdml.kernels.tensorir_elements import elements as elements
 from tvmdml.kernels.tensorir_elements import reciprocal_of as reciprocal_of
 from tvmdml.kernels.tensorir_elements import unravel as unravel
 from tvmdml.kernels.tensorir_elements import unravel_word as unravel_word
+from tvmdml.kernels.tensorir_listed import listed_function as listed_function
 from tvmdml.kernels.tensorir_matrices import SubgroupMatrix as SubgroupMatrix
 from tvmdml.kernels.tensorir_matrices import halves as halves
 from tvmdml.kernels.tensorir_matrices import load_tiles as load_tiles
@@ -80,4 +81,6 @@ def __getattr__(name: str) -> Any:
     _imports.tvm()
     from tvm.tirx.script import builder
 
+    if not hasattr(builder, name):
+        raise AttributeError(f"no word {name!r}: this module, tensorir_values.py and tvm.tirx.script have the words of kernels")
     return getattr(builder, name)

@@ -101,12 +101,19 @@ class Function:
 def function() -> Iterator[Function]:
     """Start a new kernel; its buffers never overlap."""
     f = Function()
+    with begun(f):
+        f._t.func_attr({"tirx.noalias": True})
+        yield f
+
+
+@contextmanager
+def begun(f: Function) -> Iterator[None]:
+    """Statements become those of a new kernel."""
     token = reciprocals.set({})
     try:
         with f._builder, f._t.prim_func(s_tir=True):
             f._t.func_name("main")
-            f._t.func_attr({"tirx.noalias": True})
-            yield f
+            yield
     finally:
         reciprocals.reset(token)
 

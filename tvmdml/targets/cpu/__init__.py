@@ -207,6 +207,8 @@ class CpuTarget(Target):
         try:
             # Python checks the arguments.
             with tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
+                if "calling_conv" in (function.attrs or {}):  # it has the form of a call; TVM gives the others form and name
+                    symbol = f"__tvm_ffi_{symbol}"
                 module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
                 return tvm.compile(module, target=_tvm_target(self.processor))
         except Exception as error:
