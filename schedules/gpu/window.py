@@ -35,6 +35,10 @@ KNOBS = Knobs(
     most_groups=Knob(65535, (*(1 << n for n in range(16)), 65535), "maximum groups; each strides over the rest"),
 )
 
+_READS, _READS_EACH = 81, 4
+"""The most elements that gradients of small windows read for one, where numbers are constants, and where a thread has several:
+loops are unrolled, and code becomes long.
+"""
 _FIELDS = ("strides", "window_size", "start_padding", "end_padding", "dilations")
 
 
@@ -55,8 +59,9 @@ def kernel(desc: Any, target: DeviceTarget, shared: Shared, knobs: Any) -> Kerne
 def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> Gather:
     """What writes a kernel for any numbers of windows."""
     taps, windows = desc.taps(), desc.windows_at() if isinstance(desc, Gathered) else desc.taps()
-    known = math.prod(along.size for along in desc.windows()) <= FEW and not isinstance(desc, Gathered)
-    several = _several(desc.pooled(), knobs) if known else 1
+    reads = desc.reads() if isinstance(desc, Gathered) else 0
+    known = math.prod(along.size for along in desc.windows()) <= FEW and reads <= _READS
+    several = _several(desc.whole() if reads else desc.pooled(), knobs) if known and reads <= _READS_EACH else 1
     fields = [] if known else [name for name in _FIELDS if hasattr(desc, name)]
     if "dilations" in fields and set(desc.dilations) == {1}:  # type: ignore[attr-defined]
         fields.remove("dilations")  # these need no division

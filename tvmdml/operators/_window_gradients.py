@@ -46,6 +46,10 @@ class Gathered(Window):
             return int(known)
         return math.prod(self._meeting(one) or 1 for one in self.windows())
 
+    def reads(self) -> int:
+        """The most elements that are read for an element."""
+        return self.windows_at()
+
     def _meeting(self, along: Along) -> int | None:
         if not all(isinstance(n, int) for n in along):
             return None
@@ -91,7 +95,7 @@ class Gathered(Window):
         """The computation, on tensors that are declared."""
         result, dtype = self.whole(), self.computed
         levels = levels_of(self.windows_at())
-        with T.elements(each, result.sizes, result.layout) as at:
+        with T.elements(each, result.sizes, result.layout, self.several()) as at:
             total = Cascade(dtype, levels)
             with self.meeting(at) as (window, fits), T.when(T.const(True, "bool") if fits is None else fits):
                 condition, value = self.term(tensors, at, window)

@@ -127,6 +127,24 @@ class Largest(Window):
             best.add(value, [T.cast(one, index) if T.type_of(one) != index else one for one in place])
         return best
 
+    def takes(self, window: Sequence[Any], reaches: Sequence[Reach], buffer: Any, x: Any, at: Sequence[Any]) -> Any:
+        """Whether the largest element of a window, or its first NaN, is the one at these coordinates, which is a tap of it.
+
+        Others are compared with that one, whose place is known: none of those before it is as large, and none behind it larger.
+        """
+        dtype = self.computed
+        one = T.hold(T.to(buffer[T.dot(at, x.layout)], dtype))
+        largest, first_nan = (T.Variable("int32", T.const(1, "int32")) for _ in range(2))
+        with self.inside(window, reaches) as place:
+            kind, sizes = T.type_of(place[-1]), x.sizes[2:]
+            here, there = (logical(some[2:], sizes, kind) for some in (place, at))
+            before, other = T.let(here < there), T.hold(T.to(buffer[T.dot(place, x.layout)], dtype))
+            with T.when(T.Not((one > other) | ((one == other) & T.Not(before)))):
+                largest.set(T.const(0, "int32"))
+            with T.when(before & T.is_nan(other)):
+                first_nan.set(T.const(0, "int32"))
+        return T.Select(T.is_nan(one), first_nan.value, largest.value) != T.const(0, "int32")
+
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy: taps one after the other."""
         (x,) = (one for one in inputs if one is not None)

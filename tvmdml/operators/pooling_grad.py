@@ -122,11 +122,11 @@ class MaxPoolingGrad(Gathered):
             offset = T.dot(window, self.pooled().layout)
             add(best.place, T.hold(T.to(tensors[self.POOLED][offset], self.computed)))
 
+    def reads(self) -> int:
+        return self.windows_at() * self.taps()
+
     def term(self, tensors: dict[str, Any], at: Sequence[Any], window: Sequence[Any]) -> Any:
-        best = Largest.best(self, window, self.reaches(window), tensors["input_tensor"], self.input_tensor)  # type: ignore[arg-type]
-        own: Any = best.found
-        for place, one in zip(best.place, at, strict=True):
-            own = own & (place == (one if T.type_of(one) == T.type_of(place) else T.cast(one, T.type_of(place))))
+        own = Largest.takes(self, window, self.reaches(window), tensors["input_tensor"], self.input_tensor, at)  # type: ignore[arg-type]
         offset = T.dot(window, self.pooled().layout)
         return own, T.hold(T.to(tensors[self.POOLED][offset], self.computed))
 
