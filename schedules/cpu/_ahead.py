@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from tvmdml.kernels import tensorir as T
 
@@ -20,6 +23,22 @@ define void @tvmdml_write_ahead(ptr %p) alwaysinline {
   ret void
 }
 """
+
+
+FAR = 512
+"""Elements between one that is looked up, or updated, and one whose index is asked for: processors hardly notice what is read in
+order between elements in no order.
+"""
+ROWS = 16
+"""The same in rows of a few lines each."""
+
+_LINE = 64
+
+
+def ask(how: Callable[[Any, Any], None], buffer: Any, place: Any, count: int) -> None:
+    """Ask for as many neighbouring elements: ``how`` is one of the next two functions."""
+    for line in range(0, count, max(_LINE // np.dtype(str(buffer.dtype)).itemsize, 1)):
+        how(buffer, T.let(place + line))
 
 
 def read_ahead(buffer: Any, at: Any) -> None:

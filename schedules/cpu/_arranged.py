@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 
 from tvmdml.kernels import movement
-from tvmdml.kernels.movement import Move, Rule
+from tvmdml.kernels.movement import Move, Rule, Transfer
 from tvmdml.schedules.cpu._tiles import SIDE
 
 _LONG = 256
 """Elements of a row that are worth to be read once, and written wherever they are repeated."""
 _LINES = 16
-"""Columns are taken so many at a time."""
+"""The fewest columns that are taken at a time."""
+_PIECE = 256
+"""Bytes of a row that are worth a larger part of the cache: of less, memory delivers less in the same time."""
 _KNOWN = 4
 """Strides up to this are constants in the code, since LLVM vectorises a known stride."""
 _PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *movement.BENT)
@@ -62,6 +64,12 @@ def tuples_of(moves: Sequence[Move]) -> str:
     return "int32" if max(rule.size for rule in found) < 1 << 31 else "int64"
 
 
+def looked_bytes(transfer: Transfer) -> int:
+    """The bytes of indices for an element of a row."""
+    looks = (rule.look for rule in transfer.moves[0].rules if rule.follows(-1))
+    return sum(transfer.tensors[look.tensor].data_type.itemsize for look in looks if look is not None)
+
+
 def offsets_in(move: Move) -> str:
     """The type that the offsets of what is looked up along a row fit into."""
     reach = sum(rule.size * abs(rule.step) for rule in move.rules if rule.follows(-1))
@@ -83,8 +91,9 @@ def columns_in(cache: int, rows: int, width: int, itemsize: int) -> int:
 
     Elements of a column are far apart: each needs a line of the cache, and with the usual sizes many lines exclude each other.
     """
-    columns = min(cache // (rows * itemsize), width + _LINES - 1) // _LINES * _LINES
-    return columns if width >= 2 * _LINES and rows * width * itemsize > 2 * cache else 0
+    most = max(cache, min(4 * cache, _PIECE * rows)) // (rows * itemsize)
+    columns = 1 << min(most, width).bit_length() - 1 if most else 0
+    return columns if columns >= _LINES and width >= 2 * _LINES and rows * width * itemsize > 2 * cache else 0
 
 
 def common(steps: Sequence[int]) -> int:

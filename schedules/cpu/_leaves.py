@@ -94,6 +94,19 @@ define i{n} @tvmdml_apart{n}(i{n} %x) alwaysinline {{
             for n in (8, 16, 32, 64)
         ),
     ),
+    # LLVM would compute the addresses of all elements of a vector before it loads any of them, which needs too many registers.
+    "together": _Leaf(
+        "x86",
+        "".join(
+            f"""
+define <{128 // bits} x i{bits}> @tvmdml_together{bits}(<{128 // bits} x i{bits}> %x) alwaysinline {{
+  %same = call <{128 // bits} x i{bits}> asm "", "=x,0"(<{128 // bits} x i{bits}> %x)
+  ret <{128 // bits} x i{bits}> %same
+}}
+"""
+            for bits in (8, 16, 32, 64)
+        ),
+    ),
     "compress": _Leaf(
         "avx512f",
         """
@@ -232,6 +245,19 @@ class Leaves:
         if "apart" not in self._native:
             return value
         return T.let(T.call_extern(T.type_of(value), f"tvmdml_apart{value.ty.dtype.bits}", value))
+
+    def together(self, scalars: Sequence[Any]) -> Any:
+        """A vector of elements that are loaded one by one, 16 bytes after the other."""
+        if "together" not in self._native:
+            return T.hold(T.Shuffle(list(scalars), list(range(len(scalars)))))
+        kind, bits = T.type_of(scalars[0]), scalars[0].ty.dtype.bits
+        count = 128 // bits
+        word, parts = f"uint{bits}x{count}", []
+        for i in range(0, len(scalars), count):
+            part = T.Shuffle(list(scalars[i : i + count]), list(range(count)))
+            part = T.let(T.call_extern(word, f"tvmdml_together{bits}", T.reinterpret(word, part)))
+            parts.append(T.reinterpret(f"{kind}x{count}", part))
+        return T.hold(parts[0] if len(parts) == 1 else T.Shuffle(parts, list(range(len(scalars)))))
 
     def not_less(self, a: Any, b: Any) -> Any:
         """Where a vector of floats is not less than another: greater, equal, or NaN in either."""

@@ -10,6 +10,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.movement import Move, Rule
 from tvmdml.schedules.cpu._across import Across, Constant
+from tvmdml.schedules.cpu._ahead import ROWS, ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import has_along, pieced_by
 from tvmdml.schedules.cpu._picked import AT_ONCE, KEPT, alike, picked
 
@@ -41,8 +42,12 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
     """The type in which many indices of a row are compared at once; empty if they are not contiguous."""
     offsets: str
     """The type that the offsets of what they mean fit into."""
+    columns: int
+    """How many columns of the source at a time are copied to scratch memory, where their elements are looked up; 0 for none."""
     along: int
     """The source's step along a row, beside what is looked up, where the code depends on it, else -1."""
+    far: int
+    """How many elements before one its index is asked for; 0 if a second-level cache has the indices."""
     unit: bool
     """Whether what is looked up are offsets: the source's steps there are 1."""
 
@@ -101,14 +106,22 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         """Each element by itself, as all rules say; many indices at once if they are contiguous."""
         sink = row.sink(self.formula)
         if self.tuples:
+            if self.stream:
+                past, _ = self._past(sink, start, T.let(stop - start))
+                head = T.let(T.min(T.truncmod(self.lanes - past, T.i64(self.lanes)), stop - start))
+                self._one_by_one(row, sink, start, T.let(start + head))
+                start = T.let(start + head)
             rules = [rule for rule, known in zip(row.move.rules, self.transfer.moves[0].rules, strict=True) if known.follows(-1)]
             along = [(rule, row.buffers) for rule in rules]
             rounds = T.let(T.truncdiv(T.max(stop - start, T.i64(0)), T.i64(AT_ONCE)))
             at_once = KEPT // AT_ONCE
             with T.loop(T.truncdiv(rounds + (at_once - 1), T.i64(at_once))) as i:
                 first = T.let(start + i * KEPT)
-                self._many(row, sink, along, first, T.let(T.min(rounds - i * at_once, T.i64(at_once))))
+                self._some_vectors(row, sink, along, first, T.let(T.min(rounds - i * at_once, T.i64(at_once))))
             start = T.let(start + rounds * AT_ONCE)
+        self._one_by_one(row, sink, start, stop)
+
+    def _one_by_one(self, row: Row, sink: Sink, start: Any, stop: Any) -> None:
         with T.loop(stop - start) as i:
             x = T.let(start + i)
             offset, comes = row.source + x * row.move.read.steps[-1], None
@@ -119,12 +132,14 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
             found = row.buffers[row.move.source][T.let(offset)]
             sink.put([x], found if comes is None else T.Select(comes, T.let(found), self.fill))
 
-    def _many(self, row: Row, sink: Sink, along: Sequence[tuple[Rule, Any]], first: Any, count: Any) -> None:
+    def _some_vectors(self, row: Row, sink: Sink, along: Sequence[tuple[Rule, Any]], first: Any, count: Any) -> None:
         """Elements that some vectors of indices mean. A single index for each is mostly in range, and taken as it is."""
 
         def each(offset: Callable[[Any], Any]) -> None:
             with T.loop(count) as j:
                 own = T.let(j * AT_ONCE)
+                if self.far:
+                    self._asked(row, along, T.let(first + own))
                 self._looked_up(row, sink, T.let(first + own), own, offset)
 
         def computed() -> None:
@@ -146,20 +161,35 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         step = T.i64(1) if self.unit else along[0][0].step
         T.either(fits, lambda: each(lambda place: (T.cast(indices[again + place], "int64") + more) * step), computed)
 
+    def _asked(self, row: Row, along: Sequence[tuple[Rule, Any]], x: Any) -> None:
+        """Ask for indices further on, and for the next row of the source, if each row has one."""
+        first, buffers = along[0]
+        assert first.look is not None
+        outer, far = list(row.outer), T.let(x + self.far)
+        if self.columns:  # some elements of this row, and then of the next ones
+            outer, far = [*row.outer[:-1], T.let(row.outer[-1] + ROWS)], x
+        place = T.let(movement.value(first.look.place, [*outer, far]))
+        ask(read_ahead, buffers[first.look.tensor], place, AT_ONCE * len(along))
+        if self.columns:
+            ask(write_ahead, row.result.buffer, T.let(row.result.place([x]) + ROWS * row.move.written.steps[-2]), AT_ONCE)
+        if self.unit and self.along == 0 and len(along) == 1:
+            ask(read_ahead, row.buffers[row.move.source], T.let(row.source + first.size + x), AT_ONCE)
+
     def _looked_up(self, row: Row, sink: Sink, x: Any, first: Any, offset: Callable[[Any], Any]) -> None:
         """Elements with these offsets, from the first one on."""
         source, step = row.buffers[row.move.source], row.move.read.steps[-1] if self.along < 0 else T.i64(self.along)
-        # What follows takes a vector of them.
-        several = T.local(self.formula.inputs[0].data_type.tvm, AT_ONCE) if self.formula.key else None
-        for lane in range(AT_ONCE):
-            at = T.let(x + lane)
-            found = source[row.source + at * step + offset(first + lane)]
-            if several is None:
-                T.store(row.result.buffer, row.result.place([at]), self.leaves.apart(found))
+        places = [T.let(self.leaves.apart(T.let(offset(first + lane)))) for lane in range(AT_ONCE)]
+        found = [source[T.let(row.source + (x + lane) * step + place)] for lane, place in enumerate(places)]
+        if self.formula.key or self.last[-1] == 1:
+            # A vector is stored in one go, and has what follows.
+            several = self.leaves.together([T.let(one) for one in found])
+            if self.stream:
+                self._streamed(sink, x, sink.values([x], several))
             else:
-                T.store(several, T.i64(lane), found)
-        if several is not None:
-            sink.put([x], several[T.run(T.i64(0), AT_ONCE)])
+                sink.put([x], several)
+            return
+        for lane, one in enumerate(found):
+            T.store(row.result.buffer, row.result.place([T.let(x + lane)]), one)
 
     def _pieces(self, row: Row, rule: Rule, start: Any, stop: Any) -> None:
         """The part of a row that is inside of the source, and what is around it."""

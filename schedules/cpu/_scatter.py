@@ -17,15 +17,13 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.movement import Updates
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import per_task, share, split
-from tvmdml.schedules.cpu._ahead import read_ahead, write_ahead
+from tvmdml.schedules.cpu._ahead import FAR, ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import columns_in
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE, alike
@@ -44,9 +42,6 @@ _DECIDE = 256
 """What it costs to decide where a place comes from, beside moving it, as bytes that are moved."""
 _AHEAD = 8
 """Vectors of updates whose places are on their way into the cache."""
-_FAR = 512
-"""Updates between one that is made and one whose index and value are asked for: processors hardly notice what is read in order
-between stores that are in no order."""
 _LOOK = 8
 """What it costs to look where an update goes, beside moving it, as bytes that are moved."""
 
@@ -107,7 +102,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         divided=parts > 1,
         packed=columns > 0,
         ahead=_AHEAD if way == "places" and 2 * found.places * itemsize >= knobs.stream_bytes else 0,
-        far=_FAR if outer * work >= 8 * knobs.block_bytes else 0,
+        far=FAR if outer * work >= 8 * knobs.block_bytes else 0,
         signed=desc.kinds()[1].startswith("i"),
         parallel=tasks > 1,
         noted=noted,
@@ -382,20 +377,14 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
         def asked(number: Any) -> None:
             far = T.let(first + number + self.far)
-            self._ask(read_ahead, self.at.indices, self.looked[0] + far)
-            self._ask(read_ahead, self.at.updates, self.given + far * n.number[0])
+            ask(read_ahead, self.at.indices, self.looked[0] + far, AT_ONCE)
+            ask(read_ahead, self.at.updates, self.given + far * n.number[0], AT_ONCE)
             if n.outer:
                 behind = T.let(n.sizes[0] + first + number)
-                self._ask(read_ahead, self.at.source, self.source + behind * n.places[0])
-                self._ask(write_ahead, self.at.result, self.result + behind * n.places[1])
+                ask(read_ahead, self.at.source, self.source + behind * n.places[0], AT_ONCE)
+                ask(write_ahead, self.at.result, self.result + behind * n.places[1], AT_ONCE)
 
         self._all(self.looked[0] + first, rounds, put, lambda number: self._moved(T.let(first + number)), asked)
-
-    def _ask(self, how: Callable[[Any, Any], None], buffer: Any, place: Any) -> None:
-        """Ask for as many elements as are updated together."""
-        itemsize = np.dtype(str(buffer.dtype)).itemsize
-        for line in range(0, AT_ONCE, max(LINE // itemsize, 1)):
-            how(buffer, T.let(place + line))
 
     def _columns(self, number: Any, first: Any, rounds: Any) -> None:
         n, (buffer, base, step) = self.n, self.goal

@@ -38,6 +38,7 @@ from tvmdml.schedules.cpu import (
     split,
     stream_bytes,
 )
+from tvmdml.schedules.cpu._ahead import FAR, ROWS, read_ahead
 from tvmdml.schedules.cpu._arranged import (
     columns_of,
     common,
@@ -45,6 +46,7 @@ from tvmdml.schedules.cpu._arranged import (
     in_long_runs,
     inner_step,
     last_but_one,
+    looked_bytes,
     offsets_in,
     pieced_by,
     repeated_last,
@@ -52,6 +54,7 @@ from tvmdml.schedules.cpu._arranged import (
 )
 from tvmdml.schedules.cpu._blocks import block_of
 from tvmdml.schedules.cpu._leaves import Leaves
+from tvmdml.schedules.cpu._picked import AT_ONCE
 from tvmdml.schedules.cpu._row_parts import Parts
 from tvmdml.schedules.cpu._runs import aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import tiles
@@ -129,7 +132,11 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     counts = [math.prod(move.sizes[:-1]) for move in moves]
     rows = "short" if longest < lanes else "any" if parts or divided or columns or shortest < lanes else "long"
     streamed = elements * formula.outputs[0].data_type.itemsize >= knobs.stream_bytes
-    if block is None:
+    tuples = tuples_of(moves)
+    if tuples:
+        streamed = streamed and AT_ONCE % lanes == 0 and are_lines(formula, AT_ONCE) and last[-1] == 1
+        streamed = streamed and longest >= knobs.aligned_elements and not columns
+    elif block is None:
         streamed = streamed and are_lines(formula, lanes) and contiguous and all(map(in_long_runs, moves))
     else:
         streamed = streamed and are_lines(formula, block.lanes) and block.are_lines(moves[0])
@@ -142,11 +149,12 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
         way="tiles" if turned is not None else "permuted" if block is not None else "lines" if contiguous else "elements",
-        tuples=tuples_of(moves),
+        tuples=tuples,
+        far=FAR if tuples and moved + elements * looked_bytes(transfer) >= 8 * knobs.block_bytes else 0,
         offsets=offsets_in(moves[0]),
         along=common([move.read.steps[-1] for move in moves]),
         unit=all(rule.step == 1 for rule in moves[0].rules) and not columns,
-        columns=columns > 0,
+        columns=columns,
         block=block,
         lanes=lanes,
         last=last,
@@ -158,7 +166,7 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         aligned=knobs.aligned_elements,
     )
     row_bytes = max(1, itemsize * sum(move.sizes[-1] for move in moves))
-    at_once = columns or (1 if streamed and long_rows else max(1, knobs.block_bytes // (2 * row_bytes)))
+    at_once = 1 if streamed and long_rows else max(1, knobs.block_bytes // (2 * row_bytes))
     tasks = min(tasks, -(-moves[0].sizes[-1] // columns)) if columns else tasks
     fill = transfer.fill - (1 << 64) if transfer.fill >> 63 else transfer.fill
     offset = 0 if transfer.filled_from is None else transfer.filled_from[1]
@@ -180,8 +188,6 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
     """Writes the kernel."""
 
     types: tuple[str, ...]
-    columns: bool
-    """Whether some columns of the source at a time are copied to scratch memory, where their elements are looked up."""
     parallel: bool
     parts: bool
     blocks: bool
@@ -230,13 +236,13 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
         with T.function() as f:
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
             packed: Any = f.buffer("packed", self.formula.inputs[0].data_type.tvm) if self.columns else None
-            tasks, fill, offset, block = (f.scalar(name) for name in ("tasks", "fill", "offset", "block"))
+            tasks, fill, offset, _ = (f.scalar(name) for name in ("tasks", "fill", "offset", "block"))
             numbers = f.scalars("number", written.integers())
 
             def task(number: Any) -> None:
                 move = written.expressions(numbers)
                 if self.columns:
-                    self._by_columns(number, tasks, move, buffers, packed, block)
+                    self._by_columns(number, tasks, move, buffers, packed)
                 else:
                     self._rows(*self._share(number, tasks, move), move, buffers)
 
@@ -367,8 +373,9 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
 
         self.each_row(first, last, outer, part)
 
-    def _by_columns(self, number: Any, tasks: Any, move: Move, buffers: list[Any], packed: Any, block: Any) -> None:
+    def _by_columns(self, number: Any, tasks: Any, move: Move, buffers: list[Any], packed: Any) -> None:
         """Some columns at a time are copied beside each other; then their elements are looked up, row by row."""
+        block = T.i64(self.columns)
         (rule,), (*outer, width) = move.rules, move.sizes
         begin, end = share(number, tasks, T.let(T.truncdiv(width + block - 1, block)))
         base = T.let(number * rule.size * block)
@@ -377,7 +384,12 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
         with T.loop(end - begin) as i:
             first = T.hold((begin + i) * block)
             stop = T.hold(T.min(first + block, width))
+            lines = T.let(T.truncdiv(stop - first + (self.lanes - 1), T.i64(self.lanes)))
             with T.loop(rule.size) as k:
+                if self.far:
+                    with T.loop(lines) as line:
+                        behind = T.let((k + ROWS) * rule.step + first + line * self.lanes)
+                        read_ahead(buffers[move.source], T.let(move.read.base + behind))
                 column = Source(buffers[move.source], (1,), T.let(move.read.base + k * rule.step))
                 self.lines(Sink(self.formula, (column,), (Source(packed, (1,), T.let(base + k * block - first)),)), first, stop)
             source = T.let(base - first)

@@ -25,6 +25,7 @@ from tvmdml.operators._movement_fused import followed
 from tvmdml.operators._pointwise_fused import Result, fuse
 from tvmdml.operators._support import support
 from tvmdml.operators.fold import Fold, Unfold
+from tvmdml.operators.gather import GatherElements, GatherNd1
 from tvmdml.operators.scatter import Scatter, ScatterNd
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -221,6 +222,21 @@ def updates(way: Target, draw: Draw, count: int) -> None:
 
 def test_updates_in_parts_of_the_result(way: Target, draw: Draw) -> None:
     updates(way, draw, 2)
+
+
+LOOKS = (((400,), 0, 1100), ((7, 90), 1, 133), ((9, 70), 0, 33), ((200, 64), 0, 150), ((3, 5, 40), 1, 7))
+"""Sizes, the axis, and how many indices along it."""
+
+
+def test_elements_that_are_looked_up(way: Target, draw: Draw) -> None:
+    for sizes, axis, count in draw(LOOKS, 2):
+        dtype, indices = (draw(some)[0] for some in (DTYPES, ("int32", "int64", "uint32", "uint64")))
+        places = tensor(indices, tuple(count if i == axis else n for i, n in enumerate(sizes)))
+        with knobs.using(movement={"block_bytes": draw((1, 1 << 13))[0]}):
+            agrees(GatherElements.of(tensor(dtype, sizes), places, axis=axis), way)
+            pairs = tensor(indices, (count, len(sizes)))
+            counts = {"input_dimension_count": None, "indices_dimension_count": None, "batch_dimension_count": 0}
+            agrees(GatherNd1.of_call(tensor(dtype, sizes), pairs, **counts), way)
 
 
 FOLDS = (
