@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob
+from tvmdml.kernels.launched import patterns
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._resampling import Grid, Resampled, Resampling
@@ -34,6 +35,8 @@ KNOBS = group_knobs(
 _NUMBERS = 7
 """Of a grid, those that every kernel takes; one of the two sizes is the result's, and the other one is passed behind them. The
 first and the third are divided by."""
+
+_MOST_EXACT = 1 << 30
 
 
 def kernel(desc: Resampling, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
@@ -100,7 +103,7 @@ class _Writer:
         )
         self.numbers = Numbers(
             span + 2 * max((grid.step for grid in grids), default=0),
-            plain=("sizes", "elements", "places", "parts", "grid_steps", "grids"),
+            plain=("sizes", "elements", "places", "parts", "grid_steps", "grids", "inverses"),
             divisors=("parts", "sizes", *(() if self.forward else ("grid_steps",))) if target.has("int64") else (),
             groups=groups,
             sizes=tuple(one.size for one in dims),
@@ -109,6 +112,7 @@ class _Writer:
             parts=tuple(grid.parts for grid in grids),
             grid_steps=tuple(grid.step for grid in grids),
             grids=tuple(numbers),
+            inverses=tuple(patterns([1 / grid.parts])[0] for grid in grids if self._is_exact(grid)),
         )
         self.types = ["" if desc.is_linear or not self.forward else desc.moved] * 2
         self.types = [own or one.data_type.tvm for own, one in zip(self.types, ends, strict=True)]
@@ -116,7 +120,7 @@ class _Writer:
             ("operator", "forward" if self.forward else "gradient"),
             ("linear", desc.is_linear),
             ("types", " ".join((*self.types, desc.computed))),
-            ("resampled", "".join("-" if grid is None else "g" for grid in self.grids)),
+            ("resampled", "".join("-" if grid is None else "p" if self._is_exact(grid) else "g" for grid in self.grids)),
             ("threads", self.threads),
             ("several", self.several),
             *self.numbers.parameters,
@@ -127,6 +131,10 @@ class _Writer:
         uses = [] if self.forward else [grid.most_uses(self.desc.is_linear) for grid in self.grids if grid is not None]
         rounds = (1 + sum(math.prod(uses[: i + 1]) for i in range(len(uses)))) * each
         require_few_rounds(self.desc, target, rounds)
+
+    def _is_exact(self, grid: Grid) -> bool:
+        """Whether parts are divided by exactly, if they are multiplied instead."""
+        return self.desc.is_linear and grid.parts & (grid.parts - 1) == 0 and grid.parts <= _MOST_EXACT
 
     def function(self) -> PrimFunc:
         dtype = self.numbers.dtype
@@ -154,7 +162,7 @@ class _Writer:
         """The grids as integers of the launch."""
         waiting = iter(n.grids)
         found: list[Grid | None] = []
-        divided = iter(zip(n.grid_steps, n.parts, strict=True))
+        divided, inverses = iter(zip(n.grid_steps, n.parts, strict=True)), iter(n.inverses)
         for grid, size in zip(self.grids, n.sizes, strict=True):
             if grid is None:
                 found.append(None)
@@ -163,5 +171,5 @@ class _Writer:
             own = [step, start, parts, *(next(waiting) for _ in range(_NUMBERS - 3))]
             other = next(waiting)
             numbers = [*own, other, size] if self.forward else [*own, size, other]
-            found.append(Grid(*numbers))
+            found.append(Grid(*numbers)._replace(inverse=next(inverses) if self._is_exact(grid) else None))
         return found

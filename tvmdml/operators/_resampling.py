@@ -55,6 +55,8 @@ class Grid(NamedTuple):
     steep: Any = 1
     slope: Any = 0
     """Antialiased: the bits of that number as a float32."""
+    inverse: Any = None
+    """The bits of ``1 / parts`` as a float32, where kernels have it: a power of two, so that products are quotients."""
 
     # -- In Python
 
@@ -62,7 +64,10 @@ class Grid(NamedTuple):
     def span(self) -> int:
         """The largest number that is computed."""
         weights = 2 * self.parts * self.steep if self.fall else 0
-        return int(max(weights, self.highest - self.lowest + self.parts, self.start + (self.last - self.first) * self.step, *self))
+        numbers = (number for number in self if number is not None)
+        return int(
+            max(weights, self.highest - self.lowest + self.parts, self.start + (self.last - self.first) * self.step, *numbers)
+        )
 
     @property
     def dtype(self) -> str:
@@ -113,7 +118,7 @@ def expressions(grid: Grid) -> Grid:
     """
     if not isinstance(grid.step, int):
         return grid
-    numbers = (T.const(number, grid.dtype) for number in grid)
+    numbers = (T.const(number, grid.dtype) for number in grid if number is not None)
     return Grid(*(numbers if grid.dtype == "int32" else map(T.hold, numbers)))
 
 
@@ -232,11 +237,18 @@ def _starts_at_element(grid: Grid, linear: bool) -> bool:
     return bool(before == 0 if linear else 0 <= before < grid.parts)
 
 
-def share(count: Any, parts: Any, dtype: str) -> Any:
+def share(count: Any, grid: Grid, dtype: str) -> Any:
     """A number of parts as a fraction of an element."""
+    if grid.inverse is not None:
+        return T.cast(count, dtype) * _float_of(grid.inverse, dtype)
     if T.is_on_device():
-        return T.cast(count, dtype) / T.cast(parts, dtype)
-    return T.cast(T.cast(count, "float64") / T.cast(parts, "float64"), dtype)
+        return T.cast(count, dtype) / T.cast(grid.parts, dtype)
+    return T.cast(T.cast(count, "float64") / T.cast(grid.parts, "float64"), dtype)
+
+
+def _float_of(bits: Any, dtype: str) -> Any:
+    """A float32 of these bits."""
+    return T.cast(T.reinterpret(T.cast(bits, "int32"), "float32"), dtype)
 
 
 def mixed(first: Any, second: Any, weights: tuple[Any, Any]) -> Any:
@@ -364,7 +376,7 @@ class _Along:
 
 def weights(grid: Grid, past: Any, dtype: str) -> tuple[Any, Any]:
     """The weights of the elements before and after a place."""
-    return T.let(share(grid.parts - past, grid.parts, dtype)), T.let(share(past, grid.parts, dtype))
+    return T.let(share(grid.parts - past, grid, dtype)), T.let(share(past, grid, dtype))
 
 
 def after(grid: Grid, before: Any, past: Any) -> Any:
@@ -387,11 +399,11 @@ def smooth_shares(grid: Grid, before: Any, past: Any, dtype: str) -> tuple[Any, 
     first = T.hold(before - T.truncdiv(height - near, down))
     end = T.hold(before + T.truncdiv(height - far, down) + one + one)
 
-    slope = T.let(T.cast(T.reinterpret(T.cast(grid.slope, "int32"), "float32"), dtype))
+    slope = T.let(_float_of(grid.slope, dtype))
 
     def weight(j: Any) -> Any:
         distance = T.Select(j <= before, past + (before - j) * grid.parts, (j - before) * grid.parts - past)
-        low = T.rounded(share(T.hold(distance), grid.parts, dtype) * slope)
+        low = T.rounded(share(T.hold(distance), grid, dtype) * slope)
         return T.hold(T.maximum(T.like(low, 1) - low, T.like(low, 0)))
 
     def series(a: Any, b: Any) -> Any:
@@ -432,21 +444,19 @@ class ResampledGradient(Resampling):
         dtype, linear = self.computed, self.is_linear
         with T.elements(each, result.sizes, result.layout) as at:
             total = T.Variable(dtype, T.const(0, dtype))
+            uses = [self._uses(grid, here) for grid, here in zip(grids, at, strict=True)]
 
             def add(place: list[Any], weight: Any) -> None:
                 if len(place) == len(grids):
                     x = T.let(T.wide(buffers[1][T.dot(place, source.layout)]))
                     total.set(total.value + (x if weight is None else T.rounded(x * weight)))
                     return
-                given, here = grids[len(place)], at[len(place)]
-                if given is None:
-                    add([*place, here], weight)
+                found = uses[len(place)]
+                if found is None:
+                    add([*place, at[len(place)]], weight)
                     return
-                grid = expressions(given)
-                i = T.let(T.cast(here, T.type_of(grid.step)))
-                begin, end = grid.uses(i, linear)
-                most = given.most_uses(linear) if isinstance(given.step, int) else 1
-                with T.loop(T.let(end - begin), most=most) as k:
+                grid, i, begin, count, most = found
+                with T.loop(count, most=most) as k:
                     o = T.let(begin + k)
                     if not linear:
                         add([*place, counted(o)], weight)
@@ -454,11 +464,20 @@ class ResampledGradient(Resampling):
                     before, past = grid.at(o)
                     own = T.hold(T.Select(T.expression(before == i), grid.parts - past, past))
                     with T.when(own > T.like(own, 0)):
-                        part = share(own, grid.parts, dtype)
+                        part = share(own, grid, dtype)
                         add([*place, counted(o)], T.hold(part if weight is None else weight * part))
 
             add([], None)
             T.store(buffers[0], T.dot(at, result.layout), T.to(total.value, result.data_type.tvm))
+
+    def _uses(self, given: Grid | None, here: Any) -> Any:
+        """The places that a coordinate has a part in: the grid, the coordinate, the first place, how many, and their limit."""
+        if given is None:
+            return None
+        grid = expressions(given)
+        i = T.let(T.cast(here, T.type_of(grid.step)))
+        begin, end = grid.uses(i, self.is_linear)
+        return grid, i, begin, T.let(end - begin), given.most_uses(self.is_linear) if isinstance(given.step, int) else 1
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
