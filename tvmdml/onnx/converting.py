@@ -15,11 +15,12 @@ from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported,
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import described, folding, inference
 from tvmdml.onnx.kinds import Kind, parts
+from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Result, Results, Rule
 from tvmdml.onnx.random_state import STATE, WORDS, of_node
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
-from tvmdml.onnx.types import Undecided, dtype_of
+from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.onnx_nodes import Refused
 
@@ -199,9 +200,11 @@ class Conversion:
     def _input(self, name: str, shapes: Mapping[str, tuple[int, ...]], dtype: Any, decided: Mapping[str, NumpyArray]) -> Value:
         """A tensor that a call gives."""
         if name in decided:
-            return Value.known(decided[name])
+            return Value.known(decided[name].astype(dtype) if is_narrow(dtype) else decided[name])
         if 0 in shapes[name]:
             return Value.known(self._of_none(name, shapes[name], dtype))
+        if is_narrow(dtype):
+            return Value.narrowed(dtype, self.graph.input(shapes[name], wide_of(dtype), name=name))
         return Value.computed(self.graph.input(shapes[name], dtype, name=name))
 
     @classmethod
@@ -416,7 +419,11 @@ class Conversion:
             return self._called(function, inputs, attributes, scope)
         opset = scope.versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
         outputs = [bool(name) for name in proto.output]
-        node = Node(kind, inputs, outputs, attributes, results, opset, self)
+        if kind == "CastLike" and len(inputs) == 2 and inputs[1] is not None and is_narrow(inputs[1].dtype):
+            to = self._model.source.onnx.helper.np_dtype_to_tensor_dtype(inputs[1].dtype)
+            kind, inputs, attributes = "Cast", inputs[:1], {**attributes, "to": int(to)}
+        given = inputs if any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute) else [_wide(kind, one) for one in inputs]
+        node = Node(kind, given, outputs, attributes, results, opset, self)
         folding.modernize(node)
         for way in (described.without_elements, folding.fold):
             if (found := way(node)) is not None:
@@ -477,10 +484,27 @@ def _finished(found: Results, node: Node) -> list[Value | None]:
     return values
 
 
+def _wide(kind: str, value: Value | None) -> Value | None:
+    """An input in a type that DirectML has; constants of a few bits stay as they are where DirectML has them."""
+    if value is None or value.is_lost:
+        return value
+    if value.array is not None and kind.endswith(_STORED) and np.dtype(value.dtype).name in _FEW_BITS:
+        return value
+    if value.parts is not None and any(is_narrow(one.dtype) for one in value.parts):
+        raise Refused("its input is a sequence of a type that is not one of DirectML's")
+    return value.widened()
+
+
+_STORED = (".MatMulNBits", "QuantizeLinear", "DequantizeLinear", ".GatherBlockQuantized")
+_FEW_BITS = ("int4", "uint4", "int2", "uint2")
+
+
 def _alike(one: Any, result: Result) -> Value:
     if isinstance(one, Value):
         if one.is_lost:
             return Value.lost(*result)
+        if is_narrow(one.dtype) and one.dtype == result.dtype and one.shape == result.shape:
+            return one
         if not one.is_tensor:
             return one
         one = one.content
@@ -489,14 +513,17 @@ def _alike(one: Any, result: Result) -> Value:
         if result.dtype is not None and array.dtype != result.dtype:
             array = array.astype(result.dtype)
         return Value.known(array if result.shape is None else array.reshape(result.shape))
-    if result.dtype is not None and one.dtype != result.dtype:
+    narrow = is_narrow(result.dtype)
+    if narrow:
+        one = rounded(one, result.dtype)
+    elif result.dtype is not None and one.dtype != result.dtype:
         same = result.dtype.kind in "biu" and one.dtype.kind in "biu" and result.dtype.itemsize == one.dtype.itemsize
         one = one.view(result.dtype) if same else one.astype(result.dtype)
     if result.shape is not None and one.shape != result.shape:
         if int(np.prod(result.shape, dtype=object)) != one.size:
             raise Refused(f"its result has the sizes {list(one.shape)}, and not {list(result.shape)}")
         one = one.reshape(result.shape)
-    return Value.computed(one)
+    return Value.narrowed(result.dtype, one) if narrow else Value.computed(one)
 
 
 def _line(error: BaseException) -> str:

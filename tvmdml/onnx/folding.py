@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.onnx.node import Node, Result, axis_of
-from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -136,6 +136,8 @@ def _range(node: Node) -> NumpyArray:
 
 def _cast(node: Node) -> NumpyArray:
     to = node.dtype(1) if node.kind == "CastLike" else dtype_of(node.integer("to", 0))
+    if is_narrow(to):
+        raise _LaterOn
     if not is_ours(to):
         raise Refused("the type of its output is not one of DirectML's")
     return node.known(0).astype(to)
@@ -306,8 +308,6 @@ def fold(node: Node) -> Any:
         return None
     known = [one for one in node.inputs if one is not None]
     shape = node.results[0].shape
-    if node.kind == "Cast" and known and not is_ours(known[0].dtype):  # weights of a type that only files have
-        return [_cast(node)]
     if not known or any(one.size > _MOST for one in known) or not all(is_ours(one.dtype) for one in known):
         return None
     if node.kind not in _OF_UNKNOWN_SIZE and (shape is None or math.prod(shape) > _MOST):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.onnx.node import Result
-from tvmdml.onnx.types import dtype_of
+from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 
 _MOST_DATA = 1024
@@ -60,7 +60,7 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
             return unknown
         shape = () if found.name == "Range" and value.size == 1 else value.shape  # ONNX Runtime takes vectors, too
         types[name] = onnx.helper.make_tensor_type_proto(kind, shape)
-        if value.array is not None and value.array.size <= _MOST_DATA and value.array.ndim <= 1:
+        if value.array is not None and value.array.size <= _MOST_DATA and value.array.ndim <= 1 and not is_narrow(value.dtype):
             data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value.array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]

@@ -23,6 +23,7 @@ from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
+from tvmdml.onnx.types import is_narrow, named
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -146,9 +147,14 @@ class Kept:
 
 
 def _written(one: Argument) -> list[Any]:
-    return [one.name, one.type, one.shape, None if one.dtype is None else np.dtype(one.dtype).str]
+    return [one.name, one.type, one.shape, _said(one.dtype)]
+
+
+def _said(dtype: Any) -> str | None:
+    """A type for ``named``."""
+    return None if dtype is None else np.dtype(dtype).name if is_narrow(dtype) else np.dtype(dtype).str
 
 
 def _argument(name: str, kind: str, shape: list[Any] | None, dtype: str | None) -> Argument:
-    sizes, own = None if shape is None else tuple(shape), None if dtype is None else np.dtype(dtype)
+    sizes, own = None if shape is None else tuple(shape), None if dtype is None else named(dtype)
     return Argument(name, kind, sizes, own, Kind.of(kind))

@@ -25,7 +25,7 @@ from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, unnamed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.tail import Tail
-from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
 
@@ -171,7 +171,9 @@ class Origin:
         results = [tensor.expression(conversion.graph) for one in conversion.outputs for tensor in one.tensors()]
         if not results:
             raise InvalidArgument(message(self.name, "a model without outputs", "one or more outputs"))
-        return Recorded(about.inputs, about.outputs, conversion.graph, results, _lengths(conversion.outputs))
+        return Recorded(
+            [*map(_widened, about.inputs)], [*map(_widened, about.outputs)], conversion.graph, results, _lengths(conversion.outputs)
+        )
 
     def _converted(
         self, shapes: Shapes, decided: Mapping[str, NumpyArray]
@@ -221,13 +223,21 @@ class Origin:
         dtype = dtype_of(tensor.elem_type)
         names = {number: text for text, number in self.source.onnx.TensorProto.DataType.items()}
         said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
-        if not is_ours(dtype):
+        if not is_ours(dtype) and (kind.is_sequence or not is_narrow(dtype)):
             raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape") and not kind.is_sequence:
             where = "" if result else str(info.name)
             shape = tuple(_size(one, sizes, where and unnamed(where, axis)) for axis, one in enumerate(tensor.shape.dim))
         return Argument(str(info.name), kind.named(f"tensor({said})"), shape, dtype, kind)
+
+
+def _widened(one: Argument) -> Argument:
+    """As a pack has it, where types are DirectML's."""
+    if not is_narrow(one.dtype):
+        return one
+    dtype = wide_of(one.dtype)
+    return one._replace(dtype=dtype, type=one.kind.named(f"tensor({'float' if dtype == np.float32 else dtype.name})"))
 
 
 def _lengths(outputs: Sequence[Value]) -> Lengths:

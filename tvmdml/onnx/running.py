@@ -18,6 +18,7 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.session import ModelMetadata, Session
+from tvmdml.onnx.types import is_narrow, wide_of
 
 if TYPE_CHECKING:
     from tvmdml.onnx.tail import Tail
@@ -152,7 +153,11 @@ class Runnable(Session, abc.ABC):
         found |= dict(zip(places, results, strict=compiled.tail is None))
         if compiled.tail is not None:
             found |= self._after(compiled.tail, results[len(places) :], given.values(), state[STATE])
-        return compiled.assembled([found[i] for i in range(count)])
+        results = compiled.assembled([found[i] for i in range(count)])
+        if self._narrows:
+            for i, dtype in self._narrows:
+                results[i] = _of_type(results[i], wide_of(dtype), dtype)
+        return results
 
     def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
         """Run what was compiled."""
@@ -213,7 +218,9 @@ class Runnable(Session, abc.ABC):
             InvalidArgument: an input is missing or does not fit.
         """
         found = self._for(inputs)
-        whole = not (found.known or found.tail or found.lengths or self._deciding) and set(found.inputs) - {STATE} == set(inputs)
+        whole = not (self._narrows or found.known or found.tail or found.lengths or self._deciding) and set(found.inputs) - {
+            STATE
+        } == set(inputs)
         return found.graph if whole else None
 
     # -- How
@@ -248,6 +255,11 @@ class Runnable(Session, abc.ABC):
         """Whether all inputs are tensors."""
         return all(one.kind == Kind() for one in self.inputs)
 
+    @functools.cached_property
+    def _narrows(self) -> list[tuple[int, Any]]:
+        """The places and types of outputs whose type DirectML has not."""
+        return [(i, one.dtype) for i, one in enumerate(self.outputs) if is_narrow(one.dtype)]
+
     def _for(self, given: Mapping[str, Any]) -> Ready:
         return self._for_tensors(self._apart(given))
 
@@ -255,6 +267,8 @@ class Runnable(Session, abc.ABC):
         """The tensors of a call's inputs, by name: a sequence's own, and their number in its place."""
         for name in given:
             self._input(name)
+        if narrow := [one for one in self.inputs if is_narrow(one.dtype) and one.name in given]:
+            given = {**given, **{one.name: _of_type(given[one.name], one.dtype, wide_of(one.dtype)) for one in narrow}}
         if self._takes_tensors:
             return given
         found: dict[str, Any] = {}
@@ -284,7 +298,7 @@ class Runnable(Session, abc.ABC):
                 names = parts(one.name, shapes)
             for name in names:
                 view = arrays.view(given[name], f"Model {name}")
-                if view.dtype.newbyteorder("=") != one.dtype:
+                if view.dtype.newbyteorder("=") != (wide_of(one.dtype) if is_narrow(one.dtype) else one.dtype):
                     raise InvalidArgument(message(f"Model {name}", f"{view.dtype}{list(view.shape)}", form(one)))
                 shapes[name], views[name] = tuple(view.shape), view
         return self._ready(shapes, views)
@@ -302,6 +316,11 @@ class Runnable(Session, abc.ABC):
             if not fits:
                 same = f" with {', '.join(f'{name}={n}' for name, n in symbols.items())}" if symbols else ""
                 raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", form(one) + same))
+
+
+def _of_type(array: Any, given: Any, wanted: Any) -> Any:
+    """A NumPy array of one type in another one; other libraries' arrays stay as they are."""
+    return array.astype(wanted) if isinstance(array, np.ndarray) and array.dtype == given else array
 
 
 def form(one: Argument) -> str:

@@ -48,3 +48,32 @@ def is_ours(dtype: Any) -> bool:
         return dtype is not None and not TensorDataType.from_numpy(np.dtype(dtype)).is_nibble
     except TvmdmlError:
         return False
+
+
+_WIDE = {
+    **dict.fromkeys(("int4", "int2"), np.int8),
+    **dict.fromkeys(("uint4", "uint2"), np.uint8),
+    "bfloat16": np.float32,
+    **{f"float8_{one}": np.float32 for one in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")},
+    "float4_e2m1fn": np.float32,
+}
+
+
+def is_narrow(dtype: Any) -> bool:
+    """Whether a type is one of those that DirectML has not, and whose elements a wider one has."""
+    return dtype is not None and np.dtype(dtype).name in _WIDE
+
+
+def wide_of(dtype: Any) -> Any:
+    """The type that has the elements of a narrow one."""
+    return np.dtype(_WIDE[np.dtype(dtype).name])
+
+
+def named(name: str) -> np.dtype[Any]:
+    """A type by its name, or what NumPy writes for one."""
+    if name in _WIDE:
+        import ml_dtypes
+
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
+    return np.dtype(name)

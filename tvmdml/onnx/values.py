@@ -12,7 +12,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.onnx.random_state import STATE
-from tvmdml.onnx.types import Undecided, decides, is_ours
+from tvmdml.onnx.types import Undecided, decides, is_narrow, is_ours, wide_of
 from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import TensorDataType
 
@@ -36,6 +36,7 @@ class Value:
         self.array = array
         """The elements, if they are known."""
         self._expression = expression
+        self._wide: Value | None = None
         self.parts: tuple[Value, ...] | None = None
         self.is_later = False
         """Whether it is computed after the graph (``tail``)."""
@@ -72,6 +73,21 @@ class Value:
     def computed(cls, expression: Expression) -> Value:
         """A tensor that the graph computes."""
         return cls(expression.dtype, expression.shape, None, expression)
+
+    @classmethod
+    def narrowed(cls, dtype: Any, expression: Expression) -> Value:
+        """A tensor of a type that DirectML has not, whose elements are those of a wider one."""
+        return cls(np.dtype(dtype), expression.shape, None, expression)
+
+    def widened(self) -> Value:
+        """The same elements in a type that DirectML has."""
+        if self.parts is not None or not is_narrow(self.dtype):
+            return self
+        if self.array is None:
+            return self if self._expression is None else Value.computed(self._expression)
+        if self._wide is None:
+            self._wide = Value.known(self.array.astype(wide_of(self.dtype)))
+        return self._wide
 
     @classmethod
     def later(cls) -> Value:
@@ -126,7 +142,7 @@ class Value:
         return math.prod(self.shape or ())
 
     def expression(self, graph: Graph) -> Expression:
-        """The tensor as an expression.
+        """The tensor as an expression, of a narrow type in the wider one.
 
         Raises:
             Refused: DirectML has no such type.
@@ -134,6 +150,8 @@ class Value:
         self._require_tensor()
         if self._expression is None:
             assert self.array is not None
+            if is_narrow(self.dtype):
+                return self.widened().expression(graph)
             if not is_ours(self.dtype):
                 raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
             self._expression = graph.constant(self.array)

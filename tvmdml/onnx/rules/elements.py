@@ -12,8 +12,10 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Results, rule
-from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 _CHAINS: dict[str, Callable[[Any, Any], Any]] = {"Sum": tvmdml.add, "Max": tvmdml.max, "Min": tvmdml.min, "Mean": tvmdml.add}
@@ -77,9 +79,12 @@ def _power(node: Node) -> Results:
 def _cast(node: Node) -> Results:
     """From bool elements are 0 or 1; to bool they are whether they are not 0."""
     to = node.dtype(1) if node.kind == "CastLike" else dtype_of(node.integer("to", 0))
+    x = node.x()
+    if is_narrow(to):
+        mode = node.text("round_mode", "up")
+        return Value.narrowed(to, rounded(x, to, saturate=bool(node.integer("saturate", 1)), mode=mode))
     if not is_ours(to):
         raise Refused("the type of its output is not one of DirectML's")
-    x = node.x()
     if to.kind != "b":
         return x.astype(to)
     if node.dtype().kind == "b":

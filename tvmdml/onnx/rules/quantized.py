@@ -10,10 +10,11 @@ import numpy as np
 import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
+from tvmdml.onnx.narrow import limits, rounded
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.rules.reductions import dropped, from_axis_on
-from tvmdml.onnx.types import is_ours
+from tvmdml.onnx.types import is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -160,16 +161,31 @@ def _dequantize(node: Node) -> Results:
 
 @rule("QuantizeLinear", "com.microsoft.QuantizeLinear")
 def _quantize(node: Node) -> Results:
+    to = node.results[0].dtype or (node.dtype(2) if node.has(2) else None)
+    if is_narrow(to):
+        return _narrowed(node, to)
     try:
         return described.convert(node.replaced("QuantizeLinear", **node.attributes))
     except (Refused, TvmdmlError):
-        to = node.dtype(2) if node.has(2) else node.results[0].dtype
         if to is None or to.kind not in "iu" or to.itemsize > 2 or not is_ours(to) or node.integer("precision", 0) > 1:
             raise
         scale, zero = (_parameter(node, i) for i in (1, 2))
         found = tvmdml.round(node.x().astype(np.float32) / scale)
         about = np.iinfo(to)
         return tvmdml.clip(found if zero is None else found + zero, min=float(about.min), max=float(about.max)).astype(to)
+
+
+def _narrowed(node: Node, to: Any) -> Value:
+    """To a type that DirectML has not."""
+    scale, zero = (_parameter(node, i) for i in (1, 2))
+    found = node.x().astype(np.float32) / scale
+    if wide_of(to).kind == "f":
+        found = found if zero is None else found + zero
+        return Value.narrowed(to, rounded(found, to, saturate=bool(node.integer("saturate", 1))))
+    low, high = limits(to)
+    found = tvmdml.round(found)
+    limited = tvmdml.clip(found if zero is None else found + zero, min=low, max=high)
+    return Value.narrowed(to, limited.astype(wide_of(to)))
 
 
 def _bytes(value: Value, node: Node) -> Any:

@@ -1,0 +1,85 @@
+"""Types that DirectML has not: numbers are those of ml_dtypes, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+ml_dtypes: Any = pytest.importorskip("ml_dtypes", reason="the package onnx brings it")
+
+from test_onnx_models import N, info, model  # noqa: E402 - it needs ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
+INTEGERS = ("int4", "uint4", "int2", "uint2")
+
+
+def element(name: str) -> int:
+    """ONNX's number of a type."""
+    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(getattr(ml_dtypes, name))))
+
+
+def patterns(name: str) -> Any:
+    """Numbers of float32 with all exponents and signs; of each type those that lie between two of its numbers, and next to it."""
+    rng = np.random.default_rng(3)
+    some = rng.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
+    every = (np.arange(1 << 16, dtype=np.uint32) << 16) + np.array([[0], [0x8000], [0x7FFF], [0x8001]], np.uint32)
+    found = np.concatenate([some, every.reshape(-1)]).view(np.float32)
+    return found if name in FLOATS else np.arange(-300, 300, dtype=np.float32)
+
+
+@pytest.mark.parametrize("name", FLOATS + INTEGERS)
+def test_casts_round_as_ml_dtypes_does(name: str) -> None:
+    x = patterns(name)
+    saturate = {} if name in (*INTEGERS, "bfloat16", "float4_e2m1fn") else {"saturate": 0}
+    nodes = [N("Cast", ["x"], ["y"], to=element(name), **saturate), N("Cast", ["y"], ["z"], to=onnx.TensorProto.FLOAT)]
+    made = tvmdml.onnx.load(model(nodes, [info("x", ["n"])], [info("y", ["n"], element(name)), info("z", ["n"])], opset=25))
+    y, z = made(x=x)
+    with np.errstate(all="ignore"):
+        right = x.astype(getattr(ml_dtypes, name))
+    assert y.dtype == right.dtype
+    assert made.outputs[0].type == f"tensor({onnx.TensorProto.DataType.Name(element(name)).lower()})"
+    numbers = right.astype(np.float32)
+    normal = np.isnan(numbers) | (np.abs(x) >= np.finfo(np.float32).tiny) | (x == 0) | (name != "bfloat16")
+    assert np.array_equal(z[normal], numbers[normal], equal_nan=True)
+    zeros = normal & (z == 0) & ~np.isnan(x)
+    assert np.array_equal(np.signbit(z)[zeros], np.signbit(numbers)[zeros])
+
+
+def test_a_network_of_bfloat16_rounds_each_result_and_is_kept(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    kind, to = ml_dtypes.bfloat16, element("bfloat16")
+    w, b, x = (rng.standard_normal(shape).astype(kind) for shape in ((32, 8), (8,), (4, 32)))
+    nodes = [N("MatMul", ["x", "w"], ["a"]), N("Add", ["a", "b"], ["c"]), N("Relu", ["c"], ["y"]), N("Transpose", ["b"], ["t"])]
+    made = model(nodes, [info("x", ["n", 32], to)], [info("y", ["n", 8], to), info("t", [8], to)], {"w": w, "b": b})
+    place = tmp_path / "network.onnx"
+    onnx.save(made, place)
+    product = (x.astype(np.float32) @ w.astype(np.float32)).astype(kind)
+    right = np.maximum((product.astype(np.float32) + b.astype(np.float32)).astype(kind), kind(0))
+    for _ in range(2):
+        loaded = tvmdml.onnx.load(place)
+        assert loaded.inputs[0].type == "tensor(bfloat16)"
+        assert loaded.inputs[0].dtype == kind
+        y, t = loaded(x=x)
+        assert y.dtype == kind
+        assert np.allclose(y.astype(np.float32), right.astype(np.float32), 2**-7, 2**-7)
+        assert np.array_equal(t.view(np.uint16), b.view(np.uint16))
+        assert np.array_equal(loaded(x=x.astype(np.float32))[0].view(np.uint16), y.view(np.uint16))
+    with pytest.raises(tvmdml.InvalidArgument, match=r"float16\[4, 32\]; allowed: bfloat16"):
+        loaded(x=x.astype(np.float16))
+    pack = tmp_path / "network.pack"
+    command = ["pack", "build", str(place), "--size", "n=4", "--target", "cpu", "-o", str(pack)]
+    from tvmdml.cli import main
+
+    with pytest.raises(SystemExit, match="^0$"):
+        main(command)
+    served = tvmdml.onnx.load(pack)
+    assert served.inputs[0].type == "tensor(float)"
+    assert np.array_equal(served(x=x.astype(np.float32))[0], y.astype(np.float32))
