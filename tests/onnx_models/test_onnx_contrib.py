@@ -222,3 +222,25 @@ def test_an_operator_gives_what_others_give(case: Same) -> None:
     one, right = found
     assert (one.dtype, one.shape) == (right.dtype, right.shape)
     assert np.abs(one - right).max() <= 1e-4 * np.abs(right).max()
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "weights", "attributes"),
+    [
+        ("GroupQueryAttention", [(1, 2, 16)] * 3 + [(1, 1, 4, 16)] * 2, [[1], [1 << 40]], {"num_heads": 1, "kv_num_heads": 1}),
+        ("MatMulNBits", [(3, 32)], [np.zeros((8, 2, 0), np.uint8), [1.0]], {"K": 32, "N": 1 << 40, "block_size": 16}),
+        ("MatMulBnb4", [(3, 32)], [np.zeros(128, np.uint8), [1.0]], {"K": 32, "N": 8, "block_size": 1 << 40, "quant_type": 1}),
+        ("UnfoldTensor", [(1 << 20,)], [], {"size": 1 << 19, "dim": 0}),
+        ("Irfft", [(1 << 20, 2)], [], {"signal_ndim": 1}),
+        ("RelativePositionBias", [(8, 2)], [[1 << 40], [1 << 40]], {"max_distance": 6}),
+        ("MoE", [(3, 8), (3, 4), (4, 6, 8), (4, 6), (4, 8, 6)], [], {"k": 1 << 40}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_hostile_sizes_are_refused_before_memory_is_taken(kind: str, inputs: Any, weights: Any, attributes: Any) -> None:
+    names = [f"x{n}" for n in range(len(inputs) + len(weights))]
+    known = dict(zip(names[len(inputs) :], map(np.asarray, weights), strict=True))
+    infos = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in zip(names, inputs, strict=False)]
+    node = onnx.helper.make_node(kind, names, ["y"], domain="com.microsoft", **attributes)
+    with pytest.raises((tvmdml.Unsupported, tvmdml.InvalidArgument)):
+        tvmdml.onnx.load(model([node], infos, [onnx.helper.ValueInfoProto(name="y")], known))

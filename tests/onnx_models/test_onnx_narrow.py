@@ -78,7 +78,7 @@ def test_a_network_of_bfloat16_rounds_each_result_and_is_kept(tmp_path: Path) ->
     command = ["pack", "build", str(place), "--size", "n=4", "--target", "cpu", "-o", str(pack)]
     from tvmdml.cli import main
 
-    with pytest.raises(SystemExit, match="^0$"):
+    with pytest.raises(SystemExit, match=r"^0$"):
         main(command)
     served = tvmdml.onnx.load(pack)
     assert served.inputs[0].type == "tensor(float)"

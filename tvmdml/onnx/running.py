@@ -320,7 +320,10 @@ class Runnable(Session, abc.ABC):
 
 def _of_type(array: Any, given: Any, wanted: Any) -> Any:
     """A NumPy array of one type in another one; other libraries' arrays stay as they are."""
-    return array.astype(wanted) if isinstance(array, np.ndarray) and array.dtype == given else array
+    if not (isinstance(array, np.ndarray) and array.dtype == given):
+        return array
+    with np.errstate(invalid="ignore"):  # NaN
+        return array.astype(wanted)
 
 
 def form(one: Argument) -> str:

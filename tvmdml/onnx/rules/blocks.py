@@ -25,7 +25,7 @@ def _blocks(node: Node) -> Results:
     if bits not in (2, 4, 8) or size < 1 or node.integer("weight_prepacked", 0):
         raise Refused(f"it has {bits} bits, blocks of {size}, or the layout of a device")
     if not node.value(1).size:
-        found = node.constant(np.zeros((*node.shape()[:-1], n), node.dtype()))
+        found = node.like(0, node.x()).broadcast((*node.shape()[:-1], n))
     else:
         wide = _dequantized(node, n, k, size, bits)
         found = tvmdml.gemm(node.x().reshape(-1, k), wide, trans_b="transpose").reshape(*node.shape()[:-1], n)
@@ -85,6 +85,7 @@ def typed(array: Any, bits: int) -> Any:
     return array.astype(ml_dtypes.uint4)
 
 
+_LARGEST_BLOCK = 1 << 16
 _THIRDS = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
 _TABLES = (
     np.concatenate([_THIRDS, -_THIRDS]),
@@ -106,7 +107,7 @@ def _bitsandbytes(node: Node) -> Results:
     k, n, size = (node.integer(name, 0) for name in ("K", "N", "block_size"))
     kind = node.integer("quant_type", 1)
     stored = node.known(1).reshape(-1)
-    if kind not in (0, 1) or size < 1 or min(k, n) < 1 or stored.size < -(-n * k // 2):
+    if kind not in (0, 1) or not 1 <= size <= _LARGEST_BLOCK or min(k, n) < 1 or stored.size < -(-n * k // 2):
         raise Refused(f"its quant_type is {kind}, with blocks of {size} and {stored.size} bytes for {n} times {k} elements")
     numbers = _TABLES[kind][np.stack([stored >> 4, stored & 15], -1).reshape(-1)[: n * k]]
     blocks = -(-n * k // size)

@@ -92,6 +92,8 @@ def _past(node: Node, rows: int, room: int) -> _Past:
     if not room:
         return _Past(0, None, rows)
     total = int(node.number(6))
+    if not 0 < total <= room + rows:
+        raise Refused(f"its total_sequence_length is {total}, for {rows} rows and a past of {room}")
     most = max(room, total)
     if total == rows:  # the first rows of a text; behind shorter ones is padding
         return _Past(0, None, most)

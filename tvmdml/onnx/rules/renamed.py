@@ -15,6 +15,8 @@ from tvmdml.onnx_nodes import Refused
 
 _SAME = {"GatherND": 13, "Trilu": 14, "Range": 11, "GridSample": 16, "LinearAttention": 27, "CausalConvWithState": 27}
 """Those with the same inputs and attributes, and the version of ONNX's operator."""
+_MOST = 1 << 24
+"""Elements of an array that is made while a model is converted."""
 _ONLY = {
     "LinearAttention": {"state_window": 0},
     "CausalConvWithState": {
@@ -81,6 +83,8 @@ def _unfold(node: Node) -> Results:
     if not (0 < size <= x.shape[axis] and step > 0):
         raise Refused(f"its slices have {size} of {x.shape[axis]} elements, with steps of {step}")
     count = (x.shape[axis] - size) // step + 1
+    if count * size > _MOST:
+        raise Refused(f"its {count} slices have {size} elements, which are too many indices")
     places = np.arange(count)[:, None] * step + np.arange(size)
     found = tvmdml.gather(x, node.constant(places.astype(np.int64)), axis=axis)
     return found.transpose(*(i for i in range(found.ndim) if i != axis + 1), axis + 1)
@@ -127,6 +131,8 @@ def _fourier(node: Node) -> Results:
         wide, axis = Value.computed(x[..., None]), x.ndim - 1
         return node.around.other(node, "DFT", 17, [wide], {"axis": axis, "onesided": 1})
     n = 2 * (x.shape[-2] - 1)
+    if not 0 < n * n <= _MOST:
+        raise Refused(f"it makes {n} elements, which is too large a matrix")
     angles = 2 * np.pi * np.outer(np.arange(n // 2 + 1), np.arange(n)) / max(n, 1)
     each = np.where((np.arange(n // 2 + 1) % max(n // 2, 1)) == 0, 1, 2)[:, None] / max(n, 1)
     matrix = np.stack([np.cos(angles) * each, -np.sin(angles) * each], 1).reshape(n + 2, n)
@@ -169,7 +175,7 @@ def _relative(node: Node) -> Results:
     buckets, most = node.shape()[0], node.integer("max_distance", 0)
     both = node.integer("is_bidirectional", 0)
     rows, keys = int(node.number(1)), int(node.number(2))
-    if most < 1 or min(rows, keys) < 1 or rows * keys > 1 << 26:
+    if most < 1 or min(rows, keys) < 1 or rows * keys > _MOST:
         raise Refused(f"it has {rows} rows, {keys} keys and a max_distance of {most}")
     distance = np.arange(rows)[:, None] - np.arange(keys)
     first = np.where(distance < 0, buckets // 2, 0) if both else 0
