@@ -18,6 +18,10 @@ define void @tvmdml_read_ahead(ptr %p) alwaysinline {
   call void @llvm.prefetch.p0(ptr %p, i32 0, i32 3, i32 1)
   ret void
 }
+define void @tvmdml_read_far_ahead(ptr %p) alwaysinline {
+  call void @llvm.prefetch.p0(ptr %p, i32 0, i32 2, i32 1)
+  ret void
+}
 define void @tvmdml_write_ahead(ptr %p) alwaysinline {
   call void @llvm.prefetch.p0(ptr %p, i32 1, i32 3, i32 1)
   ret void
@@ -44,6 +48,11 @@ def ask(how: Callable[[Any, Any], None], buffer: Any, place: Any, count: int) ->
 def read_ahead(buffer: Any, at: Any) -> None:
     """Ask for an element's cache line before it is read; it may be outside of the buffer."""
     T.do_imported("tvmdml_read_ahead", _SOURCE, T.address_of(buffer[at]))
+
+
+def read_far_ahead(buffer: Any, at: Any) -> None:
+    """Ask for it in the second cache: it is read much later."""
+    T.do_imported("tvmdml_read_far_ahead", _SOURCE, T.address_of(buffer[at]))
 
 
 def write_ahead(buffer: Any, at: Any) -> None:

@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
+
+_ROWS_AHEAD = 4
+"""How many rows before it is read a part of an image is asked for, if only some of its rows are read."""
 
 
 class Tile(NamedTuple):
@@ -280,6 +284,7 @@ class Arranged:
         lanes, step, kind = self.tile.lanes, self.copy_step, str(x.dtype)
         zero = self.tensors.get("input_zero_point_tensor") if self.sums == "int32" else None
         other = T.splat(T.const(0, kind) if zero is None else zero[T.i64(0)], lanes)
+        ahead = T.let(self.n.forward1 * self.n.image_step1 * _ROWS_AHEAD)
         with T.loop(up(room, lanes)) as i:
             at = T.let(i * lanes)
             first, last = (T.let(T.cast((one - at) * step, "int32")) for one in (begin, end))
@@ -288,6 +293,8 @@ class Arranged:
                 # Of a pair, the second element may be behind the image.
                 ends = last - (step - 1) - part * lanes
                 place = T.let(source + at * step + part * lanes)
+                if step == 2:
+                    read_ahead(x, place + ahead)
                 vectors.append(T.hold(load_part(x, place, first - part * lanes, ends, other)))
             value = vectors[0] if step == 1 else T.hold(T.Shuffle(vectors, list(range(0, 2 * lanes, 2))))
             left = T.let(T.cast(room - at, "int32"))

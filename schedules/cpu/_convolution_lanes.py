@@ -16,13 +16,14 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._ahead import read_far_ahead
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed, up
 from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
 from tvmdml.schedules.cpu._convolution_filters import Filters
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
-from tvmdml.schedules.cpu._convolution_register_tile import LANES, OF_FLOATS, Tile, tile_for
+from tvmdml.schedules.cpu._convolution_register_tile import DEEP, LANES, OF_FLOATS, TILES, Tile, late, tile_for
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
 from tvmdml.schedules.cpu._part import load_part, store_part
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tvmdml.targets import Target
 
 _SLACK = 64
+_TOGETHER = 256
+"""The most tiles over places that share a block of packed filters: their sums are kept meanwhile."""
 
 
 class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these modules by another name
@@ -47,6 +50,9 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
         self.sums = desc.computed
         self.bytes = self.sums == "int32"
+        self.owned = "filter_tensor" in desc.owned()
+        self.late = late(desc, plan) and knobs.order != "places"
+        """Whether a block of a panel of filters is packed just before the tiles that read it."""
         sizes = SimpleNamespace(
             output1=plan.output1 // plan.backward1, output2=plan.output2 // plan.backward2, filters=plan.filters
         )  # backward, those of the smallest phase
@@ -63,7 +69,6 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             plan = dataclasses.replace(plan, numbers=numbers)
         self.plan, self.factors = plan, self.arithmetic.packed
         self.packed, self.masked, self.arranges = True, True, False
-        self.owned = "filter_tensor" in desc.owned()
         step = plan.image_step2 * plan.forward2
         self.copy_step = step if step <= 2 else 0
         self.blocked = plan.products > KC and not self.bytes
@@ -72,9 +77,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         """Whether sums of filters are needed."""
         self.of_places = self.bytes and (zero[0] is not None or self.arithmetic.flips[1])
         frame, filters = plan.frame * plan.channels * plan.groups, plan.groups * plan.filters
-        self.by_rows = ORDERS[knobs.order](filters * plan.products, frame)
-        self.late = self.by_rows and plan.batch == 1 and plan.rows_contiguous and not (self.owned or self.bytes or plan.backward)
-        """Whether a block of a panel of filters is packed just before the tiles that read it."""
+        self.by_rows = self.late or ORDERS[knobs.order](filters * plan.products, frame)
+        self.per_line = 64 // desc.filter_tensor.data_type.numpy.itemsize
         units = plan.groups * self.panels_of(plan).count
         even = units % tasks == 0 or units >= 4 * tasks
         self.by_panel = plan.backward and plan.batch == 1 and even and not (self.owned or self.bytes)
@@ -82,7 +86,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
     def _shape(self, sizes: Any, knobs: Any) -> Tile:
         """The tile for the sizes of the smallest phase."""
-        return tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, cycles=OF_FLOATS, knobs=knobs)
+        tiles = DEEP if self.late else TILES
+        return tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, tiles, cycles=OF_FLOATS, knobs=knobs)
 
     def _bytes(self, signed: tuple[bool, bool]) -> Bytes:
         """What a step of bytes computes."""
@@ -92,7 +97,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _scratch(self) -> int:
         """The sums that a task keeps: finished ones that are transposed, and those of tiles of which not all is added."""
         own, tile = self.plan, self.shape
-        tiles = own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run) if self.late and self.blocked else 1
+        tiles = own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run)
+        tiles = min(tiles, _TOGETHER) if self.late and self.blocked else 1
         return int(tile.width * SIDE + tiles * tile.places * tile.width)
 
     def panels_of(self, plan: Any) -> Panels:
@@ -112,7 +118,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         temporaries = (
             (self.factors, 1 if own.in_place else (own.groups * own.channels * own.frame + _SLACK) * self.words),
             (self.factors, 1 if self.owned else self.tasks * part if part else room),
-            ("int64", own.products + (4 if self.by_tap else 2) * own.taps),
+            ("int64", own.products + (4 if self.by_tap else 2) * own.taps + KC),
             (self.sums, self.tasks * self._scratch),
             ("int32", self._window_room() if self.of_places else 1),
         )
@@ -197,6 +203,10 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _tables(self, phase: Phase) -> None:
         """The places of a phase's steps, and those of its taps in packed filters."""
         self.prepare(phase)
+        if self.late:
+            n, start, lines = self.n, self._of_taps(), KC // self.per_line
+            with T.loop(T.i64(self.per_line)) as row, T.loop(T.i64(lines)) as line:
+                T.store(self.table, start + row * lines + line, row * n.filter_row + line * self.per_line)
         if self.by_tap and not self.owned:
             self._order(phase, self._of_taps())
 
@@ -273,34 +283,52 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             self.phases(compute)
 
     def _compute_late(self, image: Any, phase: Phase, begin: Any, end: Any, places: Any, place: Any, task: Any) -> None:
-        """Tiles, panel after panel: all that read a block of it follow each other."""
-        n = self.n
+        """Tiles, panel after panel: those that read a block of it follow each other."""
         first = T.let(T.truncdiv(begin, places))
-        depth = T.let(n.channels * n.taps)
-        start = T.let(task * (KC * self.shape.width))
         with T.loop(T.let(T.truncdiv(end + places - 1, places) - first)) as i:
             number = T.let(first + i)
             group = T.hold(T.truncdiv(number, self.panels))
             panel = T.let(number - group * self.panels)
             low = T.hold(T.max(begin - number * places, T.i64(0)))
-            high = T.hold(T.min(end - number * places, places))
-            with T.loop(T.let(up(depth, KC))) as block:
-                done = T.let(block * KC)
-                count = T.hold(T.min(depth - done, T.i64(KC)))
-                self.packs.panel(n, self.tensors["filter_tensor"], self.filters, group, panel, start, done, count)
-                with T.loop(T.let(high - low)) as j:
-                    at = place(T.let(low + j))
-                    sums, steps = self._sums(image, phase, group, at, T.let(start - done * self.shape.width))
-                    steps(done, count)
-                    if self.blocked:
-                        total = self._keep(task, j, block, sums)
-                        with T.when(done + count >= depth):
-                            self._finish(image, phase, group, panel, at, task, total)
-                    else:
-                        self._finish(image, phase, group, panel, at, task, sums.get)
+            count = T.let(T.min(end - number * places, places) - low)
+            with T.loop(T.let(up(count, _TOGETHER))) as part:
+                start = T.let(part * _TOGETHER)
+                some = T.hold(T.min(count - start, T.i64(_TOGETHER)))
+                self._compute_panel(image, phase, group, panel, T.let(low + start), some, place, task)
 
-    def _sums(self, image: Any, phase: Phase, group: Any, at: tuple[Any, Any, Any], start: Any) -> tuple[Sums, Any]:
-        """The sums of a tile, and what adds some steps to them. ``start``: where its filters are."""
+    def _compute_panel(self, image: Any, phase: Phase, group: Any, panel: Any, low: Any, some: Any, place: Any, task: Any) -> None:
+        """Some tiles of a panel, which is packed block by block. Meanwhile they ask for what is packed next."""
+        n, w, width = self.n, self.tensors["filter_tensor"], self.shape.width
+        depth, start, steps_of_lines = T.let(n.channels * n.taps), T.let(task * (KC * width)), self._of_taps()
+        with T.loop(T.let(up(depth, KC))) as block:
+            done = T.let(block * KC)
+            count = T.hold(T.min(depth - done, T.i64(KC)))
+            self.packs.panel(n, w, self.filters, group, panel, start, done, count)
+            last = T.let(done + count >= depth)
+            row = T.let((panel + T.Select(last, T.i64(1), T.i64(0))) * width)
+            later = T.let(group * n.filter_group + row * n.filter_row + T.Select(last, T.i64(0), done + count))
+            with T.loop(some) as j:
+                # The tile asks for some rows, a line in each step; the tiles behind the last row for nothing new.
+                line = T.let(T.min(j * self.per_line, width - self.per_line) * n.filter_row + later)
+                each = T.let(T.Select(j * self.per_line < width, T.i64(1), T.i64(0)))
+
+                def ask(step: Any, line: Any = line, each: Any = each) -> None:
+                    read_far_ahead(w, line + self.table[steps_of_lines + step * each])
+
+                at = place(T.let(low + j))
+                sums, steps = self._sums(image, phase, group, at, T.let(start - done * width), ask)
+                steps(done, count)
+                if self.blocked:
+                    total = self._keep(task, j, block, sums)
+                    with T.when(last):
+                        self._finish(image, phase, group, panel, at, task, total)
+                else:
+                    self._finish(image, phase, group, panel, at, task, sums.get)
+
+    def _sums(
+        self, image: Any, phase: Phase, group: Any, at: tuple[Any, Any, Any], start: Any, also: Any = None
+    ) -> tuple[Sums, Any]:
+        """The sums of a tile, and what adds steps to them. ``start``: where filters are; ``also(i)``: what a step does besides."""
         n, tile = self.n, self.shape
         table = T.let(n.channels * phase.first)
         start = T.let(start + table * tile.width)
@@ -311,6 +339,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         def steps(begin: Any, count: Any) -> None:
             with T.loop(count) as i:
                 k = T.let(begin + i)
+                if also is not None:
+                    also(i)
                 place = T.let(origin + self.table[table + k])
                 own = T.let(start + k * tile.width)
                 lines = [place, *(T.let(place + n.row_step * line) for line in range(1, tile.lines))]

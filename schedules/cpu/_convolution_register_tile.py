@@ -50,17 +50,33 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
         return False
     if plan.backward:
         return bool(all(plan.numbers[f"output{i}"] >= plan.numbers[f"backward{i}"] for i in range(DIMENSIONS)))
-    return bool(few(plan) or plan.products <= KC or plan.output2 <= _NARROW)
+    deep = late(desc, plan) and _filled(plan)
+    return bool(deep or few(desc, plan) or plan.products <= KC or plan.output2 <= _NARROW)
 
 
-def few(plan: Plan) -> bool:
-    """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing."""
+def late(desc: Any, plan: Plan) -> bool:
+    """Whether blocks of filters that are given in a call can be packed just before the tiles that read them."""
+    given = "filter_tensor" not in desc.owned() and desc.computed != "int32"
+    return bool(given and plan.batch == 1 and plan.rows_contiguous and not plan.backward)
+
+
+def few(desc: Any, plan: Plan) -> bool:
+    """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing, or pack more."""
     columns = -(-plan.places // (2 * LANES)) * 2 * LANES
-    return bool(plan.taps == 1 and columns > 1.03 * plan.places)
+    deep = late(desc, plan) and _filled(plan) and plan.channels >= KC
+    return bool(plan.taps == 1 and (deep or columns > 1.03 * plan.places))
+
+
+def _filled(plan: Plan) -> bool:
+    """Whether panels of two vectors have few filters for nothing."""
+    return bool(-(-plan.filters // (2 * LANES)) * 2 * LANES <= 1.07 * plan.filters)
 
 
 TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
 """The most places, and vectors of filters: with more sums, LLVM would not keep all of them in registers."""
+
+DEEP = ((14, 2), *TILES)
+"""Those of loops so deep that LLVM keeps nothing else in registers meanwhile."""
 
 
 class Cycles(NamedTuple):

@@ -225,6 +225,20 @@ def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind:
                 in_all_places(desc, inputs, tuple(wanted))
 
 
+def test_filters_given_in_a_call_serve_many_tiles_part_by_part() -> None:
+    numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 1), (1, 1), (1, 1), (1, 1)), strict=True))
+    random = seeded("parts")
+    inputs = (*(random.standard_normal(one).astype(np.float32) for one in ((1, 30, 80, 80), (64, 30, 3, 3))), None)
+    usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
+    desc: Any = tvmdml.Convolution.of(*map(desc_of, inputs), **usual, **numbers)
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    with knobs.using(matrix={"order": "places"}):
+        assert dict(kernel_for(desc, CPU).parameters)["late"] == "False"
+        tvmdml.compile(desc)(*inputs, *wanted)
+    assert dict(kernel_for(desc, CPU).parameters)["late"] == "True"
+    in_all_places(desc, inputs, tuple(wanted))
+
+
 def wanting(tile: tuple[int, int, int], **more: Any) -> dict[str, Any]:
     """Knobs for a tile, and for several tasks."""
     return {**dict(zip(("run", "lines", "vectors"), tile, strict=True)), "task_image_products": 1 << 10, **more}
@@ -247,7 +261,8 @@ def test_quantized_convolutions_are_right() -> None:
 
 def test_what_serves_what() -> None:
     def name(channels: int, size: int, filters: int, kernel: int, **given: Any) -> str:
-        x, w = T("float32", (1, channels, size, size)), T("float32", (filters, channels, kernel, kernel), flags="OWNED_BY_DML")
+        x = T("float32", (1, channels, size, size))
+        w = T("float32", (filters, channels, kernel, kernel), flags=given.pop("flags", "OWNED_BY_DML"))
         numbers = {name: ((0, 0) if "padding" in name else (1, 1)) for name in NUMBERS}
         usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
         desc = tvmdml.Convolution.of(x, w, None, **{**usual, **numbers, **given})
@@ -262,3 +277,6 @@ def test_what_serves_what() -> None:
     assert name(64, 9, 8, 3) == "direct", "few filters"
     assert name(64, 16, 64, 1) == "tiles", "one tap"
     assert name(64, 9, 64, 1) == "lanes", "one tap, and places that fill few vectors"
+    assert name(64, 64, 64, 3, flags="NONE") == "lanes", "filters that are given in a call"
+    assert name(64, 64, 40, 3, flags="NONE") == "direct", "the same that do not fill vectors"
+    assert name(256, 16, 64, 1, flags="NONE") == "lanes", "the same with one tap and many channels"
