@@ -23,6 +23,10 @@ from tvmdml.targets import Target
 
 _MOST_TAPS = 16
 """The most elements of a window along a row: they are written one after the other in the code."""
+_FEW = 8
+"""With fewer vectors in a row, two of which are at its edges and take shuffles for each element of a window, the default schedule
+is as fast or faster, if windows have a step of 1.
+"""
 _FEWEST = 4
 """The fewest places of a vector."""
 
@@ -45,6 +49,8 @@ def kernel(desc: Fold, target: Target, knobs: Any) -> Kernel | None:
         if lanes < _FEWEST:
             return None
     edges = (low, high) != (0, places)
+    if edges and desc.strides[-1] == 1 and places < _FEW * lanes:
+        return None
     read, written = (tensor.element_count * tensor.data_type.itemsize for tensor in (columns, image))
     tasks = split(read + written, target, knobs.task_bytes, knobs.tasks_per_thread)
     writer = _Rows(desc, tasks, lanes=lanes, edges=edges, rest=count - places if edges else 0)
