@@ -93,6 +93,8 @@ class Grown:
         own, returned = _numbered(programs.forms, programs.forms)
         self._returned = [one for one, _ in returned]
         self._calls = Calls.of(laid, self._target, numbers, own)
+        self._kept: tuple[int | None, dict[int, CompiledGraph]] = None, {}
+        """For how many threads graphs were made, and these by their sizes. One is a few KB."""
         self._groups: list[_Group] = []
         self._varying: list[_Varying] = []
         self._replaced: list[bool] = []
@@ -126,6 +128,25 @@ class Grown:
         for shared, steps in zip(self._groups, own, strict=True):
             self._replaced.append(steps == {i for i, step in enumerate(plan.steps) if step.launch is shared.launch})
         self._varying = [one._replace(alone=one.alone or not self._replaced[one.group]) for one in varying]
+
+    def knows(self, n: int) -> bool:
+        """Whether ``kept`` has the graph for a size, for as many threads as there are now."""
+        threads, known = self._kept
+        return n in known and threads is not None and threads == self._sizes.now()
+
+    def kept(self, n: int, constants: Callable[[int], Sequence[NumpyArray]]) -> CompiledGraph:
+        """The graph for a size, made once: texts that grow have the same lengths again and again.
+
+        Raises:
+            Differs, Unsupported, CompileError: as ``at``, or as ``constants``, which makes those that follow from the size.
+        """
+        threads = self._sizes.now()
+        if threads is None or threads != self._kept[0]:
+            self._kept = threads, {}
+        known = self._kept[1]
+        if (found := known.get(n)) is None:
+            found = known[n] = self.at(n, constants(n))
+        return found
 
     def at(self, n: int, arrays: Sequence[NumpyArray]) -> CompiledGraph:
         """The graph for a size.

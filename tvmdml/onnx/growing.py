@@ -9,6 +9,7 @@ Small constants that follow from sizes, such as positions and masks, are compute
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -151,53 +152,41 @@ class Growth:
         self._seen: list[Converted] = []
         self._function: _Function | None = None
         self._grown: list[tuple[int, Grown]] = []
-        """What makes the graphs of sizes near each other, and of how many, the last used at the end."""
+        """What makes and keeps the graphs of sizes near each other, and of how many, the last used at the end."""
         self._refused = 0
         self._last: int | None = None
         """The size that was asked for last."""
-        self._ahead: tuple[int | None, dict[int, CompiledGraph]] = None, {}
-        """For how many threads they were made, and graphs for the sizes after it."""
 
     def graph(self, shapes: Shapes) -> CompiledGraph | None:
         """The compiled graph for shapes that the model takes, if it is known without converting the model."""
         if self._function is None:
             return None
-        line, seen, programs, constants, sizes = self._function
+        line, seen, programs, constants, _ = self._function
         n = line.place(shapes)
         if n is None or not min(seen) <= n <= max(seen):
             return None
-        threads, grows = sizes.now(), n - line.step == self._last
-        self._last = n
-        if threads is not None and self._ahead[0] == threads and (known := self._ahead[1].pop(n, None)) is not None:
-            return known
-        try:
-            arrays = constants.at(n)
-        except (Differs, TvmdmlError):
-            return None
+        grows, self._last = n - line.step == self._last, n
         try:
             near = self._near(n)
-            found = near.at(n, arrays)
-            if grows and threads is not None:
-                self._ahead = threads, self._made_ahead(near, range(n + line.step, near.largest + 1, line.step)[: _AHEAD - 1])
+            is_new = not near.knows(n)
+            found = near.kept(n, constants.at)
+            if grows and is_new and near.knows(n):
+                self._make_ahead(near, range(n + line.step, near.largest + 1, line.step)[: _AHEAD - 1])
             return found
         except (Differs, TvmdmlError):  # it has other launches than its neighbours
             pass
         try:
-            program = programs.at(n, arrays)
+            program = programs.at(n, constants.at(n))
             return CompiledGraph(laid_out(program, self._target, shared=self._weights, launches=self._launches), self._target)
         except (Differs, TvmdmlError):
             return None
 
-    def _made_ahead(self, near: Grown, sizes: Sequence[int]) -> dict[int, CompiledGraph]:
-        """The graphs for sizes that are asked for next, as far as that is quick."""
+    def _make_ahead(self, near: Grown, sizes: Sequence[int]) -> None:
+        """Make the graphs for sizes that are asked for next, as far as that is quick."""
         assert self._function is not None
-        found = {}
-        for n in sizes:
-            try:
-                found[n] = near.at(n, self._function.constants.at(n))
-            except (Differs, TvmdmlError):
-                break
-        return found
+        with contextlib.suppress(Differs, TvmdmlError):
+            for n in sizes:
+                near.kept(n, self._function.constants.at)
 
     def _near(self, n: int) -> Grown:
         """What makes the graphs of sizes near one.
@@ -252,11 +241,11 @@ class Growth:
             more = {n: self._tried(line, n) for n in (most + (far - most) * 5 // 8 | 1, far)}
             found = {n: one for n, one in more.items() if one is not None}
             if len(found) == len(more) and (larger := self._made(line, {**seen, **found})) is not None:
-                self._function, self._seen, self._last, self._ahead = larger, [], None, (None, {})
+                self._function, self._seen, self._last = larger, [], None
                 return
         self._refused += 1
         if self._function is not None:
-            self._function, self._last, self._ahead = known, None, (None, {})
+            self._function, self._last = known, None
 
     def _tried(self, line: _Line, n: int) -> Converted | None:
         shapes = line.at(n)
