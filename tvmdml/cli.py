@@ -13,7 +13,7 @@ import tvmdml
 from tvmdml.conformance.cli import conformance
 from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.device_options import device_option, device_rows, feature_level_option
-from tvmdml.errors import InvalidArgument, TvmdmlError
+from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
 from tvmdml.operation_options import Operation, named_size, operation_options, operator_name
 from tvmdml.packs.cli import pack
 from tvmdml.run_cli import run
@@ -47,6 +47,12 @@ def _warning(message: Warning | str, category: type[Warning], filename: str, lin
 
 class _Main(click.Group):
     """The group of all commands: a failure is one line on standard error and exit code 1; wrong usage is code 2."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for one in args:  # of a program that calls the command: no system call takes such a text, and no terminal prints it
+            if "\0" in one or any(0xD800 <= ord(c) < 0xDC80 or 0xDD00 <= ord(c) < 0xE000 for c in one):
+                raise click.UsageError(message("argument", safe_repr(one), "characters that a file's name can have"), ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         warnings.formatwarning = _warning

@@ -25,7 +25,7 @@ class DmlEnum(enum.IntEnum):
         given = safe_repr(value)
         if isinstance(value, enum.Enum):
             value = None  # a member of another enumeration does not count as a number
-        if isinstance(value, str):
+        if isinstance(value, str) and issubclass(type(value), str):  # an object may say that it is of another class
             name = str.upper(value).removeprefix(cls._prefix())
             if name in cls.__members__:
                 return cls[name]

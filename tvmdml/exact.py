@@ -21,9 +21,9 @@ def key(value: Any) -> Any:
     kind = type(value)
     if kind is int or kind is str or value is None:
         return kind, value
-    if isinstance(value, float):
+    if issubclass(kind, float):
         return kind, struct.pack("<d", value)
-    if isinstance(value, np.generic):
+    if issubclass(kind, np.generic):  # an object may say that it is of another class
         return kind, value.dtype, value.tobytes()
     if isinstance(value, tuple):
         return kind, *map(key, value)

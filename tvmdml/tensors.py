@@ -18,6 +18,8 @@ D = TypeVar("D", bound="TensorDesc")
 MAX_RANK = 8
 MAX_ELEMENTS = 2**32 - 1
 MAX_STRIDE = 2**32 - 1
+MOST_VALUES = 65
+"""More sizes or strides than any tensor has: an endless iterator must not cause a hang."""
 
 
 class TensorDataType(DmlEnum):
@@ -44,7 +46,7 @@ class TensorDataType(DmlEnum):
         Raises:
             InvalidArgument: there is no such member.
         """
-        if isinstance(value, str) and str.__str__(value) in _ADVICE:  # a subclass may have no hash
+        if issubclass(type(value), str) and str.__str__(value) in _ADVICE:  # a subclass may have no hash
             raise InvalidArgument(message(where, safe_repr(value), TYPE_NAMES, _ADVICE[str.__str__(value)]))
         return super().parse(value, where)
 
@@ -428,7 +430,7 @@ def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[
         number = _integer(f"{where}[{i}]", value)
         if not symbols.is_symbol(number) and not smallest <= number <= largest:
             raise InvalidArgument(message(f"{where}[{i}]", number, f"{smallest} to {largest}"))
-        if i >= 64:  # an endless iterator must not cause a hang
+        if i >= MOST_VALUES - 1:
             raise InvalidArgument(message(where, "more than 64 values", f"at most {MAX_RANK}"))
         numbers.append(number)
     return tuple(numbers)

@@ -171,8 +171,8 @@ def _check(outcomes: list[tuple[int, Outcome]], count: int) -> None:
     assert sorted(place for place, _ in outcomes) == list(range(count))
     for _, outcome in outcomes:
         assert not outcome.problem
-        assert 0 < outcome.seconds < 1
-        assert 0 < outcome.default < 1
+        assert 0 < outcome.seconds < 10
+        assert 0 < outcome.default < 10
         assert outcome.worst > 0
 
 
@@ -278,7 +278,7 @@ def test_what_a_server_that_stands_still_had_is_given_to_another(servers: Server
     try:
         start = time.monotonic()
         outcomes += trials
-        assert time.monotonic() - start < 15  # before the server's time limit ends
+        assert time.monotonic() - start < 40  # before the limit of 48 s ends, after which a server is asked no more
     finally:
         servers.signal(servers.ports[0], signal.SIGCONT)
     _check(outcomes, 6)
@@ -386,7 +386,7 @@ def test_another_kind_of_machine_is_left_out_and_an_early_end_is_quick(
         next(fleet.measure(_job(fleet, _round(100)), [{}] * 9, thorough=True))
         assert fleet.servers == 2
         start = time.monotonic()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 20  # a trial has 60 s, and nobody waits for those that are left
     servers.wait(3)  # they serve others
 
 

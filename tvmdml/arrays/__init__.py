@@ -58,16 +58,17 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
         return array  # type: ignore[return-value]
     if is_torch(array):
         return _view_torch(array, where, write)
-    if isinstance(array, np.ma.MaskedArray):
+    kind = type(array)  # an object may say that it is of another class
+    if issubclass(kind, np.ma.MaskedArray):
         raise InvalidArgument(message(where, "a masked array", ACCEPTED, "Masks are not supported: pass x.filled(…)."))
-    if isinstance(array, np.ndarray) or (isinstance(array, np.generic) and not write):
+    if issubclass(kind, np.ndarray) or (issubclass(kind, np.generic) and not write):
         return np.asarray(array)
-    if type(array) in ROOM_OF_TYPE:
-        return room(ROOM_OF_TYPE[type(array)]).view(array, where, write)  # type: ignore[no-any-return]
+    if kind in ROOM_OF_TYPE:
+        return room(ROOM_OF_TYPE[kind]).view(array, where, write)  # type: ignore[no-any-return]
     try:
         if hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__"):
-            kind = _room_of(array)
-            return np.from_dlpack(array) if kind is None else room(kind).view(array, where, write)
+            place = _room_of(array)
+            return np.from_dlpack(array) if place is None else room(place).view(array, where, write)
     except InvalidArgument:
         raise
     except Exception as error:  # other libraries may raise anything

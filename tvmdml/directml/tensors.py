@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def sizes_of(given: Any, where: str) -> list[int]:
         TypeError: they are not.
     """
     try:
-        return [int(n.__index__()) for n in given]
+        return [int(n.__index__()) for n in itertools.islice(given, tensors.MOST_VALUES)]
     except (AttributeError, TypeError):
         raise TypeError(f"{where}: given {given!r}; allowed: a sequence of integers") from None
 

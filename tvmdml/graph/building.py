@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
+from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
 
@@ -81,9 +82,10 @@ class Graph:
         if data_type.is_nibble:
             given, allowed = data_type.tvm, "types of whole bytes"
             raise InvalidArgument(message("Graph.input dtype", given, allowed, "Give uint8, and DEQUANTIZE's own descriptor."))
-        if not isinstance(shape, Iterable):
-            raise InvalidArgument(message("Graph.input shape", safe_repr(shape), "a sequence of sizes"))
-        sizes = tuple(shape)
+        try:
+            sizes = tuple(itertools.islice(shape, MOST_VALUES))
+        except TypeError:
+            raise InvalidArgument(message("Graph.input shape", safe_repr(shape), "a sequence of sizes")) from None
         desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
         return self.described_input(desc, data_type.numpy if kind is None else kind, owned=owned, name=name)
 

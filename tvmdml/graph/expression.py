@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from tvmdml._names import no_attribute
 from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.nodes import Edge
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType
 
 Key = int | slice | None | EllipsisType
 
@@ -225,7 +226,7 @@ class Expression(Traced):
 
     def transpose(self, *axes: Any) -> Expression:
         """A view with the dimensions in another order; by default the reverse."""
-        order = _sizes(axes, "transpose") if axes and axes != (None,) else tuple(range(self.ndim))[::-1]
+        order = _sizes(axes, "transpose") if axes and not (len(axes) == 1 and axes[0] is None) else tuple(range(self.ndim))[::-1]
         order = tuple(axis + self.ndim if axis < 0 else axis for axis in order)
         if sorted(order) != list(range(self.ndim)):
             raise InvalidArgument(message("transpose", safe_repr(axes), f"each of the {self.ndim} dimensions once"))
@@ -336,7 +337,7 @@ def _sizes(given: Sequence[Any], where: str) -> tuple[int, ...]:
     if len(given) == 1 and not isinstance(given[0], (int, np.integer)):
         given = given[0]
     try:
-        return tuple(operator.index(n) for n in given)
+        return tuple(operator.index(n) for n in itertools.islice(given, MOST_VALUES))
     except TypeError:
         raise InvalidArgument(message(where, safe_repr(given), "integers")) from None
 

@@ -19,7 +19,7 @@ from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.console import printable
-from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message, safe_repr
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
@@ -67,6 +67,8 @@ def load(
         InvalidArgument: a size, the target or the seed is wrong.
     """
     place = targets.resolve(target, "load target")
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
     if isinstance(model, (str, os.PathLike)) and is_pack(model):
         from tvmdml.onnx.packed import PackedModel
 

@@ -195,9 +195,10 @@ def _integer(low: int, high: int) -> Callable[[str, Field, Any], int]:
 
 
 def _number(where: str, field: Field, value: Any) -> int | float:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64)):  # timedelta64 is an np.integer
+    kind = type(value)  # an object may say that it is of another class
+    if issubclass(kind, (int, np.integer)) and not issubclass(kind, (bool, np.timedelta64)):  # timedelta64 is an np.integer
         return int(value)
-    if isinstance(value, (float, np.floating)):
+    if issubclass(kind, (float, np.floating)):
         return float(value)
     raise InvalidArgument(message(where, safe_repr(value), field.role.value))
 

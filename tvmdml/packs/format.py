@@ -238,7 +238,7 @@ class Pack:
             # not make us wait for its other end.
             self._file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except (OSError, ValueError, TypeError) as error:
-            shown = path if isinstance(path, (str, Path)) else safe_repr(path)
+            shown = _named(path) if isinstance(path, (str, Path)) else safe_repr(path)
             raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
         self._map: mmap.mmap | None = None
@@ -474,7 +474,7 @@ class Pack:
             try:
                 self._map = mmap.mmap(self._file, self._end, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise PackError(f"{self.path}: cannot be mapped: {reason(error)}.") from None
+                raise PackError(f"{_named(self.path)}: cannot be mapped: {reason(error)}.") from None
         stored = np.frombuffer(self._map, np.uint8, part.stored, self._parts_at + part.offset)
         pad = part.stored - part.size
         if hashlib.sha256(stored.data).digest() != part.stored_sha256 or stored[:pad].any():
@@ -544,11 +544,11 @@ class Pack:
 
     def error(self, given: str, allowed: str, advice: str = "") -> PackError:
         """The exception for something in the pack that is not allowed."""
-        return PackError(message(str(self.path), given, allowed, advice))
+        return PackError(message(_named(self.path), given, allowed, advice))
 
     def damaged(self, how: str) -> PackError:
         """The exception for a pack that no writer would have written."""
-        return PackError(f"{self.path}: this pack is damaged: {how}. Copy or build it again.")
+        return PackError(f"{_named(self.path)}: this pack is damaged: {how}. Copy or build it again.")
 
     def _read(self, at: int, size: int) -> bytes:
         pieces = []
@@ -556,12 +556,19 @@ class Pack:
             try:
                 piece = os.pread(self._file, min(size, 1 << 30), at)
             except (OSError, ValueError) as error:
-                raise PackError(f"{self.path}: cannot be read: {reason(error)}.") from None
+                raise PackError(f"{_named(self.path)}: cannot be read: {reason(error)}.") from None
             if not piece:
                 raise self.damaged("it was cut short while it was open")
             pieces.append(piece)
             at, size = at + len(piece), size - len(piece)
         return b"".join(pieces)
+
+
+def _named(path: str | Path) -> str:
+    """A path in a message: a terminal must not be sent the control characters that a file's name may have."""
+    from tvmdml.console import printable  # it imports click, which loading a pack does not need
+
+    return printable(path)
 
 
 def _shown(record: Kernel | Operation) -> str:

@@ -283,7 +283,7 @@ def resolve(text: str | Target | Home, where: str = _TARGET) -> Target:
         return text
     if type(text).__name__ == "device":  # PyTorch's device: its text has the form of a target
         text = str(text)
-    if not isinstance(text, str):
+    if not issubclass(type(text), str):  # an object may say that it is of another class
         raise _unknown(text, where)
     try:
         return _resolved(str.__str__(text))  # a subclass of str may override __str__
