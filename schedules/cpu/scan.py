@@ -2,7 +2,8 @@
 
 Both combine in the family's order (``operators/_scan.py``), so results do not depend on the way or on the number of tasks:
 
-- ``columns``: neighbouring rows are contiguous. A vector has an element of each of several rows.
+- ``columns``: neighbouring rows are contiguous. A vector has an element of each of several rows. In small or narrow panels, groups
+  are combined in registers; others are read in their order in memory, and what the next elements need is kept in scratch memory.
 - ``short``: rows of 2, 4, 8 or 16 elements, one after the other. A vector has several of them.
 - ``rows``: any other strides. A vector has a group of one row. Where there are fewer rows than threads, tasks divide rows by tiles:
   first one task scans the first part, while the others find what their tiles come to; then all scan the other parts.
@@ -43,6 +44,11 @@ KNOBS = Knobs(
     task_elements=Knob(1 << 14, (1, *_POWERS[10:]), "least elements for each task"),
     tasks_per_thread=Knob(2, (1, 2, 4, 8), "most tasks per thread"),
     stream_bytes=stream_bytes("least bytes of results to write with non-temporal stores"),
+    together=Knob(16, (1, 4, 16), "rows of a panel that are combined in registers; they are not read in their order in memory"),
+    together_panel_bytes=Knob(1 << 9, (1, *_POWERS[6:18]), "most bytes of a panel's row, if an input of any size is combined so"),
+    together_bytes=Knob(
+        1 << 17, (1, *_POWERS[10:]), "most bytes of an input with longer rows that is", derived=lambda caches: caches.l2 // 8
+    ),
     part_tiles=Knob(4, _POWERS[:12], "least tiles of a row for each of the tasks that share the row"),
 )
 
@@ -87,6 +93,8 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
     tasks = min(tasks, units) if parts <= 2 else 1
     parts = parts if parts > 2 else 1
     lines = way == "columns" and lanes * itemsize == LINE
+    narrow = min(panel, sizes[-1]) * itemsize <= knobs.together_panel_bytes
+    small = source.element_count * itemsize <= knobs.together_bytes
     writer = _Writer(
         desc,
         Leaves(target),
@@ -97,6 +105,7 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
         segment=length if way == "short" else GROUP,
         tail=(length * rows if way == "short" else length) % GROUP != 0,
         ragged=way == "columns" and sizes[-1] % lanes != 0,
+        together=knobs.together if way == "columns" and (narrow or small) else 1,
         tiles=length > TILE,
         parts=parts > 1,
         parallel=tasks > 1,
@@ -130,6 +139,8 @@ class _Writer:
     """The elements of a vector that are of one row."""
     tail: bool
     ragged: bool
+    together: int
+    """Neighbours' rows that are combined before their results go to memory."""
     tiles: bool
     parts: bool
     parallel: bool
@@ -139,6 +150,8 @@ class _Writer:
 
     def __init__(self, desc: Scan, leaves: Leaves, **choices: Any) -> None:
         self.desc, self.leaves = desc, leaves
+        self.held: dict[int, Any] = {}
+        self.changed: set[int] = set()
         self.__dict__.update(choices)
         self.dtype, self.stored = desc.computed, desc.input_tensor.data_type.tvm
         self.parameters = (
@@ -401,10 +414,14 @@ class _Writer:
         groups = T.let(T.truncdiv(self.length + (GROUP - 1 if self.tail else 0), T.i64(GROUP)))
         with T.loop(groups) as group:
             top = T.let(group * GROUP)
-            for i in range(GROUP):
-                row = T.let(top + i)
-                with T.when(row < self.length) if self.tail and i else nullcontext():
-                    self._each(width, functools.partial(self._row, starts, row, i))
+            for i in range(0, GROUP, self.together):
+                rows = functools.partial(self._several, starts, width, top, i)
+                end = T.let(top + (i + self.together))
+                if self.tail and self.together > 1:
+                    T.either(T.expression(end <= self.length), rows, functools.partial(self._last, starts, width, top, i))
+                else:
+                    with T.when(end <= self.length) if self.tail and i else nullcontext():
+                        rows()
             after = T.let(group + 1)
             with T.when((after & T.i64(GROUP - 1)) == T.i64(0)):
                 self._each(width, end_block)
@@ -412,14 +429,35 @@ class _Writer:
                     with T.when((after & T.i64(TILE // GROUP - 1)) == T.i64(0)):
                         self._each(width, end_tile)
 
-    def _row(self, starts: list[Any], row: Any, i: int, at: Any, lanes: int) -> None:
+    def _several(self, starts: list[Any], width: Any, top: Any, i: int, together: int = 0) -> None:
+        """Rows of a group that are combined in registers; what the rest of the group needs of them is kept."""
+        count = together or self.together
+
+        def rows(at: Any, lanes: int) -> None:
+            self.held, self.changed = {}, set()
+            for k in range(i, i + count):
+                self._row(starts, T.let(top + k), k, at, lanes, count)
+            for state in sorted(self.changed):
+                inside = _HALVES <= state < _BASE and 2 << (state - _HALVES) <= count
+                if not inside and (count < GROUP or state < _HALVES):
+                    self._keep(state, at, self.held[state], lanes)
+
+        self._each(width, rows)
+
+    def _last(self, starts: list[Any], width: Any, top: Any, i: int) -> None:
+        """Rows of a group that has fewer."""
+        for k in range(i, i + self.together):
+            with T.when(T.expression(top + k < self.length)):
+                self._several(starts, width, top, k, 1)
+
+    def _row(self, starts: list[Any], row: Any, i: int, at: Any, lanes: int, together: int) -> None:
         """A group's row, in the columns of a vector: it is combined with the last row of each half before its own."""
         combine = self.desc.combine
         source, result = (
             T.let(start + at + (-(row * step) if self.desc.decreasing else row * step))
             for start, step in zip(starts, self.along, strict=True)
         )
-        if lanes > 1:
+        if lanes > 1 and together == 1:
             read_ahead(self.source, T.let(source + self.along[0]))
             if not self.stream:
                 read_ahead(self.result, T.let(result + self.along[1]))
@@ -427,14 +465,16 @@ class _Writer:
         value = T.hold(T.to(T.wide(x), self.dtype))
         for level in range(_LEVELS):
             if i >> level & 1:
-                value = T.hold(combine(self._kept(_HALVES + level, at, lanes), value))
+                value = T.hold(combine(self._last_kept(_HALVES + level, at, lanes), value))
             elif (i + 1) % (2 << level) == 1 << level:
-                self._keep(_HALVES + level, at, value, lanes)
-        base = self._kept(_BASE, at, lanes) if i else T.hold(combine(self._kept(2, at, lanes), self._kept(3, at, lanes)))
+                self._hold(_HALVES + level, value)
+        if i == 0:
+            self._hold(_BASE, T.hold(combine(self._kept(2, at, lanes), self._kept(3, at, lanes))))
+        base = self._last_kept(_BASE, at, lanes)
         found = value
         if self.desc.exclusive:
-            found = self._kept(_BEFORE, at, lanes) if i else self.desc.identity(base)
-            self._keep(_BEFORE, at, value, lanes)
+            found = self._last_kept(_BEFORE, at, lanes) if i else self.desc.identity(base)
+            self._hold(_BEFORE, value)
         found = T.to(combine(base, found), self.stored)
         if self.stream and lanes > 1:
             found = T.hold(found)
@@ -445,10 +485,18 @@ class _Writer:
             )
         else:
             T.store(self.result, T.run(result, lanes) if lanes > 1 else result, found)
-        if i == 0:
-            self._keep(_BASE, at, base, lanes)
         if i == GROUP - 1:
-            self._keep(3, at, combine(self._kept(3, at, lanes), value), lanes)
+            self._hold(3, T.hold(combine(self._kept(3, at, lanes), value)))
+
+    def _last_kept(self, state: int, at: Any, lanes: int) -> Any:
+        """What was kept last, in a register or in scratch memory."""
+        if state not in self.held:
+            self.held[state] = self._kept(state, at, lanes)
+        return self.held[state]
+
+    def _hold(self, state: int, value: Any) -> None:
+        self.held[state] = value
+        self.changed.add(state)
 
     def _kept(self, state: int, at: Any, lanes: int) -> Any:
         place = T.let(self.state + state * (self.panel + _APART) + at)

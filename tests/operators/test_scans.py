@@ -57,8 +57,9 @@ def test_every_target_layout_and_way_gives_the_same_bits(name: str, exclusive: b
     for sizes in SIZES:
         x = (rng.standard_normal(sizes) if name == SUM else np.exp2(rng.uniform(-0.25, 0.25, sizes))).astype(f32)
         wanted = ordered(name, x, exclusive, decreasing)
-        for algorithm in ("rows", "columns") if target.kind == "cpu" else ("whole", "tiles"):
-            with knobs.using(scan={"algorithm": algorithm}):
+        ways = ("rows", 16), ("columns", 1), ("columns", 4), ("columns", 16)
+        for algorithm, together in ways if target.kind == "cpu" else (("whole", 0), ("tiles", 0)):
+            with knobs.using(scan={"algorithm": algorithm} | ({"together": together} if together else {})):
                 tvmdml.functions.forget_plans()
                 assert_same_bits(run(name, x, -1, exclusive, decreasing, device=target.name), wanted)
                 turned = run(name, np.ascontiguousarray(x.T), 0, exclusive, decreasing, device=target.name)
