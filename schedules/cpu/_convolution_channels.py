@@ -5,7 +5,6 @@ Filters are arranged first, so that those of neighbouring channels are neighbour
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 _PLACES = 4
 """Places of a row that are computed together, if all their taps are inside."""
+_TOGETHER = 4
+"""Vectors of channels that are computed together at one place, so that sums need not wait for those before."""
 _FEWEST = 4
 _NUMBERS = (
     "batch", "groups", "batch_step", "row_step", "column_step", "height", "width", "output_batch", "output_row", "output_column",
@@ -93,15 +94,16 @@ class Channels:
         return f.result()
 
     def _arrange(self, task: Any) -> None:
+        """Channel after channel: their taps are read as they lie."""
         n, w = self.n, self.tensors["filter_tensor"]
-        begin, end = share(task, n["tasks"], n["kernel"] * self.across.kernel)
+        begin, end = share(task, n["tasks"], n["groups"])
         with T.loop(T.let(end - begin)) as i:
-            tap = T.let(begin + i)
-            a = T.hold(T.truncdiv(tap, T.i64(self.across.kernel)))
-            base = T.let(n["filter_base"] + a * n["filter_row"] + (tap - a * self.across.kernel) * n["filter_column"])
-            to = T.let(tap * n["groups"])
-            with T.loop(n["groups"]) as c:
-                T.store(self.filters, to + c, self._factor(w[base + c * n["filter_step"]], "filter", c))
+            c = T.let(begin + i)
+            base = T.let(n["filter_base"] + c * n["filter_step"])
+            with T.loop(n["kernel"]) as a:
+                for b in range(self.across.kernel):
+                    own = self._factor(w[T.let(base + a * n["filter_row"] + b * n["filter_column"])], "filter", c)
+                    T.store(self.filters, T.let((a * self.across.kernel + b) * n["groups"] + c), own)
 
     def _factor(self, value: Any, name: str, channel: Any = None) -> Any:
         if self.sums != "int32":
@@ -149,48 +151,62 @@ class Channels:
         return T.truncdiv(T.max(value, T.i64(0)) + (divisor - 1), divisor)
 
     def _places(self, source: Any, target: Any, o: Any, rows: Any, count: int, taps: Any) -> None:
-        """Some places of a row: for each vector of channels, with all taps of a row, or those from the first to the last."""
-        n, lanes, across = self.n, self.lanes, self.across
-        last, kind = T.let(n["groups"] - lanes), f"{self.factors}x{lanes}"
-        place = T.let(source + (o * across.stride - n["left"]) * n["column_step"])
-        x, y = self.tensors["input_tensor"], self.tensors["output_tensor"]
-        with T.loop(T.let(T.truncdiv(n["groups"] + (lanes - 1), T.i64(lanes)))) as block:
-            c = T.hold(T.min(block * lanes, last))
-            sums = [T.Variable(kind, T.splat(T.const(0, self.factors), lanes)) for _ in range(count)]
-
-            def read(line: Any, column: Any, c: Any = c) -> Any:
-                at = T.let(line + column * n["column_step"] + c)
-                return T.let(self._factor(T.hold(x[T.run(at, lanes)]), "input"))
-
-            def add(line: Any, number: Any, taps: Any, sums: Any = sums, read: Callable[..., Any] = read, c: Any = c) -> None:
-                def factor(b: Any) -> Any:
-                    return T.let(self.filters[T.run(T.let((number * across.kernel + b) * n["groups"] + c), lanes)])
-
-                if taps is not None:
-                    with T.loop(T.let(taps[1] - taps[0])) as k:
-                        b = T.let(taps[0] + k)
-                        sums[0].set(multiply_add(factor(b), read(line, b * across.dilation), sums[0].value))
-                    return
-                met: dict[int, Any] = {}
-                for b in range(across.kernel):
-                    own = factor(b)
-                    for r, total in enumerate(sums):
-                        column = r * across.stride + b * across.dilation
-                        if column not in met:
-                            met[column] = read(line, T.i64(column))
-                        total.set(multiply_add(own, met[column], total.value))
-
+        """Some places of a row, with all taps of it, or those from the first to the last: some vectors of channels at a time."""
+        n, lanes = self.n, self.lanes
+        place = T.let(source + (o * self.across.stride - n["left"]) * n["column_step"])
+        together = 1 if taps is None else _TOGETHER
+        last = T.let(n["groups"] - lanes)
+        with T.loop(T.let(T.truncdiv(n["groups"] + (lanes * together - 1), T.i64(lanes * together)))) as block:
+            channels = [T.hold(T.min((block * together + j) * lanes, last)) for j in range(together)]
+            zero = T.splat(T.const(0, self.factors), lanes)
+            sums = [[T.Variable(f"{self.factors}x{lanes}", zero) for _ in range(count)] for _ in channels]
             with T.loop(T.let(rows[1] - rows[0])) as k:
                 number = T.let(rows[0] + k)
-                add(T.let(place + number * n["dilation"] * n["row_step"]), number, taps)
+                line = T.let(place + number * n["dilation"] * n["row_step"])
+                if taps is None:
+                    self._row(line, number, channels[0], sums[0])
+                else:
+                    with T.loop(T.let(taps[1] - taps[0])) as i:
+                        b = T.let(taps[0] + i)
+                        for c, (total,) in zip(channels, sums, strict=True):
+                            own = self._read(line, b * self.across.dilation, c)
+                            total.set(multiply_add(self._tap(number, b, c), own, total.value))
+            for c, own in zip(channels, sums, strict=True):
+                self._finish(T.let(target + o * n["output_column"]), c, own)
 
-            def of_channel(name: str, i: int, c: Any = c) -> Any:
-                return self.tensors[name][T.run(c, lanes)] if self.steps[i] else T.repeated(self.tensors[name][T.i64(0)], lanes)
+    def _read(self, line: Any, column: Any, c: Any) -> Any:
+        """A vector of the image's channels."""
+        at = T.let(line + column * self.n["column_step"] + c)
+        return T.let(self._factor(T.hold(self.tensors["input_tensor"][T.run(at, self.lanes)]), "input"))
 
-            addends = [T.hold(T.wide(of_channel(name, i))) for i, name in enumerate(self.after.addends())]
+    def _tap(self, number: Any, b: Any, c: Any) -> Any:
+        """A tap of a vector of filters."""
+        at = T.let((number * self.across.kernel + b) * self.n["groups"] + c)
+        return T.let(self.filters[T.run(at, self.lanes)])
+
+    def _row(self, line: Any, number: Any, c: Any, sums: list[Any]) -> None:
+        """All taps of a row, for neighbouring places: each element of the image is read once."""
+        across = self.across
+        met: dict[int, Any] = {}
+        for b in range(across.kernel):
+            own = self._tap(number, b, c)
             for r, total in enumerate(sums):
-                value = total.value if self.sums != "int32" else T.cast(total.value, "int32")
-                at = T.let(target + (o + r) * n["output_column"] + c)
-                found = self.after.head.element(value, addends)
-                found = self.after.value(found, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, lanes)])
-                T.store(y, T.run(at, lanes), found)
+                column = r * across.stride + b * across.dilation
+                if column not in met:
+                    met[column] = self._read(line, T.i64(column), c)
+                total.set(multiply_add(own, met[column], total.value))
+
+    def _finish(self, target: Any, c: Any, sums: list[Any]) -> None:
+        """Finished sums to the output."""
+        lanes, y = self.lanes, self.tensors["output_tensor"]
+
+        def of_channel(name: str, i: int) -> Any:
+            return self.tensors[name][T.run(c, lanes)] if self.steps[i] else T.repeated(self.tensors[name][T.i64(0)], lanes)
+
+        addends = [T.hold(T.wide(of_channel(name, i))) for i, name in enumerate(self.after.addends())]
+        for r, total in enumerate(sums):
+            value = total.value if self.sums != "int32" else T.cast(total.value, "int32")
+            at = T.let(target + r * self.n["output_column"] + c)
+            found = self.after.head.element(value, addends)
+            found = self.after.value(found, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, lanes)])
+            T.store(y, T.run(at, lanes), found)
