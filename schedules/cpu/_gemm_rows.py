@@ -18,13 +18,14 @@ from tvmdml.schedules.cpu._gemm_panels import ACROSS, times
 from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
-TOGETHER = 2
-"""Vectors of columns whose places are contiguous: the sums of one wait for each other, so the next one's are computed meanwhile."""
+_TOGETHER = {True: 16, False: 32}
+"""Columns whose places are contiguous and whose sums are computed in turn, as each sum waits for the one before; for columns that
+share few sets of the first cache, and others."""
 _SETS = 2048
 """Columns that are a multiple of so many bytes apart share few sets of the first cache, so those of one vector fill them."""
-_AHEAD_ALONG = {1: 16 * SIDE, TOGETHER: SIDE}
-"""How many elements of a line are loaded before they are needed, by the vectors of columns that are computed together. One vector's
-lines are in memory's pages of their own, so processors ask for little by themselves."""
+_AHEAD_ALONG = {16: 256, 32: 16}
+"""How many elements of a line are loaded before they are needed, by the columns that are computed in turn. Columns of few sets lie
+in memory's pages of their own, so processors ask for little by themselves."""
 _AHEAD = 128
 """How many elements of a row are loaded before they are needed. The next rows' would have the same place in the first cache where
 rows are a power of two apart."""
@@ -45,17 +46,18 @@ define i64 @tvmdml_in_turn(i64 %place, {word} %before) alwaysinline {{
 
 
 def together(step: int) -> int:
-    """How many vectors of such columns are computed at a time, by the bytes from one column to the next."""
-    return TOGETHER if step % _SETS else 1
+    """How many such columns are computed in turn, by the bytes from one to the next."""
+    return _TOGETHER[step % _SETS == 0]
 
 
 class Rows:
     """Writes the loops."""
 
-    def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int = TOGETHER) -> None:
-        self.rows, self.lanes, self.arithmetic, self.together = rows, lanes, arithmetic, together
+    def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int) -> None:
+        self.rows, self.lanes, self.arithmetic = rows, lanes, arithmetic
         self.kind = arithmetic.total
-        self.ahead = _AHEAD_ALONG[together]
+        self.side = min(max(lanes, 4), SIDE)
+        self.together, self.ahead = together // self.side, _AHEAD_ALONG[together]
 
     def write(
         self,
@@ -171,12 +173,12 @@ class Rows:
     # -- Places are contiguous: squares are transposed in registers
 
     def _along(self, low: Any, high: Any) -> None:
-        vectors, some = T.let(T.truncdiv(high - low + (SIDE - 1), T.i64(SIDE))), self.together
+        vectors, some = T.let(T.truncdiv(high - low + (self.side - 1), T.i64(self.side))), self.together
         groups = T.let(T.truncdiv(vectors, T.i64(some)))
 
         def columns(first: Any, count: int) -> list[Any]:
             # The last vector begins earlier, and computes some sums again.
-            return [T.hold(T.max(T.min(low + (first + i) * SIDE, high - SIDE), T.i64(0))) for i in range(count)]
+            return [T.hold(T.max(T.min(low + (first + i) * self.side, high - self.side), T.i64(0))) for i in range(count)]
 
         with T.loop(groups) as group:
             self._vectors(columns(T.let(group * some), some))
@@ -186,42 +188,42 @@ class Rows:
 
     def _vectors(self, columns: list[Any]) -> None:
         """All sums of some vectors of columns."""
-        lines = [[T.hold(self.base_b + times(T.let(one + i), self.steps[1][1])) for i in range(SIDE)] for one in columns]
+        lines = [[T.hold(self.base_b + times(T.let(one + i), self.steps[1][1])) for i in range(self.side)] for one in columns]
         with blocks(self.depth, T.i64(KC)) as (first, count):
-            whole = T.let(T.truncdiv(count, T.i64(SIDE)))
-            sums = Sums(self.rows, len(columns), lambda row, which: self._zero(SIDE), self.arithmetic.step)
+            whole = T.let(T.truncdiv(count, T.i64(self.side)))
+            sums = Sums(self.rows, len(columns), lambda row, which: self._zero(self.side), self.arithmetic.step)
 
             def add(which: int, place: Any, vectors: list[Any]) -> None:
                 for row in range(self.rows):
                     total = sums.get(row, which)
                     for k, one in enumerate(vectors):
-                        value = T.splat(T.let(self._value(row, place + k)), SIDE)
+                        value = T.splat(T.let(self._value(row, place + k)), self.side)
                         total = T.let(self.arithmetic.step(value, one, total))
                     sums.set(row, which, total)
 
             with T.loop(whole) as block:
-                place = T.let(first + block * SIDE)
+                place = T.let(first + block * self.side)
                 for which, own in enumerate(lines):
                     if which:
                         place = _in_turn(place, sums.get(0, which - 1))
                     for line in own:
                         read_ahead(self.b, line + place + self.ahead)
-                    add(which, place, transposed([T.hold(self._vector(line + place, SIDE)) for line in own]))
-            with T.loop(T.let(count - whole * SIDE)) as k:
-                place = T.let(first + whole * SIDE + k)
+                    add(which, place, transposed([T.hold(self._vector(line + place, self.side)) for line in own]))
+            with T.loop(T.let(count - whole * self.side)) as k:
+                place = T.let(first + whole * self.side + k)
                 for which, own in enumerate(lines):
-                    gathered = self._zero(SIDE)
+                    gathered = self._zero(self.side)
                     for i, line in enumerate(own):
-                        lane = T.splat(self._vector(line + place, 1), SIDE)
-                        gathered = T.hold(T.Shuffle([gathered, lane], [SIDE if j == i else j for j in range(SIDE)]))
+                        lane = T.splat(self._vector(line + place, 1), self.side)
+                        gathered = T.hold(T.Shuffle([gathered, lane], [self.side if j == i else j for j in range(self.side)]))
                     add(which, place, [gathered])
             for which, column in enumerate(columns):
                 for row in range(self.rows):
-                    at = T.let(self.at + (row * len(columns) + which) * SIDE)
-                    own_sum, before = sums.get(row, which), self._cell(at, SIDE)
-                    total = T.hold(T.Select(T.splat(T.expression(first == T.i64(0)), SIDE), own_sum, before + own_sum))
+                    at = T.let(self.at + (row * len(columns) + which) * self.side)
+                    own_sum, before = sums.get(row, which), self._cell(at, self.side)
+                    total = T.hold(T.Select(T.splat(T.expression(first == T.i64(0)), self.side), own_sum, before + own_sum))
                     T.either(
                         first + count >= self.depth,
                         lambda row=row, total=total, column=column: self.put(T.i64(row), column, total),
-                        lambda at=at, total=total: T.store(self.scratch, T.run(at, SIDE), total),
+                        lambda at=at, total=total: T.store(self.scratch, T.run(at, self.side), total),
                     )

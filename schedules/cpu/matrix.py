@@ -25,8 +25,7 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pai
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
-from tvmdml.schedules.cpu._gemm_rows import TOGETHER, Rows, together
-from tvmdml.schedules.cpu._tiles import SIDE
+from tvmdml.schedules.cpu._gemm_rows import Rows, together
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -51,8 +50,8 @@ _TILES = {16: ((12, 2), (8, 3), (6, 4), (13, 2), (10, 2), (7, 3), (7, 2)), 8: ((
 """Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
 
 
-_FEW_OWNED = 1
-"""The most rows for which reading a factor where it is is as good as reading its panels."""
+_FEW_OWNED = {True: 1, False: 0}
+"""The most rows for which a factor is read where it is as fast as its panels are: if its columns are contiguous, or not."""
 
 
 def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
@@ -63,7 +62,9 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
     module, *also = desc.modules()
-    few = min(knobs.few_rows, _FEW_OWNED) if _packs_as_it_is(desc, found) else knobs.few_rows
+    few = knobs.few_rows
+    if _packs_as_it_is(desc, found):
+        few = min(few, _FEW_OWNED[found.steps(found.contraction.b)[2] == 1])
     writer: Writer = (_Few if found.few(few) else _Tiles)(desc, found, target, knobs)
     made = Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
     return made._replace(owned=writer.owned())
@@ -417,14 +418,14 @@ class _Few(Writer):
         _, _, across, _ = plain.steps(self.contraction.b)
         self.form = ACROSS if across == 1 else ALONG
         one = getattr(desc, self.contraction.b.name).data_type
-        self.together = TOGETHER if self.form == ACROSS else together(across * one.itemsize)
+        self.together = together(across * one.itemsize)
         self.lanes = self.bytes_of_vector // (8 if self.contraction.computed == "float64" else 4)
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
         tasks = min(wanted, batch * parts)
         self.parallel = tasks > 1
-        room = 2 * rows * (-(-columns // parts) + 128 if self.form == ACROSS else TOGETHER * SIDE)
+        room = 2 * rows * (-(-columns // parts) + 128 if self.form == ACROSS else self.together)
         self.temporaries = ((self.contraction.computed, tasks * room),)
         self.scalars = (tasks, batch, parts, columns, depth, room, *self.numbers)
 

@@ -49,8 +49,9 @@ def test_bits_of_sums_do_not_depend_on_the_way(sizes: tuple[int, int, int]) -> N
         assert kernel.name == "tiles"
     assert len(launches) > (1 if rows < 4 else 5), "a few rows have few ways"
     assert any(dict(parameters)["parallel"] for _, parameters, _ in launches) == (rows > 3)
-    turned = tvmdml.gemm(np.asfortranarray(a), np.ascontiguousarray(b.T), trans_b="transpose")
-    assert np.array_equal(turned, whole)
+    for where in ("cpu", "cpu:x86-64-v3") if host.host().has("avx2") else ("cpu",):
+        turned = tvmdml.gemm(np.asfortranarray(a), np.ascontiguousarray(b.T), trans_b="transpose", device=where)
+        assert np.array_equal(turned, whole), where
     assert np.array_equal(np.concatenate([tvmdml.gemm(one[None], b) for one in a]), whole), "row by row"
 
 
@@ -92,11 +93,14 @@ def test_products_of_bytes_are_exact_at_every_level(a_type: str, b_type: str) ->
 
 
 def test_which_kernels_serve_which_products() -> None:
-    def name(*sizes: int, **more: Any) -> str:
-        a, b = (tvmdml.TensorDesc("float32", one) for one in (sizes[:2], (sizes[3:1:-1] if more else sizes[2:])))
+    def name(*sizes: int, flags: str = "none", **more: Any) -> str:
+        a = tvmdml.TensorDesc("float32", sizes[:2])
+        b = tvmdml.TensorDesc("float32", sizes[3:1:-1] if more else sizes[2:], flags=flags)
         return kernel_for(tvmdml.Gemm.of(a, b, **more), targets.resolve("cpu")).name
 
     assert name(64, 32, 32, 48) == "tiles"
     assert name(4, 300, 300, 48) == "rows"
     assert name(48, 300, 300, 1) == "rows", "one column is one row of the other factor"
     assert name(1, 300, 300, 4096, trans_b="transpose") == "rows"
+    assert name(1, 300, 300, 4096, flags="OWNED_BY_DML") == "rows"
+    assert name(1, 300, 300, 4096, trans_b="transpose", flags="OWNED_BY_DML") == "tiles", "panels need no transposing"
