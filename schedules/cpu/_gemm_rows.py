@@ -14,7 +14,7 @@ from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm import blocks
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
-from tvmdml.schedules.cpu._gemm_panels import ACROSS, times
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, times
 from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -26,6 +26,8 @@ _SETS = 2048
 _AHEAD_ALONG = {16: 256, 32: 16}
 """How many elements of a line are loaded before they are needed, by the columns that are computed in turn. Columns of few sets lie
 in memory's pages of their own, so processors ask for little by themselves."""
+BLOCKS = "blocks"
+"""How one row reads such columns if each lane has a block of ``KC`` places: so a column is read from one end to the other."""
 _AHEAD = 128
 """How many elements of a row are loaded before they are needed. The next rows' would have the same place in the first cache where
 rows are a power of two apart."""
@@ -45,6 +47,17 @@ define i64 @tvmdml_in_turn(i64 %place, {word} %before) alwaysinline {{
     return T.let(T.call_imported("int64", "tvmdml_in_turn", source, place, T.reinterpret(first, kind)))
 
 
+def side_of(lanes: int) -> int:
+    """The rows and columns of squares that are transposed in registers, by the elements of a register."""
+    return min(max(lanes, 4), SIDE)
+
+
+def form_of(rows: int, step: int, itemsize: int, depth: int, lanes: int) -> str:
+    """How the matrix is read, by the step from one column to the next and the places of a sum."""
+    whole = depth % (side_of(lanes) * KC) == 0
+    return ACROSS if step == 1 else BLOCKS if rows == 1 and whole and step * itemsize % _SETS == 0 else ALONG
+
+
 def together(step: int) -> int:
     """How many such columns are computed in turn, by the bytes from one to the next."""
     return _TOGETHER[step % _SETS == 0]
@@ -56,7 +69,7 @@ class Rows:
     def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int) -> None:
         self.rows, self.lanes, self.arithmetic = rows, lanes, arithmetic
         self.kind = arithmetic.total
-        self.side = min(max(lanes, 4), SIDE)
+        self.side = side_of(lanes)
         self.together, self.ahead = together // self.side, _AHEAD_ALONG[together]
 
     def write(
@@ -98,7 +111,7 @@ class Rows:
                 high = T.hold(
                     T.Select(part + 1 == parts, columns, T.truncdiv(T.truncdiv(columns, T.i64(SIDE)) * (part + 1), parts) * SIDE)
                 )
-                (self._across if form == ACROSS else self._along)(low, high)
+                {ACROSS: self._across, ALONG: self._along, BLOCKS: self._by_blocks}[form](low, high)
 
         per_task(tasks, parallel, task)
 
@@ -227,3 +240,43 @@ class Rows:
                         lambda row=row, total=total, column=column: self.put(T.i64(row), column, total),
                         lambda at=at, total=total: T.store(self.scratch, T.run(at, self.side), total),
                     )
+
+    # -- The same for one row, with blocks of a column as lanes: so a column is read from one end to the other
+
+    def _by_blocks(self, low: Any, high: Any) -> None:
+        part, some = self.side * KC, SIDE // self.side
+        parts, count = T.let(T.truncdiv(self.depth, T.i64(part))), T.let(T.truncdiv(self.depth, T.i64(KC)))
+        self._spread(count)
+        sums = [T.let(self.at + self.depth + which * count) for which in range(some)]
+        with T.loop(T.let(T.truncdiv(high - low + (some - 1), T.i64(some)))) as i, T.loop(parts) as number:
+            columns = [T.hold(T.min(low + i * some + which, high - 1)) for which in range(some)]
+            begins = [T.hold(self.base_b + times(one, self.steps[1][1]) + number * part) for one in columns]
+            to_next = T.hold(T.Select(number + 1 < parts, T.i64(part), times(T.i64(some), self.steps[1][1]) - number * part))
+            totals = Sums(1, some, lambda row, which: self._zero(self.side), self.arithmetic.step)
+            with T.loop(T.i64(KC // self.side)) as square:
+                place = T.let(square * self.side)
+                values = T.let(self.at + number * part + place * self.side)
+                for which, begin in enumerate(begins):
+                    at = T.let(begin + place)
+                    at = _in_turn(at, totals.get(0, which - 1)) if which else at
+                    lines = [T.let(at + lane * KC) for lane in range(self.side)]
+                    for line in lines:
+                        read_ahead(self.b, line + to_next)
+                    total = totals.get(0, which)
+                    for k, one in enumerate(transposed([T.hold(self._vector(line, self.side)) for line in lines])):
+                        total = T.let(self.arithmetic.step(self._cell(T.let(values + k * self.side), self.side), one, total))
+                    totals.set(0, which, total)
+            for which, (column, own) in enumerate(zip(columns, sums, strict=True)):
+                T.store(self.scratch, T.run(own + number * self.side, self.side), totals.get(0, which))
+                with T.when(number + 1 == parts):
+                    whole = T.Variable(self.kind, self.scratch[own])
+                    with T.loop(T.let(count - 1)) as block:
+                        whole.set(whole.value + self.scratch[own + 1 + block])
+                    self.put(T.i64(0), column, whole.value)
+
+    def _spread(self, count: Any) -> None:
+        """Write the first factor so that elements of the same place of ``side`` blocks are neighbours."""
+        with T.loop(count) as block, T.loop(T.i64(KC)) as k:
+            part = T.let(T.truncdiv(block, T.i64(self.side)))
+            at = self.at + part * (self.side * KC) + k * self.side + (block - part * self.side)
+            T.store(self.scratch, T.let(at), self._value(0, T.let(block * KC + k)))

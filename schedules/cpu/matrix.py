@@ -25,7 +25,8 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pai
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
-from tvmdml.schedules.cpu._gemm_rows import Rows, together
+from tvmdml.schedules.cpu._gemm_rows import BLOCKS, Rows, form_of, together
+from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -416,16 +417,16 @@ class _Few(Writer):
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         _, _, across, _ = plain.steps(self.contraction.b)
-        self.form = ACROSS if across == 1 else ALONG
-        one = getattr(desc, self.contraction.b.name).data_type
-        self.together = together(across * one.itemsize)
         self.lanes = self.bytes_of_vector // (8 if self.contraction.computed == "float64" else 4)
+        itemsize = getattr(desc, self.contraction.b.name).data_type.itemsize
+        self.form, self.together = form_of(rows, across, itemsize, depth, self.lanes), together(across * itemsize)
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
         tasks = min(wanted, batch * parts)
         self.parallel = tasks > 1
-        room = 2 * rows * (-(-columns // parts) + 128 if self.form == ACROSS else self.together)
+        of_row = {ACROSS: 2 * (-(-columns // parts) + 128), ALONG: 2 * self.together, BLOCKS: depth + SIDE * (depth // KC)}
+        room = rows * of_row[self.form]
         self.temporaries = ((self.contraction.computed, tasks * room),)
         self.scalars = (tasks, batch, parts, columns, depth, room, *self.numbers)
 

@@ -55,6 +55,22 @@ def test_bits_of_sums_do_not_depend_on_the_way(sizes: tuple[int, int, int]) -> N
     assert np.array_equal(np.concatenate([tvmdml.gemm(one[None], b) for one in a]), whole), "row by row"
 
 
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("padding", [0, 512])
+@pytest.mark.skipif(not FMA, reason="without fused multiply-adds sums have other bits")
+def test_one_row_over_long_columns_has_the_same_bits(padding: int) -> None:
+    """Columns so many bytes apart that few sets of a cache have all: their blocks are lanes, where all lanes have one."""
+    random = seeded(str(padding))
+    for depth, columns in ((8192, 35), (2048, 16), (2048 + 256, 17)):
+        a = random.standard_normal((1, depth)).astype(np.float32)
+        b = random.standard_normal((columns, depth + padding)).astype(np.float32)[:, :depth]
+        whole = tvmdml.gemm(a, np.ascontiguousarray(b.T))
+        for where in ("cpu", "cpu:x86-64-v3") if host.host().has("avx2") else ("cpu",):
+            assert np.array_equal(tvmdml.gemm(a, b, trans_b="transpose", device=where), whole), (where, depth)
+    descs = (tvmdml.TensorDesc("float32", (1, 8192)), tvmdml.TensorDesc("float32", (35, 8192)))
+    assert dict(kernel_for(tvmdml.Gemm.of(*descs, trans_b="transpose"), targets.resolve("cpu")).parameters)["form"] == "blocks"
+
+
 @pytest.mark.parametrize("sizes", [(1, 70, 100), (3, 33, 35), (29, 300, 67), (67, 65, 70)], ids=str)
 def test_panels_of_nan_reach_only_their_own_rows_and_columns(sizes: tuple[int, int, int]) -> None:
     """What is beside the edges of a panel, or repeated there, comes into no other sum."""
