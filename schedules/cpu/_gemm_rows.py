@@ -49,7 +49,8 @@ define i64 @tvmdml_in_turn(i64 %place, {word} %before) alwaysinline {{
 
 def side_of(lanes: int) -> int:
     """The rows and columns of squares that are transposed in registers, by the elements of a register."""
-    return min(max(lanes, 4), SIDE)
+    found: int = min(max(lanes, 4), SIDE)
+    return found
 
 
 def form_of(rows: int, step: int, itemsize: int, depth: int, lanes: int) -> str:
