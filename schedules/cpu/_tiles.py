@@ -33,7 +33,7 @@ def transposed(rows: list[Any]) -> list[Any]:
     columns = list(rows)
     for i, some in enumerate(zip(*parts, strict=True)):
         if side < SIDE:
-            columns[i::4] = some if side == 4 else both(*some, fours)
+            columns[i::4] = some if side == 4 else both(some[0], some[1], fours)
             continue
         a, b, c, d = some
         for half, (first, second) in enumerate(zip(both(a, b, fours), both(c, d, fours), strict=True)):
