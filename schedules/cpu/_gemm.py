@@ -181,12 +181,7 @@ class Product:
                 first = T.hold(T.expression(place == T.i64(0)))
                 last = T.hold(T.expression(place + places >= plan.depth))
                 if not self.packs_late and not self.packed[1]:
-                    with T.loop(column_panels) as p:
-                        line = T.hold(_start(column + p * nr, c0, c1, nr))
-                        at = T.hold(self.at_b + p * (groups * nr))
-                        self.b.pack(self.base_b, self.zero_b, self.panels_b, at, line, c1 - 1, place, places)
-                        if self.with_sums[1]:
-                            self.b.sums(self.lines, self.at_lines + p * nr, first, shape.lanes)
+                    self._pack_columns(column, columns, (c0, c1), groups, place, places, first)
                 of_rows = T.hold(self.at_lines + column_panels * nr + SLACK)
                 with blocks(r1 - r0, plan.row_block) as (r, rows):
                     row = T.hold(r0 + r)
@@ -226,6 +221,28 @@ class Product:
                         else:
                             with T.loop(row_panels) as ir:
                                 tile(ir, False)
+
+    def _pack_columns(
+        self, column: Any, columns: Any, part: tuple[Any, Any], groups: Any, place: Any, places: Any, first: Any
+    ) -> None:
+        """Pack a block of columns, several panels at once as far as that is possible, and their sums."""
+        nr, together = self.shape.columns, self.b.together
+        many = T.hold(T.truncdiv(columns, T.i64(nr * together)) * together) if together > 1 else T.i64(0)
+        if together > 1:
+            whole = T.hold(T.truncdiv(places, T.i64(self.arithmetic.group)))
+            with T.loop(T.hold(T.truncdiv(many, T.i64(together)))) as i:
+                p = T.hold(i * together)
+                at, line = T.hold(self.at_b + p * (groups * nr)), T.hold(column + p * nr)
+                sums = (self.lines, T.hold(self.at_lines + p * nr), first) if self.with_sums[1] else None
+                self.b.pack_together(self.base_b, self.panels_b, at, groups * nr, line, place, places, sums)
+        with T.loop(T.hold(up(columns, nr))) as p:
+            line = T.hold(_start(column + p * nr, *part, nr))
+            at = T.hold(self.at_b + p * (groups * nr))
+            done = T.hold(T.Select(p < many, whole, T.i64(0))) if together > 1 else 0
+            self.b.pack(self.base_b, self.zero_b, self.panels_b, at, line, part[1] - 1, place, places, done)
+            if self.with_sums[1]:
+                alone = T.hold(T.And(first, p >= many)) if together > 1 else first
+                self.b.sums(self.lines, self.at_lines + p * nr, alone, self.shape.lanes)
 
     def _panel(self, side: int, line: Any, number: Any, place: Any, otherwise: Any, lines: Any) -> tuple[Any, Any]:
         """Where a panel from a place on is, and the sums of its lines, if the factor is owned; in scratch memory otherwise."""

@@ -19,6 +19,8 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 AHEAD = 8
 """How many rows, or cache lines of a row, are loaded before they are needed."""
+TOGETHER = 3
+"""Vectors of bytes of a row that are packed at once."""
 ACROSS, ALONG, SINGLE = "across", "along", "single"
 """How values of a panel are read: vectors of neighbouring lines, vectors of neighbouring places, or one by one."""
 
@@ -47,7 +49,7 @@ class Packer:
         self.per_line = 64 // np.dtype(str(factor.buffer.dtype)).itemsize
         self.group, self.width = arithmetic.group, factor.width
 
-    def pack(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, last: Any, place: Any, count: Any) -> None:
+    def pack(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, last: Any, place: Any, count: Any, done: Any = 0) -> None:
         """Write a panel.
 
         Args:
@@ -59,13 +61,58 @@ class Packer:
             last: the last line that there is.
             place: the first place of the contraction.
             count: the number of places.
+            done: the groups that are written already, by ``pack_together``.
         """
-        self.base, self.zeros, self.to, self.at = base, zeros, to, at
+        self.base, self.zeros, self.to, self.at, self.done = base, zeros, to, at, done
         self.line, self.last, self.place, self.count = line, last, place, count
         self.groups = T.hold(up(count, self.group))
         {ACROSS: self._across, ALONG: self._along, SINGLE: self._single}[self.factor.form]()
         if self.arithmetic.unit > 1:
             self._fill()
+
+    @property
+    def together(self) -> int:
+        """How many panels beside each other ``pack_together`` writes; 1 if it cannot."""
+        woven = self.factor.form == ACROSS and self.arithmetic.weaves_lines and self.arithmetic.unit == 1
+        return TOGETHER * self.per_line // self.width if woven and self.width in (3 * SIDE, self.per_line) else 1
+
+    def pack_together(self, base: Any, to: Any, at: Any, panel: Any, line: Any, place: Any, count: Any, sums: Any) -> None:
+        """Write the whole groups of ``together`` panels: each row of the factor is read in whole vectors, none of it twice.
+
+        ``pack`` and ``sums`` then do what is left.
+
+        Args:
+            base: the offset of the factor's first element.
+            to: the buffer of panels.
+            at: where in it the first panel begins.
+            panel: the elements of a panel.
+            line: the first panel's first line. All panels are whole.
+            place: the first place of the contraction.
+            count: the number of places.
+            sums: ``None``, or a buffer, where in it the sums of the panels' lines begin, and whether these values are the first.
+        """
+        self.base, self.to, self.place, self.count = base, to, place, count
+        lines, side = self.together * self.width, self.factor.side
+        starts = [T.hold(at + i * panel) for i in range(self.together)]
+        totals = [T.Variable(f"int32x{SIDE}", T.splat(T.const(0, "int32"), SIDE)) for _ in range(0, lines if sums else 0, SIDE)]
+        whole = T.hold(T.truncdiv(count, T.i64(self.group)))
+        with T.loop(whole) as k:
+            for first in range(0, lines, self.per_line):
+                raws = []
+                for r in range(self.group):
+                    read_ahead(self.factor.buffer, self._offset(line + first, place + (k + AHEAD) * self.group + r))
+                    offset = T.hold(self._offset(line + first, place + k * self.group + r))
+                    raws.append(T.hold(self.factor.buffer[T.run(offset, self.per_line)]))
+                for i, words in enumerate(self.arithmetic.woven_lines(side, raws)):
+                    which, own = divmod(first + i * SIDE, self.width)
+                    T.store(to, T.run(starts[which] + k * self.width + own, SIDE), words)
+                    if sums:
+                        total = totals[(first + i * SIDE) // SIDE]
+                        total.set(self.arithmetic.sum_step(side, words, total.value))
+        for i, total in enumerate(totals):
+            buffer, at_sums, is_first = sums
+            spot = T.run(at_sums + i * SIDE, SIDE)
+            T.store(buffer, spot, T.hold(T.Select(T.splat(is_first, SIDE), total.value, buffer[spot] + total.value)))
 
     def sums(self, sums: Any, at: Any, first: Any, lanes: int) -> None:
         """Add the panel's values of each line to its sum, or write it if these are the first; ``None``: they are all."""
@@ -79,7 +126,8 @@ class Packer:
     def _sums_of(self, starts: Sequence[int], lanes: int) -> list[Any]:
         """The sums of some lines from each of these on. They do not wait for each other."""
         totals = [T.Variable(f"int32x{lanes}", T.splat(T.const(0, "int32"), lanes)) for _ in starts]
-        with T.loop(self.groups) as k:
+        with T.loop(T.hold(self.groups - self.done)) as i:
+            k = T.hold(self.done + i)
             for start, total in zip(starts, totals, strict=True):
                 found = self.to[T.run(self.at + k * self.width + start, lanes)]
                 total.set(self.arithmetic.sum_step(self.factor.side, found, total.value))
@@ -162,13 +210,15 @@ class Packer:
                 self._put(k, i, self.arithmetic.woven(self.factor.side, raws, zero))
 
         whole = T.hold(T.truncdiv(self.count, T.i64(self.group)))
+        left = T.hold(whole - self.done)
 
         def narrow() -> None:
-            with T.loop(whole) as k:
-                group(k, self.group)
+            with T.loop(left) as i:
+                group(T.hold(self.done + i), self.group)
 
         def wide() -> None:
-            with T.loop(whole) as k:
+            with T.loop(left) as one:
+                k = T.hold(self.done + one)
                 ask(k, self.group)
                 offsets = [T.hold(self._offset(self.line, self.place + k * self.group + r)) for r in range(self.group)]
                 raws = [T.hold(self.factor.buffer[T.run(one, self.per_line)]) for one in offsets]
