@@ -6,10 +6,12 @@ target (``knobs``), and those of the target's tuning logs.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -36,6 +38,26 @@ class Tuned(NamedTuple):
 _UNTUNED = Tuned()
 
 
+_remembered: ContextVar[dict[object, Kernel] | None] = ContextVar("remembered", default=None)
+"""The kernels that were chosen while a graph is compiled."""
+
+
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """Choose each kernel once in a block of code: passes and the plan of one graph ask for the same ones several times.
+
+    Not for longer: tuning logs may come and go between graphs.
+    """
+    if _remembered.get() is not None:
+        yield
+        return
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
+
+
 def kernel_for(desc: Operator, target: Target, shared: Shared = ()) -> Kernel:
     """The kernel that the schedules choose for an operator on a target.
 
@@ -48,6 +70,16 @@ def kernel_for(desc: Operator, target: Target, shared: Shared = ()) -> Kernel:
         Unsupported: the target does not support the operator, or a tensor of this size.
         InvalidArgument: ``knobs.using`` names an unknown knob, or a value that is not allowed.
     """
+    known = _remembered.get()
+    if known is None or knobs.in_force() or not knobs.logs_count():
+        return _chosen(desc, target, shared)
+    key = (id(target), type(desc), desc.exactly(), desc.owned(), shared)
+    if (found := known.get(key)) is None:
+        found = known[key] = _chosen(desc, target, shared)
+    return found
+
+
+def _chosen(desc: Operator, target: Target, shared: Shared) -> Kernel:
     for name, tensor in desc.tensors():
         if tensor is not None:
             target.check_size(desc.where(name), tensor.span_in_bytes)

@@ -419,6 +419,8 @@ def _integer(where: str, value: object) -> int:
 
 
 def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[int, ...]:
+    if type(values) is tuple and len(values) <= MAX_RANK and all(type(n) is int and smallest <= n <= largest for n in values):
+        return values
     try:
         given = None if isinstance(values, (str, bytes)) else iter(values)  # type: ignore[call-overload]
     except TypeError:

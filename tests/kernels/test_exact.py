@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import struct
@@ -13,8 +14,9 @@ import specimens
 from support import assert_same_bits, seeded
 
 import tvmdml
-from tvmdml import TensorDesc, exact, functions
+from tvmdml import TensorDesc, exact, functions, knobs, targets
 from tvmdml.functions import Described
+from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.tensors import ArrayTensorDesc
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,6 +46,29 @@ def pairs(alpha: float, *factors: float) -> specimens.Pairs:
 def test_a_descriptor_in_words_has_the_bits_of_floats_in_sequences_and_in_parts() -> None:
     words = {pairs(a, b).exactly() for a in (0.0, -0.0) for b in (0.0, -0.0, math.nan, -math.nan)}
     assert len(words) == 8
+
+
+def test_a_copy_whose_floats_are_changed_has_their_bits() -> None:
+    first = pairs(0.0, 1.0)
+    words, changed = first.exactly(), copy.copy(first)
+    object.__setattr__(changed, "alpha", -0.0)
+    assert changed.exactly() == pairs(-0.0, 1.0).exactly() != words
+
+
+def test_a_graph_remembers_kernels_of_the_same_bits_and_knobs() -> None:
+    target, x = targets.resolve("cpu"), TensorDesc("float32", (4, 300))
+    desc, again, other = (tvmdml.TopK1.of(x, axis=1, k=k) for k in (5, 5, 7))
+    alone = kernel_for(desc, target)
+    with remembering():
+        found = kernel_for(desc, target)
+        with remembering():
+            assert kernel_for(again, target) is found
+        assert kernel_for(other, target).scalars != found.scalars
+        for name in ("rank", "sort"):
+            with knobs.using(top_k={"algorithm": name}):
+                assert kernel_for(desc, target).name == name
+    assert found.identity == alone.identity
+    assert kernel_for(desc, target) is not found, "it lasts no longer than the graph"
 
 
 def describe(x: ArrayTensorDesc, alpha: float, factors: tuple[float, ...], rows: int, extra: int) -> Described:

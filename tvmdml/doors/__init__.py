@@ -35,6 +35,7 @@ def functions(module: str) -> dict[str, Any]:
     return {name: value for name, value in public_names(module).items() if inspect.isfunction(value)}
 
 
+@functools.cache
 def public_name(name: str) -> object:
     """A function, or the type of a function's results.
 

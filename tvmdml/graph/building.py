@@ -25,6 +25,7 @@ from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
+from tvmdml.scheduling import remembering
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -205,7 +206,8 @@ class Graph:
                 call.desc.validate(level)
         place = targets.resolve(target, "Graph.compile target")
         values = dict(self._known(one, array) for one, array in known.items())
-        laid = laid_out(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
+        with remembering():
+            laid = laid_out(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
         return CompiledGraph(laid, place)
 
     # -- What functions call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,13 +26,19 @@ class Malformed(Exception):
 
 def schema(proto: Any, versions: Mapping[str, int]) -> Any:
     """The schema of a node's operator; ``None`` if ONNX has none."""
-    import onnx
-
     domain = "" if proto.domain == "ai.onnx" else str(proto.domain)
     try:
-        return onnx.defs.get_schema(str(proto.op_type), versions.get(domain, 1), domain)
+        return _schema(str(proto.op_type), versions.get(domain, 1), domain)
     except Exception:  # ONNX's own kind of exception
         return None
+
+
+@functools.lru_cache(1024)
+def _schema(kind: str, version: int, domain: str) -> Any:
+    """ONNX makes a new object each time."""
+    import onnx
+
+    return onnx.defs.get_schema(kind, version, domain)
 
 
 def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> list[Result]:

@@ -28,6 +28,7 @@ from tvmdml.onnx.tail import Tail
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
+from tvmdml.scheduling import remembering
 
 Shapes = Mapping[str, tuple[int, ...]]
 OLDEST_OPSET = 7
@@ -139,8 +140,9 @@ class Origin:
         conversion, known, rest, tail, lengths = self._converted(shapes, decided)
         if not rest:
             return Ready(None, (), known, tail, lengths)
-        program = finished(conversion.graph, rest, target)
-        laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
+        with remembering():
+            program = finished(conversion.graph, rest, target)
+            laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
         if grows and self._takes_tensors and not (known or decided or tail or lengths):
             self._growth.saw(shapes, conversion)
         return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known, tail, lengths)

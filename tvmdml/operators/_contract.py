@@ -167,7 +167,10 @@ class Operator:
     def __post_init__(self) -> None:
         """Convert every field to its type."""
         for field in self.fields():
-            object.__setattr__(self, field.name, coerce(self.where(field.name), field, getattr(self, field.name)))
+            value = getattr(self, field.name)
+            if field.role in TENSORS and not field.many and (value is None or isinstance(value, field.kind)):
+                continue  # as ``coerce`` returns it: most tensors are those of another descriptor
+            object.__setattr__(self, field.name, coerce(self.where(field.name), field, value))
 
     ONNX_INPUTS: ClassVar[tuple[int, ...]] = ()
     """Which inputs of an ONNX node the descriptor's are, if those are in another order."""
@@ -379,9 +382,17 @@ class Operator:
         """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text. It is made once."""
         found: str | None = self.__dict__.get("_exactly")
         if found is None:
-            values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
-            found = f"{self!r} {b''.join(_float_bits(map(exact.key, values))).hex()}"
+            found = f"{self!r} {self._bits().hex()}"
             object.__setattr__(self, "_exactly", found)
+        return found
+
+    def _bits(self) -> bytes:
+        """The bits of all floats, those of fused operators included, which many descriptors share. They are found once."""
+        found: bytes | None = self.__dict__.get("_found_bits")
+        if found is None:
+            values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
+            found = b"".join(map(_bits_of, values))
+            object.__setattr__(self, "_found_bits", found)
         return found
 
     def attributes_exactly(self, left_out: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
@@ -568,7 +579,7 @@ class Operator:
         return "Convert or reshape the tensor."
 
 
-_DERIVED = ("_exactly", "_found")
+_DERIVED = ("_exactly", "_found", "_found_bits")
 """What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.
@@ -578,6 +589,15 @@ Operators = Annotated[tuple[Operator, ...], Role.OPERATOR]
 
 def _not_owned(desc: TensorDesc) -> TensorDesc:
     return dataclasses.replace(desc, flags=TensorFlags.NONE)
+
+
+def _bits_of(value: Any) -> bytes:
+    """The bits of the floats in a field."""
+    if isinstance(value, Operator):
+        return value._bits()
+    if type(value) is tuple:
+        return b"".join(map(_bits_of, value))
+    return b"" if value is None or type(value) in (bool, int) else b"".join(_float_bits((exact.key(value),)))
 
 
 def _float_bits(key: Iterable[Any]) -> Iterator[bytes]:

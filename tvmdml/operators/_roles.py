@@ -157,6 +157,8 @@ def coerce(where: str, field: Field, value: Any) -> Any:
         return None  # a fused operator has no tensors; `Operator.validate` checks for required tensors
     if not field.is_array:
         return _ONE[field.role](where, field, value)
+    if field.many and type(value) is tuple and all(isinstance(item, field.kind) for item in value):
+        return value
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         allowed = field.role.value if field.role in SEQUENCES else f"a sequence; each an {field.role.value}"
         raise InvalidArgument(message(where, safe_repr(value), allowed))
