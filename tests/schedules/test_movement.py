@@ -279,7 +279,7 @@ def test_elements_that_are_looked_up(way: Target, draw: Draw) -> None:
 
 FOLDS = (
     (((600,), (4,), 1, 1, 0, 3), "rows"),
-    (((40,), (4,), 1, 1, 0, 3), "default"),
+    (((12,), (4,), 1, 1, 0, 3), "default"),
     (((5, 37), (3, 3), 1, 1, 1, 1), "default"),
     (((7, 68), (3, 3), 2, 1, 1, 1), "rows"),
     (((3, 4, 55), (2, 1, 5), 3, 2, 4, 0), "rows"),
