@@ -224,6 +224,21 @@ def test_an_operator_gives_what_others_give(case: Same) -> None:
     assert np.abs(one - right).max() <= 1e-4 * np.abs(right).max()
 
 
+def test_experts_that_are_not_chosen_change_nothing() -> None:
+    """Not even if their results are infinite."""
+    rng = np.random.default_rng(7)
+    x, first, second = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 8), (2, 6, 8), (2, 8, 6)))
+    routing = np.tile(np.float32([5, -5]), (3, 1))
+    node = N("MoE", ["x", "r", "a", "", "b"], ["y"], domain="com.microsoft", k=1, activation_type="relu")
+    infos = [onnx.helper.make_tensor_value_info(name, 1, one.shape) for name, one in (("x", x), ("r", routing))]
+    found = []
+    for scale in (1, 3e38):
+        weights = {name: one * np.float32([[[1]], [[scale]]]) for name, one in (("a", first), ("b", second))}
+        found += tvmdml.onnx.load(model([node], infos, [onnx.helper.ValueInfoProto(name="y")], weights))(x=x, r=routing)
+    assert np.isfinite(found[0]).all()
+    assert np.array_equal(*found)
+
+
 @pytest.mark.parametrize(
     ("kind", "inputs", "weights", "attributes"),
     [

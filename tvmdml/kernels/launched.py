@@ -51,10 +51,8 @@ def _refused(*_: object) -> NoReturn:
     raise TypeError("an attribute that is passed at launch is no number; allowed: T.like(x, self.alpha), self.number(self.alpha)")
 
 
-for _operator in ("add", "sub", "mul", "truediv", "pow"):
-    setattr(Word, f"__{_operator}__", _refused)
-    setattr(Word, f"__r{_operator}__", _refused)
-for _operator in ("float", "lt", "le", "gt", "ge"):
+_BOTH_SIDES = ("add", "sub", "mul", "truediv", "pow")
+for _operator in (*_BOTH_SIDES, *(f"r{one}" for one in _BOTH_SIDES), "float", "lt", "le", "gt", "ge"):
     setattr(Word, f"__{_operator}__", _refused)
 
 

@@ -202,6 +202,16 @@ def reshaped(x: Expression, shape: Sequence[int]) -> Expression:
     return x if tuple(shape) == x.shape else x.reshape(tuple(shape))
 
 
+def channels_first(x: Expression) -> Expression:
+    """A view of an image, or a filter, whose channels are last, with them where ONNX has them."""
+    return x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def channels_last(x: Expression) -> Expression:
+    """A view of an image with its channels last."""
+    return x.transpose(0, *range(2, x.ndim), 1)
+
+
 Results = Any
 """What a rule returns: a ``Value``, an ``Expression`` or an array for each output; one, or a sequence."""
 Rule = Callable[[Node], Results]

@@ -197,3 +197,9 @@ def _softplus(node: Node) -> Results:
 @rule("ScaledTanh")
 def _tanh(node: Node) -> Results:
     return tvmdml.activation_scaled_tanh(node.x(), alpha=node.real("alpha", 1.0), beta=node.real("beta", 1.0))
+
+
+@rule("ai.onnx.ml.Binarizer")
+def _binarized(node: Node) -> Results:
+    x = node.x()
+    return tvmdml.greater_than(x, node.like(node.real("threshold", 0.0), x)).astype(x.dtype)

@@ -96,7 +96,9 @@ def _mixed(node: Node, layers: list[_Layer | None], *, after_choice: bool) -> Re
         raise Refused(f"its activation_type is {kind}")
     found = second.of(inner).transpose(1, 0, 2)
     weights = _weights(node, experts, after_choice)[:, :, None].astype(found.dtype)
-    return tvmdml.reduce(found * weights, function="sum", axes=[1]).reshape(x.shape)
+    # What an expert that is not chosen makes of a row may be infinite.
+    shares = tvmdml.where(tvmdml.equals(weights, node.like(0, weights)), node.like(0, found), found * weights)
+    return tvmdml.reduce(shares, function="sum", axes=[1]).reshape(x.shape)
 
 
 def _gated(node: Node, inner: Expression, other: Expression | None) -> Expression:

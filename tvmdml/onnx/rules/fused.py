@@ -7,7 +7,7 @@ from typing import Any
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.node import RULES, Node, Results, rule
+from tvmdml.onnx.node import RULES, Node, Results, channels_first, channels_last, rule
 from tvmdml.onnx.rules.elements import gelu
 from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.values import Value
@@ -141,9 +141,8 @@ def _fused(node: Node) -> Results:
 @rule("com.microsoft.NhwcConv", "com.microsoft.NhwcFusedConv")
 def _channels_last(node: Node) -> Results:
     """Channels last in the input, the filter and the result."""
-    x, w = node.x(), node.x(1)
-    turned = [Value.computed(one.transpose(0, one.ndim - 1, *range(1, one.ndim - 1))) for one in (x, w)]
+    turned = [Value.computed(channels_first(one)) for one in (node.x(), node.x(1))]
     kind = "com.microsoft.FusedConv" if "Fused" in node.kind else "Conv"
     inner = node.replaced(kind, [*turned, *node.inputs[2:3]], **node.attributes)
     found = _fused(inner) if "Fused" in node.kind else described.convert(inner)[0]
-    return found.transpose(0, *range(2, found.ndim), 1)
+    return channels_last(found)

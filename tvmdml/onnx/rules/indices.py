@@ -27,6 +27,14 @@ def _gather(node: Node) -> Results:
     return tvmdml.gather(x, node.x(1), axis=axis) if node.shape(1) else described.convert(node)
 
 
+@rule("ai.onnx.ml.ArrayFeatureExtractor")
+def _extracted(node: Node) -> Results:
+    """Some columns; of one row, a matrix of a row."""
+    x = node.x()
+    found = tvmdml.gather(x, node.x(1).reshape(-1), axis=x.ndim - 1)
+    return found if x.ndim > 1 else found.reshape(1, -1)
+
+
 @rule("OneHot")
 def _one_hot(node: Node) -> Results:
     """Indices of floats are whole numbers."""

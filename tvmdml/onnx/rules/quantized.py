@@ -11,7 +11,7 @@ import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
 from tvmdml.onnx.narrow import limits, rounded
-from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
+from tvmdml.onnx.node import Node, Results, along, axis_of, channels_first, channels_last, reshaped, rule
 from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.rules.reductions import dropped, from_axis_on
 from tvmdml.onnx.types import is_narrow, is_ours, wide_of
@@ -107,10 +107,9 @@ def _channels_last(node: Node) -> Results:
     own = {name: value for name, value in node.attributes.items() if name != "channels_last"}
     if not node.integer("channels_last", 0):
         return described.convert(node.replaced("QLinearConv", **own))
-    x = node.x()
-    first = Value.computed(x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1)))
+    first = Value.computed(channels_first(node.x()))
     (found,) = described.convert(node.replaced("QLinearConv", [first, *node.inputs[1:]], **own))
-    return found.transpose(0, *range(2, found.ndim), 1)
+    return channels_last(found)
 
 
 @rule("com.microsoft.DynamicQuantizeLSTM")

@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.node import RULES, Node, Results, reshaped, rule
+from tvmdml.onnx.node import RULES, Node, Results, channels_first, channels_last, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -69,10 +69,8 @@ def _embedding(node: Node) -> Results:
 
 @rule("com.microsoft.NhwcMaxPool")
 def _pool(node: Node) -> Results:
-    x = node.x()
-    first = Value.computed(x.transpose(0, x.ndim - 1, *range(1, x.ndim - 1)))
-    found = described.convert(node.replaced("MaxPool", [first], **node.attributes))[0]
-    return found.transpose(0, *range(2, found.ndim), 1)
+    first = Value.computed(channels_first(node.x()))
+    return channels_last(described.convert(node.replaced("MaxPool", [first], **node.attributes))[0])
 
 
 @rule("com.microsoft.UnfoldTensor")

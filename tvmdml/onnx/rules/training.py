@@ -1,4 +1,4 @@
-"""Optimizers of training: Adam, Momentum and Adagrad, for any number of tensors; and two operators of features.
+"""Optimizers of training: Adam, Momentum and Adagrad, for any number of tensors.
 
 Inputs of an optimizer are a rate, a count of steps, and groups of tensors.
 """
@@ -79,17 +79,3 @@ def _momentum(node: Node) -> Results:
         return x - rate * (gradient + speed * alpha if mode == "nesterov" else speed), speed
 
     return _each(node, 3, step)
-
-
-@rule("ai.onnx.ml.Binarizer")
-def _binarized(node: Node) -> Results:
-    x = node.x()
-    return tvmdml.greater_than(x, node.like(node.real("threshold", 0.0), x)).astype(x.dtype)
-
-
-@rule("ai.onnx.ml.ArrayFeatureExtractor")
-def _extracted(node: Node) -> Results:
-    """Some columns; of one row, a matrix of a row."""
-    x = node.x()
-    found = tvmdml.gather(x, node.x(1).reshape(-1), axis=x.ndim - 1)
-    return found if x.ndim > 1 else found.reshape(1, -1)
