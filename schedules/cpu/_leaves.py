@@ -172,17 +172,6 @@ define void @tvmdml_stream{width}(ptr %to, <{512 // width} x i{width}> %line) al
             for width in (8, 16, 32, 64)
         ),
     ),
-    # A string instruction writes whole lines without reading them first, and they stay in the cache. All processors with AVX-512
-    # have fast ones (ERMS). The ABI keeps the direction flag clear.
-    "move": _Leaf(
-        "avx512f",
-        """
-define void @tvmdml_move(ptr %to, ptr %from, i64 %count) alwaysinline {
-  %ends = call { ptr, ptr, i64 } asm sideeffect "rep movsb", "={di},={si},={cx},0,1,2,~{memory}"(ptr %to, ptr %from, i64 %count)
-  ret void
-}
-""",
-    ),
     "fence": _Leaf(
         "x86",
         """
@@ -321,16 +310,6 @@ class Leaves:
             T.evaluate(T.call_extern("void", f"tvmdml_stream{width}", T.address_of(buffer[index]), word))
         else:
             T.store(buffer, T.run(index, count), line)
-
-    def move(self, to: tuple[Any, Any], source: tuple[Any, Any], count: Any) -> None:
-        """Copy contiguous elements by a string instruction, from a place in a buffer to one in another, which do not overlap."""
-        (result, place), (read, index) = to, source
-        if "move" in self._native:
-            size = T.let(count * T.i64(result.dtype.itemsize))
-            T.evaluate(T.call_extern("void", "tvmdml_move", T.address_of(result[place]), T.address_of(read[index]), size))
-            return
-        with T.loop(count) as i:
-            T.store(result, T.let(place + i), read[T.let(index + i)])
 
     def fence(self) -> None:
         """Make non-temporal stores visible to all threads. The TensorIR version has plain stores, which need no fence."""

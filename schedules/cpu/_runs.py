@@ -23,11 +23,6 @@ LINE = 64
 _AT_ONCE = 4
 """Lines that are read before any of them is written, if they are only copied."""
 
-STRING = 1 << 13
-"""The shortest row in bytes that a string instruction copies: it takes a while to begin. Lines must be lines of the source, too:
-otherwise it gains only if a cache near by has the source, and AMD Zen 3 and 4 take 20 times as long for some places.
-"""
-
 
 def aligned_elements(default: int) -> Knob:
     """The knob from which length on rows begin with a whole line."""
@@ -88,8 +83,6 @@ class Runs:
     """Whether rows have at least the elements of a vector: ``long``, ``short``, or ``any`` if that is decided at run time."""
     stream: bool
     aligned: int
-    strings: bool = False
-    """Whether long rows that are only copied are copied by string instructions."""
     once: bool = False
     """Whether the expression is so long that it should stand in the code once, which is compiled sooner: a vector at a time, and
     what is less than that passes through memory.
@@ -252,16 +245,6 @@ class Runs:
         def cached() -> None:
             with T.when(head > 0):
                 copy([start])
-            source, output = sink.sources[0], sink.outputs[0]
-            if not self.strings or source.buffer is None:
-                by_vectors()
-                return
-            long = (stop - start) * self.formula.outputs[0].data_type.itemsize >= STRING
-            to, read = ((one.buffer, T.let(one.place([begin]))) for one in (output, source))
-            lines = (self.leaves.misalignment(*to) == 0) & (self.leaves.misalignment(*read) == 0)
-            T.either(long & lines, lambda: self.leaves.move(to, read, T.let(stop - begin)), by_vectors)
-
-        def by_vectors() -> None:
             left = rounds(False)
 
             def few() -> None:

@@ -56,7 +56,7 @@ from tvmdml.schedules.cpu._blocks import block_of
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE
 from tvmdml.schedules.cpu._row_parts import Parts
-from tvmdml.schedules.cpu._runs import STRING, aligned_elements, are_lines, lanes_of
+from tvmdml.schedules.cpu._runs import aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import tiles
 from tvmdml.targets import Target
 
@@ -77,11 +77,6 @@ KNOBS = Knobs(
         derived=lambda caches: caches.l2 // 4,
     ),
     stream_bytes=stream_bytes("least bytes of the results to write with non-temporal stores"),
-    # Vectors read each line that they write, which costs as much as writing it, unless a cache near by has it.
-    string_bytes=Knob(
-        1 << 19, (1, *(1 << n for n in range(13, 30))), "least bytes of the results to copy long rows by string instructions",
-        derived=lambda caches: caches.l2 // 2,
-    ),
     aligned_elements=aligned_elements(1024),
 )  # fmt: skip
 
@@ -148,12 +143,9 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
     # Rows that share lines take turns. So do those of results that are streamed, one row at a time: the source is read as it lies.
     in_turns = len(moves) > 1 and not parts and all(one == counts[0] for one in counts)
     long_rows = shortest * itemsize >= _PAGE
-    leaves = Leaves(target)
-    strings = formula.copied and contiguous and last[0] == 1 and not (streamed or tuples or columns) and leaves.has("move")
-    strings = strings and longest * itemsize >= STRING and elements * itemsize >= knobs.string_bytes
     writer = _Writer(
         formula,
-        leaves,
+        Leaves(target),
         transfer=transfer._replace(moves=moves),
         types=desc.kinds(),
         way="tiles" if turned is not None else "permuted" if block is not None else "lines" if contiguous else "elements",
@@ -172,7 +164,6 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         rows=rows,
         stream=streamed,
         aligned=knobs.aligned_elements,
-        strings=strings,
     )
     row_bytes = max(1, itemsize * sum(move.sizes[-1] for move in moves))
     at_once = 1 if streamed and long_rows else max(1, knobs.block_bytes // (2 * row_bytes))

@@ -176,19 +176,3 @@ def test_misalignment_is_how_far_past_a_line_an_element_lies(leaves: tuple[targe
         addresses = past + np.arange(200) * np.dtype(dtype).itemsize
         native = leaves[1].has("misalignment")
         np.testing.assert_array_equal(result, addresses % 64 if native else 0)
-
-
-@pytest.mark.some(16)
-@pytest.mark.parametrize("dtype", ["uint8", "float16", "int64"])
-def test_moved_elements_are_those_of_the_source(leaves: tuple[targets.Target, Leaves], dtype: str) -> None:
-    def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:
-        functions.move((result, T.i64(3)), (source, T.i64(1)), length)
-
-    kernel = build(leaves, {"source": dtype, "result": dtype}, body)
-    x = random_bits(seeded(dtype), TensorDataType.parse(dtype, "dtype"), (10_000,))
-    for length in (0, 1, 7, 64, 65, 1023, 9_999):
-        result = np.full(10_100, 9, x.dtype)
-        kernel(x, result, length)
-        assert_same_bits(result[3 : 3 + length], x[1 : 1 + length])
-        assert (result[:3] == 9).all()
-        assert (result[3 + length :] == 9).all()

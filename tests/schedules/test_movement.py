@@ -26,11 +26,7 @@ from tvmdml.operators._pointwise_fused import Result, fuse
 from tvmdml.operators._support import support
 from tvmdml.operators.fold import Fold, Unfold
 from tvmdml.operators.gather import GatherElements, GatherNd1
-from tvmdml.operators.join import Join
-from tvmdml.operators.padding import Padding1
 from tvmdml.operators.scatter import Scatter, ScatterNd
-from tvmdml.operators.slice import Slice1
-from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
@@ -179,40 +175,6 @@ def test_every_rule_in_every_dimension(way: Target, draw: Draw) -> None:
 def test_what_follows_every_rule(way: Target, draw: Draw) -> None:
     for desc in maps(draw, 4):
         agrees(with_followers(desc, draw(LAYOUTS)[0]), way)
-
-
-LONG = (
-    ("uint8", (3, 20_011), 1),
-    ("uint8", (4, 16_384), 0),
-    ("float16", (2, 3, 4_160), 0),
-    ("int64", (5, 1_536), 0),
-    ("float32", (41_003,), 0),
-)
-"""Types and sizes of long rows, and how many elements the result has beside each: lines that are lines of the source, or not."""
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_long_rows_that_are_copied_by_string_instructions(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TVMDML_NUM_THREADS", str(threads))
-    monkeypatch.setattr(CpuTarget, "handover", lambda target: 1)
-    way = targets.resolve("cpu")
-    with knobs.using(movement={"task_bytes": 1, "string_bytes": 1}):
-        for dtype, sizes, beside in LONG:
-            place = (*(0 for _ in sizes[:-1]), 1 if beside else 64)
-            frame = tuple(n + 2 * start for n, start in zip(sizes, place, strict=True))
-            moves = [
-                Padding1.of(tensor(dtype, sizes), start_padding=place, end_padding=place),
-                Slice1.of_call(
-                    tensor(dtype, frame),
-                    input_window_offsets=place,
-                    input_window_sizes=sizes,
-                    input_window_strides=[1] * len(sizes),
-                ),
-                Join.of([tensor(dtype, sizes)] * 3, axis=len(sizes) - 1),
-            ]
-            for desc in moves:
-                assert Leaves(way).has("move") == dict(kernel_for(desc, way).parameters)["strings"]
-                agrees(desc, way)
 
 
 def turned(dtype: str, sizes: tuple[int, ...], order: tuple[int, ...]) -> Turned:
