@@ -14,6 +14,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import FLOAT, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.graph.by_size import BySize  # noqa: E402
 from tvmdml.graph.grown import Grown  # noqa: E402
 from tvmdml.onnx import converting  # noqa: E402
 
@@ -304,6 +305,54 @@ def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.
     assert loaded(x=x, past_k=np.repeat(keys, 2, 0), past_v=np.repeat(values, 2, 0))[0].shape == (2, 3, 8)
     with pytest.raises(tvmdml.InvalidArgument, match="past"):
         loaded(x=x[:1, :1], past_k=keys, past_v=values[:, 1:])
+
+
+def halving() -> bytes:
+    """A network that halves its image's width three times, with quotients that are rounded up and down, and attends to the rest."""
+    rng = np.random.default_rng(8)
+    shapes = {"w1": (8, 2, 3, 3), "w2": (16, 8, 1, 2), "w3": (16, 8, 1, 3), "w4": (32, 32, 1, 1), "w5": (32, 32)}
+    weights = {name: rng.standard_normal(shape, np.float32) / 8 for name, shape in shapes.items()}
+    nodes = [
+        N("Conv", ["x", "w1"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        N("Relu", ["a"], ["b"]),
+        N("Conv", ["b", "w2"], ["c"], strides=[1, 2]),
+        N("Conv", ["b", "w3"], ["d"], strides=[1, 2], pads=[0, 1, 0, 0]),
+        N("Concat", ["c", "d"], ["e"], axis=1),
+        N("Conv", ["e", "w4"], ["f0"]),
+        N("GlobalAveragePool", ["f0"], ["mean"]),
+        N("Sub", ["f0", "mean"], ["f"]),
+        N("MaxPool", ["f"], ["g"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        N("Constant", [], ["form"], value_ints=[0, 32, -1]),
+        N("Reshape", ["g", "form"], ["h"]),
+        N("Transpose", ["h"], ["rows"], perm=[0, 2, 1]),
+        N("MatMul", ["rows", "w5"], ["q"]),
+        N("MatMul", ["q", "h"], ["scores"]),
+        N("Softmax", ["scores"], ["shares"], axis=-1),
+        N("MatMul", ["shares", "rows"], ["y"]),
+    ]
+    made = model(nodes, [info("x", [1, 2, 8, "width"])], [info("y", [1, "length", 32])], weights, ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def test_a_size_that_is_halved(conversions: type[Counted]) -> None:
+    """Each eighth width has a function of its own; programs and results are those of a model that is new."""
+    made = halving()
+    loaded = tvmdml.onnx.load(made)
+    rng = np.random.default_rng(3)
+    first = [80, 96, 104]
+    others = [81 + 8 * step + rest for rest in range(7) for step in (3, 9)]
+    checked = [int(n) for n in rng.choice(np.setdiff1d(np.arange(88, 200), [*first, *others]), 12, replace=False)]
+    for n in (*first, *others, *checked):
+        before = conversions.whole
+        x = rng.standard_normal((1, 2, 8, n), np.float32)
+        (found,) = loaded(x=x)
+        if n in checked:
+            assert conversions.whole == before, n
+            (other,) = tvmdml.onnx.load(made)(x=x)
+            assert np.array_equal(found.view(np.uint32), other.view(np.uint32)), n
+            graph, fresh = loaded.compiled(x=x), tvmdml.onnx.load(made).compiled(x=x)
+            assert not any(one.varies for one in BySize({n: graph.parts(), n + 1: fresh.parts()}).descs), n
+    assert conversions.whole <= 3 + 2 + 7 * 4 + 2 * len(checked)
 
 
 def test_texts_that_grow_at_the_same_time() -> None:

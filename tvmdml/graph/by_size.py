@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from tvmdml import exact, lanes
@@ -60,6 +61,14 @@ class Number(NamedTuple):
         if any(found.at(n) != value for n, value in zip(sizes, values, strict=True)):
             raise Differs
         return found
+
+    def leads(self) -> tuple[Fraction, Fraction | None]:
+        """What polynomials of other sizes have in common with it if quotients are rounded otherwise: the square, or the slope."""
+        square = Fraction(self.square, self.divisor)
+        return square, None if square else Fraction(self.linear, self.divisor)
+
+
+_NO_LEAD = Fraction(0), Fraction(0)
 
 
 class _Made(NamedTuple):
@@ -137,6 +146,11 @@ class Described:
         """Equal for what is the same for each size."""
         self.varies = any(isinstance(one, Number) for one in self._numbers)
         """Whether it depends on the size."""
+
+    def is_like(self, other: Described) -> bool:
+        """Whether it grows as another one does."""
+        mine, others = ([one.leads() if isinstance(one, Number) else _NO_LEAD for one in some._numbers] for some in (self, other))
+        return self._form == other._form and mine == others
 
     def together(self, sizes: Sequence[int], first: int, function: Callable[[Any], Any]) -> tuple[list[int], Any]:
         """What a function makes of the value for many sizes, as ``lanes.together`` returns it: cases are places of ``sizes``.
@@ -237,6 +251,19 @@ class BySize:
         """Of the inputs."""
         self.wanted: tuple[str, ...] = described(own.names() for own in nodes).at(next(iter(programs)))
         """The names of the inputs that stand for constants."""
+
+    def is_like(self, other: BySize) -> bool:
+        """Whether the programs are those of another function, with numbers that grow alike."""
+        mine, others = (
+            [*some.descs, *some.edges, *some.inputs, *some._ends, *some._results, *some.forms] for some in (self, other)
+        )
+        if (self.names, self.wanted, len(mine)) != (other.names, other.wanted, len(others)):
+            return False
+        if len(self._constants) != len(other._constants):
+            return False
+        pairs = {(id(a), id(b)): (a, b) for a, b in zip(mine, others, strict=True)}  # layers have calls that are alike
+        arrays = zip(self._constants, other._constants, strict=True)
+        return all(a.is_like(b) for a, b in pairs.values()) and all(_same(a.array, b.array) for a, b in arrays)
 
     def at(self, n: int, arrays: Sequence[NumpyArray]) -> Finished:
         """The program for a size.

@@ -15,8 +15,10 @@ from tvmdml.compiler import ready_owned
 from tvmdml.graph.by_size import BySize, Described, Differs, Values
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Calls, Forms
+from tvmdml.graph.joined import begins
 from tvmdml.graph.laid import Given, Laid, Returned
 from tvmdml.graph.laying import laid_out
+from tvmdml.graph.nodes import Call
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches, Plan
 from tvmdml.graph.program import Finished
@@ -97,6 +99,8 @@ class Grown:
         """For how many threads graphs were made, and these by their sizes. One is a few KB."""
         self._groups: list[_Group] = []
         self._varying: list[_Varying] = []
+        self._joins: list[tuple[Call, Described]] = []
+        """The joins that have nothing to do, and their descriptors."""
         self._replaced: list[bool] = []
         """Whether a group is all launches with its kernel and integers, for the largest size: others may have them by chance."""
         self._find(plan)
@@ -111,7 +115,10 @@ class Grown:
             if not (desc.varies or edges.varies):
                 continue
             if (i := numbers.get(id(call))) is None:
-                raise Differs  # a join in place, or nothing to compute: that may depend on the size
+                if edges.varies or not _is_done(call):
+                    raise Differs  # nothing to compute: that may depend on the size
+                self._joins.append((call, desc))
+                continue
             step = plan.steps[i]
             offsets = _offsets(value(edges))
             if step.kernel.owned and edges.varies:
@@ -160,6 +167,9 @@ class Grown:
             Unsupported, CompileError: a kernel cannot be made.
         """
         values = Values(n)
+        for join, desc in self._joins:
+            if begins(Call(values.of(desc), join.edges, "", "")) != begins(join):
+                raise Differs
         threads = self._sizes.now()
         found = self._found(values, threads)
         steps = {one.step: self._step(one, found[one.group], values) for one in self._varying if one.alone}
@@ -277,6 +287,11 @@ def _numbered(every: Sequence[Described], what: Sequence[T]) -> tuple[list[int],
 def _offsets(edges: Any) -> dict[str, int]:
     """The offset of each edge, by the tensor's name."""
     return {name: offset for name, (_, _, offset) in edges}
+
+
+def _is_done(call: Call) -> bool:
+    """Whether a call without a launch is a join whose inputs are written where its result is."""
+    return call.desc.NAME == "JOIN" and call.bytes_of(0) > 0 and bool(begins(call))
 
 
 def _passed(desc: Operator, in_place: InPlace, kernel: Kernel) -> list[str]:

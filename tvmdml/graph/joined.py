@@ -38,6 +38,12 @@ def parts(call: Call, kind: str, kept: Collection[Value]) -> list[Part]:
     return found if fits and len(values) == len(found) else []
 
 
+def begins(call: Call) -> list[int]:
+    """Where each input of a join is in the result; none if they do not lie as parts of the result do."""
+    found = list(_parts(call))
+    return [part.offset for part in found] if all(part.lies_so for part in found) else []
+
+
 def _parts(call: Call) -> Iterator[Part]:
     desc: Any = call.desc
     result, begin = desc.output_tensor, 0

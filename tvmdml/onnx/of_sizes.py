@@ -94,6 +94,11 @@ class Constants:
             found, _ = self._values(n, self._nodes, self._wanted)
         return [np.ascontiguousarray(found[name]).reshape(found[name].shape) for name in self._wanted]
 
+    def is_like(self, other: Constants) -> bool:
+        """Whether what the Shape nodes give grows as that of others."""
+        mine, others = self._sizes, other._sizes
+        return mine.keys() == others.keys() and all(one.is_like(others[name][0]) for name, (one, _) in mine.items())
+
     def _sizes_at(self, n: int) -> dict[str, NumpyArray]:
         """What the Shape nodes give."""
         return {name: np.array(one.at(n), np.int64).reshape(shape) for name, (one, shape) in self._sizes.items()}

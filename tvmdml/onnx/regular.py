@@ -13,8 +13,10 @@ node. A result that is known is one of these:
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,6 +63,9 @@ _INNER = frozenset({"If", "Loop", "Scan"})
 """Operators with inner graphs."""
 _MOST_DEGREE = 4
 """Of a polynomial that five sizes decide."""
+_MOST_PERIOD = 64
+_NEARLY = 2
+"""How far a dimension is from a part of the size at most: windows may go beyond edges, or end before them."""
 _RESHAPED = frozenset({"Expand", "Flatten", "Reshape", "Slice", "Squeeze", "Tile", "Unsqueeze"})
 """Operators that compute with the elements of all inputs, or of the first one."""
 
@@ -71,18 +76,57 @@ class _Kind(enum.IntEnum):
     OTHER = 2
 
 
-def irregular(sizes: Sequence[int], step: int, conversions: Sequence[Conversion]) -> frozenset[int] | None:
+class Kinds(NamedTuple):
+    """What is known of the tensors of conversions."""
+
+    others: frozenset[int]
+    """The identities of the first conversion's values that are neither constant nor regular."""
+    every: tuple[int, ...]
+    """What each one is, in the order in which they were converted."""
+
+
+def kinds(sizes: Sequence[int], step: int, conversions: Sequence[Conversion]) -> Kinds | None:
     """Which known tensors are neither constant nor regular; ``None`` if one of them decides about programs.
+
+    All that the graph reads are tensors of the model's own graph.
 
     Args:
         sizes: the values of the size.
         step: the difference of two values that are next to each other.
         conversions: one model for each of them.
-
-    Returns:
-        The identities of the first conversion's values. All that the graph reads are tensors of the model's own graph.
     """
-    return _Compared(sizes, step, conversions).irregular()
+    return _Compared(sizes, step, conversions).found()
+
+
+def period(sizes: Sequence[int], conversions: Sequence[Conversion]) -> int | None:
+    """After how many sizes all shapes may have grown by whole numbers; ``None`` if that is not to be seen, or many.
+
+    A result may have an n-th of the size, rounded in some way. This is a guess: what follows from it must be proven.
+
+    Args:
+        sizes: the values of the size.
+        conversions: one model for each of them.
+    """
+    found = 1
+    columns: set[tuple[int, ...]] = set()
+    for nodes in zip(*(one.trace for one in conversions), strict=False):
+        for several in zip(*(one.results for one in nodes), strict=False):
+            shapes = [() if one is None or one.shape is None else one.shape for one in several]
+            if len(set(map(len, shapes))) == 1:
+                columns.update(zip(*shapes, strict=True))
+    for column in columns:
+        if len(set(column)) > 1 and (part := _part(sizes, column)) is not None:
+            found = math.lcm(found, part)
+    return found if found <= _MOST_PERIOD else None
+
+
+def _part(sizes: Sequence[int], column: Sequence[int]) -> int | None:
+    """Which part of the size a dimension is, at least nearly."""
+    slopes = {Fraction(b - column[0], n - sizes[0]) for n, b in zip(sizes[1:], column[1:], strict=True)}
+    if len(slopes) == 1:
+        return next(iter(slopes)).denominator
+    part = max(1, round(max(sizes) / max(max(column), 1)))
+    return part if all(abs(n / part - one) < _NEARLY for n, one in zip(sizes, column, strict=True)) else None
 
 
 class _Compared:
@@ -92,14 +136,15 @@ class _Compared:
         self._sizes, self._step = sizes, step
         self._traces = [one.trace for one in conversions]
         self._own = set(map(id, conversions[0].tensors().values()))
+        self._every: list[_Kind] = []
         self._kinds: dict[int, _Kind] = {}
         """By the identities of the first conversion's values. One that the graph computes has that of what it depends on: its
         elements may become known later."""
 
-    def irregular(self) -> frozenset[int] | None:
+    def found(self) -> Kinds | None:
         if len(set(map(len, self._traces))) > 1 or not all(map(self._follows, zip(*self._traces, strict=True))):
             return None
-        return frozenset(one for one, kind in self._kinds.items() if kind is _Kind.OTHER)
+        return Kinds(frozenset(one for one, kind in self._kinds.items() if kind is _Kind.OTHER), tuple(self._every))
 
     def _follows(self, nodes: Sequence[Traced]) -> bool:
         """Find what the results of a node are, and whether it may depend on its inputs as it does."""
@@ -119,7 +164,9 @@ class _Compared:
         for several in zip(*(one.results for one in nodes), strict=True):
             if several[0] is not None:
                 arrays = _arrays(several)
-                self._kinds[id(several[0])] = self._depends(first) if arrays is None else self._result(first, own, given, arrays)
+                kind = self._depends(first) if arrays is None else self._result(first, own, given, arrays)
+                self._kinds[id(several[0])] = kind
+                self._every.append(kind)
         return True
 
     def _kind(self, one: Value | None, arrays: list[NumpyArray] | None) -> _Kind:
