@@ -26,7 +26,7 @@ from tvmdml.kernels.layout import collapse, without
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
 from tvmdml.schedules.cpu import STREAMED, per_task, share, split, stream_bytes, unit_step
-from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._ahead import AHEAD, read_ahead
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
@@ -59,6 +59,8 @@ _LEVELS = 4
 _HALVES, _BASE, _BEFORE, _STATES = 4, 8, 9, 10
 """What is kept of each column: bases of the tile, the block and the group's block, and what that block comes to so far; the last of
 each half of a group; the group's base; and the element before."""
+_FAR = AHEAD * GROUP // LINE
+"""Elements between a group that is read and one that is asked for, where groups are lines."""
 _APART = 64
 """Elements between them: the caches exclude what is a multiple of 4 KiB apart."""
 
@@ -92,7 +94,7 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
             parts = max(1, min(target.tasks() // rows + 1, tiles // knobs.part_tiles, tasks + 1))
     tasks = min(tasks, units) if parts <= 2 else 1
     parts = parts if parts > 2 else 1
-    lines = way == "columns" and lanes * itemsize == LINE
+    lines = (lanes if way == "columns" else GROUP) * itemsize == LINE and (way != "rows" or along[1] == 1)
     narrow = min(panel, sizes[-1]) * itemsize <= knobs.together_panel_bytes
     small = source.element_count * itemsize <= knobs.together_bytes
     writer = _Writer(
@@ -172,19 +174,38 @@ class _Writer:
             self.along = (f.scalar("step"), f.scalar("result_step"))
             self.sizes = f.scalars("size", self.rank)
             self.row_steps = [f.scalars(n, self.rank) for n in ("row", "result_row")]
-            if self.way == "columns":
-                with self.leaves.available() if self.stream else nullcontext():
-                    per_task(self.tasks, self.parallel, self._columns)
-            elif self.way == "short":
-                per_task(self.tasks, self.parallel, self._several_rows)
-            elif self.parts:
-                rows = T.let(math.prod(self.sizes[1:], start=self.sizes[0]))
-                fewer = T.let(self.count - 1)
-                per_task(rows * fewer, True, lambda task: self._part(task, fewer, True))
-                per_task(rows * fewer, True, lambda task: self._part(task, fewer, False))
-            else:
-                per_task(self.tasks, self.parallel, self._rows)
+            with self.leaves.available() if self.stream else nullcontext():
+                if self.parts:
+                    rows = T.let(math.prod(self.sizes[1:], start=self.sizes[0]))
+                    fewer = T.let(self.count - 1)
+                    for first in (True, False):
+                        per_task(rows * fewer, True, lambda task, first=first: self._fenced(self._part, task, fewer, first))
+                else:
+                    way = {"columns": self._columns, "short": self._several_rows, "rows": self._rows}[self.way]
+                    per_task(self.tasks, self.parallel, functools.partial(self._fenced, way))
         return f.result()
+
+    def _fenced(self, body: Callable[..., None], *values: Any) -> None:
+        """A task, whose results all threads see after it."""
+        body(*values)
+        if self.stream:
+            self.leaves.fence()
+
+    def _is_line(self, place: Any) -> Any:
+        """Whether a vector of results from a place on is a line of the caches."""
+        return T.expression(self.leaves.misalignment(self.result, place) == T.i64(0))
+
+    def _put(self, place: Any, values: Any) -> None:
+        """Store a vector of results, past the caches if it is a line."""
+
+        def plain() -> None:
+            T.store(self.result, T.run(place, T.lanes(values)), values)
+
+        if self.stream:
+            values = T.hold(values)
+            T.either(self.aligned, lambda: self.leaves.stream(self.result, place, values), plain)
+        else:
+            plain()
 
     def _one(self, lanes: int) -> Any:
         """Any value of the type in which elements are combined."""
@@ -207,13 +228,15 @@ class _Writer:
         begin, end = share(task, self.tasks, T.let(T.truncdiv(count + (GROUP - 1), T.i64(GROUP))))
         base, none = (T.hold(of(self._one(GROUP))) for of in (self.desc.first, self.desc.identity))
         base = T.hold(self.desc.combine(base, none))
+        if self.stream:
+            self.aligned = T.hold(self._is_line(T.i64(0)))
         with T.loop(T.let(end - begin)) as i:
             first = T.let((begin + i) * GROUP)
             whole = T.run(first, GROUP)
 
-            def all_(whole: Any = whole) -> None:
+            def all_(first: Any = first, whole: Any = whole) -> None:
                 x = self._scanned(T.hold(T.to(T.wide(self.source[whole]), self.dtype)))
-                T.store(self.result, whole, self._results(base, none, x))
+                self._put(first, self._results(base, none, x))
 
             def rest(first: Any = first) -> None:
                 kept, lanes = T.local(self.stored, GROUP), T.run(T.i64(0), GROUP)
@@ -261,6 +284,8 @@ class _Writer:
         """The elements of a row from a tile's first on. ``totals`` is where each tile's elements combined are kept."""
         combine = self.desc.combine
         none = self.desc.identity(self._one(GROUP))
+        if self.stream and store:
+            self.aligned = T.hold(self._is_line(self._lowest(starts[1], begin)))
         with T.loop(T.let(T.truncdiv(end - begin + (TILE - 1), T.i64(TILE)))) as tile:
             first = T.let(begin + tile * TILE)
             of_blocks = self._variable(none)
@@ -313,7 +338,10 @@ class _Writer:
                 T.store(kept, self._place_in(i), self.source[self._place(start, place + i, 0)])
 
         def all_() -> None:
-            T.store(kept, whole, self.source[T.run(self._lowest(start, place), GROUP)])
+            lowest = self._lowest(start, place)
+            if self.stream:
+                read_ahead(self.source, lowest - _FAR if self.desc.decreasing else lowest + _FAR)
+            T.store(kept, whole, self.source[T.run(lowest, GROUP)])
 
         def rest() -> None:
             T.store(kept, whole, T.splat(T.const(0, self.stored), GROUP))
@@ -330,9 +358,7 @@ class _Writer:
             with T.loop(count) as i:
                 T.store(self.result, self._place(start, place + i, 1), kept[self._place_in(i)])
 
-        self._either(
-            left, 1, lambda: T.store(self.result, T.run(self._lowest(start, place), GROUP), values), lambda: some(left), some
-        )
+        self._either(left, 1, lambda: self._put(self._lowest(start, place), values), lambda: some(left), some)
 
     def _either(self, left: Any, tensor: int, vector: Callable[[], None], rest: Callable[[], None], some: Any) -> None:
         """A whole group, as a vector if its elements are contiguous, or what is left of the row."""
@@ -372,8 +398,6 @@ class _Writer:
                 for own, step in zip(self.row_steps, self.along, strict=True)
             ]
             self._panel(starts, width)
-        if self.stream:
-            self.leaves.fence()
 
     def _each(self, width: Any, body: Callable[[Any, int], None]) -> None:
         """``body(offset, lanes)`` for vectors of a panel, and for the columns after the last whole one."""
@@ -407,9 +431,8 @@ class _Writer:
                 self._keep(state, at, value, lanes)
 
         if self.stream:
-            itemsize = self.desc.input_tensor.data_type.itemsize
-            lines = T.expression(self.leaves.misalignment(self.result, starts[1]) == T.i64(0))
-            self.aligned = T.hold(lines & T.expression(T.truncmod(self.along[1] * itemsize, T.i64(LINE)) == T.i64(0)))
+            whole = T.expression(T.truncmod(self.along[1], T.i64(self.lanes)) == T.i64(0))
+            self.aligned = T.hold(self._is_line(starts[1]) & whole)
         self._each(width, begin)
         groups = T.let(T.truncdiv(self.length + (GROUP - 1 if self.tail else 0), T.i64(GROUP)))
         with T.loop(groups) as group:
@@ -476,15 +499,10 @@ class _Writer:
             found = self._last_kept(_BEFORE, at, lanes) if i else self.desc.identity(base)
             self._hold(_BEFORE, value)
         found = T.to(combine(base, found), self.stored)
-        if self.stream and lanes > 1:
-            found = T.hold(found)
-            T.either(
-                self.aligned,
-                lambda: self.leaves.stream(self.result, result, found),
-                lambda: T.store(self.result, T.run(result, lanes), found),
-            )
+        if lanes > 1:
+            self._put(result, found)
         else:
-            T.store(self.result, T.run(result, lanes) if lanes > 1 else result, found)
+            T.store(self.result, result, found)
         if i == GROUP - 1:
             self._hold(3, T.hold(combine(self._kept(3, at, lanes), value)))
 

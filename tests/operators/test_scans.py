@@ -78,6 +78,23 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     tvmdml.functions.forget_plans()
 
 
+@pytest.mark.parametrize("decreasing", [False, True])
+def test_results_past_the_caches_have_the_same_bits(decreasing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = seeded("streamed")
+    for threads, sizes in (("1", (3, 2000)), ("1", (65, 8)), ("1", (5, 8192)), ("3", (1, 200_001))):
+        monkeypatch.setenv("TVMDML_NUM_THREADS", threads)
+        x = rng.standard_normal(sizes).astype(f32)
+        wanted = ordered(SUM, x, False, decreasing)
+        room = np.empty(x.size + 16, f32)
+        for start in range(2):  # in one of these results, or in neither, vectors are lines
+            result = room[start:][: x.size].reshape(sizes)
+            tvmdml.functions.forget_plans()
+            with knobs.using(scan={"stream_bytes": 1, "task_elements": 1024, "part_tiles": 1}):
+                run(SUM, x, -1, False, decreasing, out=result)
+            assert_same_bits(result, wanted)
+    tvmdml.functions.forget_plans()
+
+
 IN = [[2, 1, 3, 5], [3, 8, 7, 3], [9, 6, 2, 4]]
 EXAMPLES = [
     (SUM, False, False, [[2, 3, 6, 11], [3, 11, 18, 21], [9, 15, 17, 21]]),
