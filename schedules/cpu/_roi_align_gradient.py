@@ -2,7 +2,8 @@
 
 A task has some rows of the images' gradients, and goes through all regions, in their order: what an element is given, and in which
 order, is what the computation gathers, so the sums have the same bits, whatever the tasks. What a part gives to an element is a
-product of weights along y and x, which are in two small tables for each region. Gradients of regions are divided among tasks, too.
+product of weights along y and x, which are in two small tables for each region. Gradients of regions are divided among tasks, too:
+those of averages are computed in vectors (``_roi_align_slopes.py``).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.launched import with_fields
 from tvmdml.kernels.loops import nested
 from tvmdml.kernels.open_shapes import TensorOfLaunch
-from tvmdml.operators._roi_align import Region, image_of, region
+from tvmdml.operators._roi_align import Region, finite, image_of, region
 from tvmdml.operators._roi_align_gradient import largest, reader, slopes, store
 from tvmdml.operators.roi_align import RoiAlignGrad
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._roi_align_side import Side
+from tvmdml.schedules.cpu._roi_align_slopes import Slopes, lanes_of
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -38,11 +40,9 @@ def kernel(desc: RoiAlignGrad, target: Target) -> Kernel:
     work = _GIVEN * parts.element_count + (image.element_count if image is not None else 0)
     tasks = max(1, min(split(work, target, _LEAST, 2), max(rows, desc.regions)))
     writer = _Writer(desc, tasks > 1)
-    integers, cells, sums = 0, 0, 0
-    if image is not None:
-        sides = [*zip(parts.sizes[2:], image.sizes[2:], strict=True)]
-        integers, cells = 3 * sum(parts.sizes[2:]), sum(count * size for count, size in sides)
-        sums = image.element_count if writer.wide else 0
+    sides = zip(parts.sizes[2:], (image or desc.input_tensor).sizes[2:], strict=True)
+    integers, cells = 3 * sum(parts.sizes[2:]), sum(count * size for count, size in sides) * (3 if writer.lanes else 1)
+    sums = image.element_count if image is not None and writer.wide else 0
     scratch = (("int32", tasks * integers), (desc.computed, tasks * cells), (desc.computed, sums))
     numbers = (number for _, one in writer.present for number in (*one.sizes, *one.layout))
     module, *also = desc.modules()
@@ -58,8 +58,14 @@ class _Writer:
         self.present = [(name, one) for name, one in desc.tensors() if one is not None]
         self.wide = desc.input_gradient_tensor.data_type.tvm != self.dtype
         """Whether sums have another type than the result."""
+        self.lanes = lanes_of(desc)
         forms = [(name, one.data_type.tvm, one.rank, one.layout[-1] == 1) for name, one in self.present]
-        self.parameters: tuple[tuple[str, Any], ...] = (*desc.attributes_exactly(), ("forms", str(forms)), ("parallel", parallel))
+        self.parameters: tuple[tuple[str, Any], ...] = (
+            *desc.attributes_exactly(),
+            ("forms", str(forms)),
+            ("lanes", self.lanes),
+            ("parallel", parallel),
+        )
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -73,24 +79,44 @@ class _Writer:
                 launched[name] = TensorOfLaunch(one, sizes, [*steps[:-1], 1 if one.layout[-1] == 1 else steps[-1]])
             own: Any = with_fields(self.desc, **launched)
             self.own, self.result = own, own.output_gradient_tensor
+            (*_, rows, columns), (*_, height, width) = own.input_gradient_tensor.sizes, (self.result or own.input_tensor).sizes
 
             def task(number: Any) -> None:
+                first, cell = T.let(number * integers), T.let(number * cells)
+                y = Side(rows, height, first, cell, numbers, weights)
+                x = Side(columns, width, T.let(first + 3 * rows), T.let(cell + rows * height), numbers, weights)
                 if self.result is not None:
-                    (*_, rows, columns), (*_, height, width) = own.input_gradient_tensor.sizes, self.result.sizes
-                    first, cell = T.let(number * integers), T.let(number * cells)
-                    y = Side(rows, height, first, cell, numbers, weights)
-                    x = Side(columns, width, T.let(first + 3 * rows), T.let(cell + rows * height), numbers, weights)
                     begin, end = share(number, tasks, T.let(math.prod(self.result.sizes[:3], start=T.i64(1))))
                     self._images(begin, end, y, x)
                 if own.output_roi_gradient_tensor is not None:
                     begin, end = share(number, tasks, own.regions)
                     with T.loop(T.let(end - begin)) as i:
-                        r = T.let(begin + i)
-                        found = slopes(own, self.tensors, r, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
-                        store(own, self.tensors, r, found)
+                        self._slopes(T.let(begin + i), y, x)
 
             per_task(tasks, self.parallel, task)
         return f.result()
+
+    def _slopes(self, r: Any, y: Side, x: Side) -> None:
+        """The gradient of a region."""
+        own, zero = self.own, T.const(0, "int32")
+
+        def one_by_one() -> list[Any]:
+            found: list[Any] = slopes(own, self.tensors, r, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
+            return found
+
+        if not self.lanes:
+            store(own, self.tensors, r, one_by_one())
+            return
+        totals = [T.Variable(self.dtype, T.const(0, self.dtype)) for _ in range(4)]
+        found = region(own, self.tensors, r, y.size, x.size)
+        with T.when(found.valid > zero):
+            more = T.let(x.cells + x.parts * x.size)
+            Slopes(own, self.tensors, (y, x), more, self.lanes).add(r, found, totals)
+        known = T.hold(sum(T.cast(finite(one.value), "int32") for one in totals))
+        with T.when(known < T.const(4, "int32")):
+            for one, value in zip(totals, one_by_one(), strict=True):
+                one.set(value)
+        store(own, self.tensors, r, [one.value for one in totals])
 
     def _images(self, begin: Any, end: Any, y: Side, x: Side) -> None:
         """Rows of the images' gradients."""

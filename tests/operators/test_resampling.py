@@ -314,6 +314,34 @@ def test_gradients_of_images_are_those_of_the_computation_for_any_number_of_thre
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_gradients_of_regions_of_averages(kind: str, corners: bool) -> None:
+    """Rows of less than a vector, of a vector and one element, and of several; with an infinity in the first image."""
+    rng = seeded(f"{kind} {corners}")
+    for height, width in ((6, 2), (5, 17), (19, 40)):
+        x = rng.standard_normal((2, 3, height, width)).astype(kind)
+        x[0, :, 3, width // 2] = np.inf
+        start = rng.uniform(-3, width - 1, (9, 2))
+        regions = np.concatenate([start, start + rng.uniform(-9, width, (9, 2))], 1).astype(kind)
+        gradient = rng.standard_normal((9, 3, 5, 4)).astype(kind)
+        batch = np.array([0, 1, 0, 0, 5, 1, 0, 1, 1], np.uint32)
+        descs = [TensorDesc(str(one.dtype), one.shape) for one in (x, gradient, regions, batch)]
+        names = ("input_tensor", "input_gradient_tensor", "roi_tensor", "batch_indices_tensor")
+        desc = RoiAlignGrad(
+            **dict(zip(names, descs, strict=True)), output_roi_gradient_tensor=descs[2],
+            reduction_function="average", interpolation_mode="linear", spatial_scale_x=0.9, spatial_scale_y=1.1,
+            input_pixel_offset=0.5, output_pixel_offset=-0.5, minimum_samples_per_output=1, maximum_samples_per_output=3,
+            align_regions_to_corners=corners,
+        )  # fmt: skip
+        (wanted,), out = desc.reference(x, gradient, regions, batch), np.empty_like(regions)
+        CompiledOperator(desc, resolve("cpu"))(
+            **dict(zip(names, (x, gradient, regions, batch), strict=True)), output_roi_gradient_tensor=out
+        )
+        assert out[np.isfinite(out)].any()
+        assert not difference(out, wanted)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("mode", ["linear", "nearest_neighbor"])
 def test_regions_of_many_channels(kind: str, mode: str) -> None:
     """Averages of all sizes of regions, one of them around an infinity, and one turned."""
