@@ -36,11 +36,13 @@ _GIVEN = 16
 def kernel(desc: RoiAlignGrad, target: Target) -> Kernel:
     """One kernel for all sizes."""
     image, parts = desc.output_gradient_tensor, desc.input_gradient_tensor
+    given, _ = desc.ends()
+    assert given is not None
     rows = math.prod(image.sizes[:3]) if image is not None else 0
     work = _GIVEN * parts.element_count + (image.element_count if image is not None else 0)
     tasks = max(1, min(split(work, target, _LEAST, 2), max(rows, desc.regions)))
     writer = _Writer(desc, tasks > 1)
-    sides = zip(parts.sizes[2:], (image or desc.input_tensor).sizes[2:], strict=True)
+    sides = zip(parts.sizes[2:], given.sizes[2:], strict=True)
     integers, cells = 3 * sum(parts.sizes[2:]), sum(count * size for count, size in sides) * (3 if writer.lanes else 1)
     sums = image.element_count if image is not None and writer.wide else 0
     scratch = (("int32", tasks * integers), (desc.computed, tasks * cells), (desc.computed, sums))
@@ -79,7 +81,7 @@ class _Writer:
                 launched[name] = TensorOfLaunch(one, sizes, [*steps[:-1], 1 if one.layout[-1] == 1 else steps[-1]])
             own: Any = with_fields(self.desc, **launched)
             self.own, self.result = own, own.output_gradient_tensor
-            (*_, rows, columns), (*_, height, width) = own.input_gradient_tensor.sizes, (self.result or own.input_tensor).sizes
+            (*_, rows, columns), (*_, height, width) = (one.sizes for one in reversed(own.ends()))
 
             def task(number: Any) -> None:
                 first, cell = T.let(number * integers), T.let(number * cells)

@@ -98,6 +98,8 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         self.__dict__.update(choices)
         self.linear, self.dtype = desc.is_linear, desc.computed
         self.stored = desc.ends()[0].data_type.tvm if self.linear else desc.moved
+        self.narrow = np.dtype(self.stored).itemsize < 4
+        """Whether the nearest elements are stored in vectors: one by one they take longer than to look up."""
         self.parameters = (("type", self.stored), ("linear", self.linear), *choices.items())
 
     def function(self) -> PrimFunc:
@@ -148,9 +150,19 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             with T.loop(self.x.outputs) as i:
                 T.store(self.result, to + i, self.result[to - self.row_steps[1] + i])
 
+        def nearest(i: Any) -> Any:
+            return self.source[T.let(start + T.cast(self.places[i], "int64"))]
+
+        def some(i: Any, lanes: int) -> None:
+            found = [T.hold(nearest(T.let(i + k))) for k in range(lanes)]
+            T.store(self.result, run(to + i, lanes), T.Shuffle(found, list(range(lanes))) if lanes > 1 else found[0])
+
         def new() -> None:
-            with T.loop(self.x.outputs) as i:
-                T.store(self.result, to + i, self.source[start + T.cast(self.places[i], "int64")])
+            if self.narrow:
+                overlapping(self.x.outputs, some)
+            else:
+                with T.loop(self.x.outputs) as i:
+                    T.store(self.result, to + i, nearest(i))
             T.store(kept, T.i64(0), number)
 
         T.either(T.expression(kept[T.i64(0)] == number), again, new)

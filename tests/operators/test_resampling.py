@@ -321,8 +321,9 @@ def test_gradients_of_regions_of_averages(kind: str, corners: bool) -> None:
     for height, width in ((6, 2), (5, 17), (19, 40)):
         x = rng.standard_normal((2, 3, height, width)).astype(kind)
         x[0, :, 3, width // 2] = np.inf
-        start = rng.uniform(-3, width - 1, (9, 2))
-        regions = np.concatenate([start, start + rng.uniform(-9, width, (9, 2))], 1).astype(kind)
+        sides = np.array([width, height])
+        start = rng.uniform(-1, 0.9 * sides, (9, 2))
+        regions = np.concatenate([start, start + rng.uniform(-0.5 * sides, sides, (9, 2))], 1).astype(kind)
         gradient = rng.standard_normal((9, 3, 5, 4)).astype(kind)
         batch = np.array([0, 1, 0, 0, 5, 1, 0, 1, 1], np.uint32)
         descs = [TensorDesc(str(one.dtype), one.shape) for one in (x, gradient, regions, batch)]
