@@ -57,6 +57,10 @@ class Block(NamedTuple):
         """
         self._do("tvmdml_tiles_step", a, b)
 
+    def ask(self, b: Any) -> None:
+        """Ask for the bytes of the second factor that a later step reads; they may be outside of its memory."""
+        self._do("tvmdml_tiles_ask", b)
+
     def _do(self, name: str, *values: Any) -> None:
         T.do_imported(name, _source(self), *values)
 
@@ -92,6 +96,8 @@ def _source(block: Block) -> str:
                 step += address(f"a{i}", "a", i * SIDE * _LINE)
                 step += f"  call void @llvm.x86.tileloadd64(i8 {a}, ptr %a{i}, i64 {_LINE})\n"
             step += f"  call void @{dot}(i8 {i * columns + j}, i8 {a}, i8 {b})\n"
+    lines = range(0, columns * SIDE * _LINE, _LINE)
+    ask = "".join(address(f"p{i}", "b", i) + f"  call void @llvm.prefetch.p0(ptr %p{i}, i32 0, i32 2, i32 1)\n" for i in lines)
     return f"""
 @tvmdml_tiles_forms = internal constant [1024 x i8] c"{_forms(sums + rows)}", align 64
 declare void @llvm.x86.ldtilecfg(ptr)
@@ -100,6 +106,7 @@ declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @{dot}(i8 immarg, i8 immarg, i8 immarg)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 define void @tvmdml_tiles_configure(i64 %rows) alwaysinline {{
   %number = sub i64 %rows, 1
   %form = getelementptr [64 x i8], ptr @tvmdml_tiles_forms, i64 %number
@@ -121,6 +128,9 @@ define void @tvmdml_tiles_store(ptr %p) alwaysinline {{
 }}
 define void @tvmdml_tiles_step(ptr %a, ptr %b) alwaysinline {{
 {step}  ret void
+}}
+define void @tvmdml_tiles_ask(ptr %b) alwaysinline {{
+{ask}  ret void
 }}
 """
 

@@ -13,6 +13,8 @@ from tvmdml.schedules.cpu._gemm import Product, Shape, _Where
 from tvmdml.schedules.cpu._gemm_arithmetic import TileBytes
 
 _LEAST_COLUMNS = SIDE
+_AHEAD = 1 << 13
+"""Bytes between what few rows ask for and what they read. They wait for memory, whose pages processors read ahead one by one."""
 
 
 def shape(rows: int, columns: int) -> Shape | None:
@@ -43,6 +45,8 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
         T.either(first, block.clear, lambda: block.load(self.partial, at))
         with T.loop(T.hold(T.truncdiv(groups, T.i64(unit)))) as k:
             places = (T.hold(a + k * (unit * self.shape.rows)), T.hold(b + k * (unit * self.shape.columns)))
+            if self.packed[1] and block.rows == 1:  # each panel of the second factor is read once
+                block.ask(T.address_of(self.panels_b[T.hold(places[1] + _AHEAD // self.arithmetic.group)]))
             block.step(T.address_of(self.panels_a[places[0]]), T.address_of(self.panels_b[places[1]]))
         block.store(self.partial, at)
         self._finish_kept(at, last, where)
