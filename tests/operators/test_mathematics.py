@@ -104,6 +104,18 @@ def test_every_device_gives_the_processors_bits(name: str, device: Target, draw:
         _assert_same(run(desc, targets.resolve("cpu"), x)[0], run(desc, device, x)[0])
 
 
+@pytest.mark.parametrize("name", ["ELEMENT_WISE_EXP", "ACTIVATION_SIGMOID", "ACTIVATION_SWISH"])
+def test_lanes_without_a_result_are_left_out(name: str) -> None:
+    try:
+        target = targets.resolve("cpu:x86-64-v4")
+    except TvmdmlError:
+        pytest.skip("needs AVX-512")
+    code = tvmdml.compile(desc_of(name, np.zeros(64, np.float32)), target).source("asm")
+    scales = [line for line in code.splitlines() if "\tvscalef" in line]
+    assert scales
+    assert all("{z}" in line for line in scales), scales
+
+
 def _levels() -> list[Target]:
     """The levels that this processor has."""
     found = []

@@ -176,6 +176,17 @@ def test_softmax_of_any_distances_and_any_nan(dtype: str, level: str) -> None:
 # -- The order ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_logarithms_of_sums_of_any_distances_and_infinities(axis: int, target: Target) -> None:
+    sizes = (48, 48)
+    x = (seeded("log-sum-exp", axis).standard_normal(sizes) * 100).astype(f32)
+    x[0, :], x[:, 0] = -inf, 3e38  # the largest, and slices that have nothing else but one of it
+    x[7, 9], x[11, 5], x[13, 5], x[17, 3], x[17, 19] = inf, nan, inf, inf, -inf
+    desc = Reduce.of(TensorDesc("float32", sizes), function="log_sum_exp", axes=(axis,))
+    found = tvmdml.reduce(x, function="log_sum_exp", axes=(axis,), device=target.name)
+    assert not desc.mismatch((found,), desc.reference(x))
+
+
 @pytest.mark.parametrize(
     ("sizes", "axes"), [((1, 300_007), (1,)), ((3, 70_001), (1,)), ((70_001, 40), (0,)), ((30, 40, 50), (0, 2))]
 )

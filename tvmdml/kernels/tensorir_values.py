@@ -49,12 +49,16 @@ def fuses() -> bool:
     return not T.is_on_device() and (T.has_instructions("fma") or not T.has_instructions("x86"))  # every other processor has it
 
 
+def has_steps(value: Any) -> bool:
+    """Whether there are instructions for the steps of ``scaling.py`` on a value."""
+    return not T.lanes(value) % scaling.lanes_of(T.scalar_type(value)) and T.has_instructions("avx512dq")
+
+
 def by_instruction(step: str, *values: Any) -> Any:
     """A step of ``scaling.py``; ``None`` where there is no such instruction, or for a scalar."""
-    dtype, many = T.scalar_type(values[0]), T.lanes(values[0])
-    if many % scaling.lanes_of(dtype) or not T.has_instructions("avx512dq"):
+    if not has_steps(values[0]):
         return None
-    kind = step, dtype, many
+    kind = step, T.scalar_type(values[0]), T.lanes(values[0])
     return T.call_imported(T.type_of(values[0]), scaling.name(*kind), scaling.source(*kind), *values)
 
 

@@ -100,12 +100,16 @@ def infinity(x: Any, sign: int = 1) -> Any:
     return T.like(x, math.copysign(math.inf, sign))
 
 
-def scaled(x: Any, raised: Any, less: int = 0) -> Any:
-    """``x`` times 2 to the integer in ``raised`` (``rounded_to_integer``), less a number; for ``x`` near 1."""
+def scaled(x: Any, raised: Any, less: int = 0, limit: tuple[Any, float] | None = None) -> Any:
+    """``x`` times 2 to the integer in ``raised`` (``rounded_to_integer``), less a number; for ``x`` near 1.
+
+    ``limit``: a value and the least for which the result is not 0; below, ``x`` and ``raised`` may be anything if ``T.has_steps``.
+    """
     number = fixed(raised - T.like(x, Form(x).magic + less))
-    found = T.by_instruction("scale", x, number)
-    if found is not None:
-        return found
+    if T.has_steps(x):
+        if limit is None:
+            return T.by_instruction("scale", x, number)
+        return T.by_instruction("scale_from", x, number, limit[0], T.like(x, limit[1]))
     first, second = power_of_two(raised, less)
     return T.rounded(T.rounded(x * first) * second)
 

@@ -47,11 +47,12 @@ def exp_between(x: Any, low: float, high: float, where: Any = None, less: int = 
 
 
 def exp_above(x: Any, low: float, where: Any = None, less: int = 0) -> Any:
-    """The same for an x that is not so great that an integer in ``Form.magic`` is none."""
-    r, raised = _rest(not_below(x, low))
+    """The same for an x that is not so great that an integer in ``Form.magic`` is none. Below ``low`` it is as there, or 0."""
+    x = fixed(x)
+    r, raised = _rest(x if T.has_steps(x) else not_below(x, low))
     raised = raised if where is None else choice(where, fixed(raised - T.like(x, less)), raised)
     one = T.like(x, 1)
-    return scaled(fused(fused(polynomial(r, EXP[T.scalar_type(x)]), r, one), r, one), raised)
+    return scaled(fused(fused(polynomial(r, EXP[T.scalar_type(x)]), r, one), r, one), raised, limit=(x, low))
 
 
 def decay(x: Any) -> Any:
@@ -66,8 +67,7 @@ def decay(x: Any) -> Any:
     rest = T.by_instruction("rest", product)
     if rest is not None:  # infinities have none, so that nothing becomes NaN
         rest = fixed(rest)
-        power = T.by_instruction("scale", _short(rest, form.dtype), fixed(product - rest))
-        return choice(x < least, T.like(x, 0), power)
+        return T.by_instruction("scale_from", _short(rest, form.dtype), fixed(product - rest), x, least)
     raised = fixed(multiply_add(x, factor, T.like(x, form.magic)))
     rest = fixed(multiply_add(x, factor, T.like(x, form.magic) - raised))
     bits = T.reinterpret(raised, form.word)  # the lowest are the exponent's

@@ -61,7 +61,7 @@ def _of_size(size: Any, y: Any) -> Any:
     bounded = not_below(not_above(total, high), low)
     number, raised = rounded_to_integer(bounded)
     r = choice(T.expression(bounded == total), fixed(upper - number) + lower, zero)
-    return scaled(fused(r, polynomial(r, EXP2[T.scalar_type(size)]), T.like(r, 1)), raised)
+    return scaled(fused(r, polynomial(r, EXP2[T.scalar_type(size)]), T.like(r, 1)), raised, limit=(total, low))
 
 
 def _log2(x: Any) -> tuple[Any, Any]:

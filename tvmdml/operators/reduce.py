@@ -162,10 +162,11 @@ def _plain(combination: Any, before: Callable[..., Any] = itself) -> Callable[[]
 
 
 def _log_sum_exp() -> tuple[Walk, ...]:
-    return (
-        Walk((LARGEST,), lambda x: x, lambda m, _: T.select(T.is_infinite(m), 0, m)),
-        Walk((SUM,), lambda x, m: mathematics.exp(x - m)),
-    )
+    def before(x: Any, m: Any) -> Any:
+        # Nothing exceeds the largest element, unless that is infinite and 0 was taken: then the sum is infinite.
+        return T.select(x > m, x, mathematics.decay(x - m))
+
+    return (Walk((LARGEST,), lambda x: x, lambda m, _: T.select(T.is_infinite(m), 0, m)), Walk((SUM,), before))
 
 
 def _root(total: Any, _: Any) -> Any:
