@@ -307,6 +307,22 @@ def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.
         loaded(x=x[:1, :1], past_k=keys, past_v=values[:, 1:])
 
 
+def test_weights_that_kernels_read_in_another_form() -> None:
+    """The best tile of a product may be another one for each number of rows, and its weights are packed for it."""
+    weights = {"w": np.random.default_rng(6).standard_normal((120, 700), np.float32), "v": np.ones((700, 120), np.float32)}
+    nodes = [N("MatMul", ["x", "w"], ["h"]), N("Relu", ["h"], ["r"]), N("MatMul", ["r", "v"], ["s"]), N("Add", ["s", "x"], ["y"])]
+    sizes = [info(name, ["n", 120]) for name in "xy"]
+    made = bytes(model(nodes, sizes[:1], sizes[1:], weights, ir_version=10).SerializeToString())
+    loaded = tvmdml.onnx.load(made)
+    for n in (40, 41, 42, *range(43, 84, 3)):
+        x = np.random.default_rng(n).standard_normal((n, 120), np.float32)
+        (found,), graph = loaded(x=x), loaded.compiled(x=x)
+        fresh = tvmdml.onnx.load(made)
+        assert np.array_equal(found.view(np.uint32), fresh(x=x)[0].view(np.uint32)), n
+        assert [one.buffer.nbytes for one in graph.weights] == list(graph.laid.packed) == list(fresh.compiled(x=x).laid.packed)
+        assert graph.laid.kernels == fresh.compiled(x=x).laid.kernels
+
+
 def halving() -> bytes:
     """A network that halves its image's width three times, with quotients that are rounded up and down, and attends to the rest."""
     rng = np.random.default_rng(8)

@@ -73,9 +73,11 @@ class CompiledGraph:
         calls: Calls,
         forms: Forms,
         constants: Sequence[NumpyArray],
+        weights: list[Weights],
         lay: Callable[[], Laid],
     ) -> CompiledGraph:
-        """A graph with the weights of another one, whose intermediate memory it needs; ``lay`` says what is not needed to run.
+        """A graph with the intermediate memory of another one, and its weights or most of them; ``lay`` says what is not needed to
+        run.
 
         It is small, and made of few objects: there may be one for each length of a text.
         """
@@ -84,7 +86,8 @@ class CompiledGraph:
         found._sequence, found._calls, found._forms = sequence, calls, forms
         pairs = zip(constants, like.laid.constants, like._constants, strict=True)
         found._constants = [known if one is old else found.target.asarray(one) for one, old, known in pairs]
-        found._weights, found._packed, found._owned, found._arenas = like._weights, like._packed, {}, like._arenas
+        found._weights, found._owned, found._arenas = weights, {}, like._arenas
+        found._packed = like._packed if weights is like._weights else [one.buffer for one in weights]
         return found
 
     # -- Facts

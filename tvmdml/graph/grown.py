@@ -7,20 +7,20 @@ the packed weights and the intermediate memory stay: new are the kernels' intege
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.compiler import ready_owned
 from tvmdml.graph.by_size import BySize, Described, Differs, Values
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.joined import begins
-from tvmdml.graph.laid import Given, Laid, Returned
+from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Call
-from tvmdml.graph.packing import Shared
-from tvmdml.graph.plan import Launches, Plan
+from tvmdml.graph.packing import Shared, pack
+from tvmdml.graph.plan import Launches, Packed, Plan, launch_of
 from tvmdml.graph.program import Finished
 from tvmdml.graph.sizes import Sized, Sizes, packed, room, spans
 from tvmdml.kernels.kernel import Kernel
@@ -40,7 +40,7 @@ class _Group(NamedTuple):
     """That of the largest size."""
     room: tuple[int, ...]
     """The bytes of each output of the largest size."""
-    packed: object
+    packed: tuple[Any, ...]
 
 
 class _Varying(NamedTuple):
@@ -52,6 +52,8 @@ class _Varying(NamedTuple):
     edges: Described
     bases: tuple[tuple[int, int, str], ...]
     """Of each array: its slot, its offset without that of the edge that reads it, and the tensor's name."""
+    call: Call
+    """For the largest size."""
     alone: bool
     """Whether its places depend on the size, or others that do not depend on it have the same launch."""
 
@@ -77,6 +79,7 @@ class Grown:
             Unsupported, CompileError: a kernel cannot be made.
         """
         self._programs, self._target, self._shared, self._sizes = programs, sizes.target, shared, sizes
+        self._launches = launches
         self.largest = n
         self._finished = programs.at(n, arrays)
         laid = laid_out(self._finished, self._target, shared=shared, launches=launches)
@@ -84,6 +87,7 @@ class Grown:
         """The largest one."""
         plan = laid.plan
         assert plan is not None
+        self._first_packed = 1 + len(plan.constants)
         places = {id(array): i for i, array in enumerate(arrays)}
         self._constants = [places.get(id(node.array)) for node in plan.constants]
         weights = {id(edge.source) for one in plan.packed for edge in one.edges}
@@ -128,13 +132,14 @@ class Grown:
             group = groups.setdefault((id(desc), step.in_place), len(groups))
             if group == len(self._groups):
                 self._groups.append(_Group(desc, step.in_place, step.launch, room(call.desc), packed(step.kernel, call.desc)))
-            varying.append(_Varying(i, group, edges, tuple(bases), edges.varies))
+            varying.append(_Varying(i, group, edges, tuple(bases), call, edges.varies))
         own: list[set[int]] = [set() for _ in self._groups]
         for one in varying:
             own[one.group].add(one.step)
         for shared, steps in zip(self._groups, own, strict=True):
             self._replaced.append(steps == {i for i, step in enumerate(plan.steps) if step.launch is shared.launch})
         self._varying = [one._replace(alone=one.alone or not self._replaced[one.group]) for one in varying]
+        self._readers = Counter(slot for step in plan.steps for slot, _ in step.places)
 
     def knows(self, n: int) -> bool:
         """Whether ``kept`` has the graph for a size, for as many threads as there are now."""
@@ -172,10 +177,11 @@ class Grown:
                 raise Differs
         threads = self._sizes.now()
         found = self._found(values, threads)
-        steps = {one.step: self._step(one, found[one.group], values) for one in self._varying if one.alone}
+        changed = self._changed(found, values)
+        steps = {one.step: self._step(one, found[one.group], values, changed) for one in self._varying if one.alone}
         varied: Callable[..., Run] | None = getattr(self.graph.sequence, "varied", None)
         if varied is None:
-            sequence = self._target.sequence(self._steps(found, values), self.graph.laid.slots)
+            sequence = self._target.sequence(self._steps(found, values, changed), self.graph.laid.slots)
         else:
             every = zip(self._groups, found, self._replaced, strict=True)
             pairs = tuple((group.launch, one.launch) for group, one, replaced in every if replaced)
@@ -183,7 +189,8 @@ class Grown:
         every_constant = zip(self._constants, self.graph.laid.constants, strict=True)
         constants = tuple(old if i is None else arrays[i] for i, old in every_constant)
         lay = functools.partial(self._laid, n, arrays, constants, threads)
-        return CompiledGraph.near(self.graph, sequence, self._calls, self._forms(values), constants, lay)
+        weights = self._weights(changed)
+        return CompiledGraph.near(self.graph, sequence, self._calls, self._forms(values), constants, weights, lay)
 
     def _found(self, values: Values, threads: int | None) -> list[Sized]:
         """The kernel of each group for a size."""
@@ -193,7 +200,10 @@ class Grown:
         """What is not needed to run the graph for a size."""
         values = Values(n)
         found = self._found(values, threads)
-        kernels = list(self.graph.laid.kernels)
+        changed = self._changed(found, values)
+        kernels, packed = list(self.graph.laid.kernels), list(self.graph.laid.packed)
+        for slot, own in changed.items():
+            packed[slot - self._first_packed] = own.packing.owned.nbytes
         for one in self._varying:
             kernels[one.step] = found[one.group].name
 
@@ -203,14 +213,49 @@ class Grown:
         return self.graph.laid._replace(
             inputs=self._inputs(values),
             outputs=self._outputs(values),
-            steps=tuple(self._steps(found, values)),
+            steps=tuple(self._steps(found, values, changed)),
             kernels=tuple(kernels),
             constants=constants,
-            weights=lambda owned: self.graph.weights,
+            packed=tuple(packed),
+            weights=lambda owned: self._weights(changed),
             reports=lambda: laid_out(finished(), self._target, shared=self._shared).reports(),
             finished=finished,
             plan=None,
         )
+
+    def _changed(self, found: Sequence[Sized], values: Values) -> dict[int, Packed]:
+        """The weights that kernels read in another form than for the largest size, by their slots.
+
+        Raises:
+            Differs: not all kernels that read one read it so.
+        """
+        changed: dict[int, Packed] = {}
+        read: Counter[int] = Counter()
+        for one in self._varying:
+            group = self._groups[one.group]
+            if found[one.group].packed == group.packed:
+                continue
+            desc: Operator = values.of(group.desc)
+            packings = {each.owned.name: each for each in launch_of(desc, self._target, group.in_place, self._launches).packings}
+            call = Call(desc, one.call.edges, "", "")
+            slots = [slot for slot, _, name in one.bases if not name]
+            for slot, name in zip(slots, [name for name, _ in desc.tensors() if name in packings], strict=True):
+                new = Packed(call, packings[name])
+                if changed.setdefault(slot, new).key != new.key:
+                    raise Differs
+                read[slot] += 1
+        if any(count != self._readers[slot] for slot, count in read.items()):
+            raise Differs
+        return changed
+
+    def _weights(self, changed: Mapping[int, Packed]) -> list[Weights]:
+        """The packed weights for a size."""
+        weights = self.graph.weights
+        if changed:
+            weights = list(weights)
+            for slot, new in zip(changed, pack(changed.values(), {}, self._target, self._shared), strict=True):
+                weights[slot - self._first_packed] = new
+        return weights
 
     def _forms(self, values: Values) -> Forms:
         """The shapes of inputs and outputs for a size."""
@@ -240,14 +285,14 @@ class Grown:
             found.append(Returned(old.dtype, values.of(one)[1], old.slot, old.copies) if one.varies else old)
         return tuple(found)
 
-    def _steps(self, found: Sequence[Sized], values: Values) -> list[Step]:
+    def _steps(self, found: Sequence[Sized], values: Values, changed: Mapping[int, Packed]) -> list[Step]:
         """All launches for a size."""
         steps = list(self.graph.laid.steps)
         for one in self._varying:
-            steps[one.step] = self._step(one, found[one.group], values)
+            steps[one.step] = self._step(one, found[one.group], values, changed)
         return steps
 
-    def _step(self, one: _Varying, found: Sized, values: Values) -> Step:
+    def _step(self, one: _Varying, found: Sized, values: Values, changed: Mapping[int, Packed]) -> Step:
         """A launch that depends on the size."""
         places, old = self.graph.laid.steps[one.step].places, self.graph.laid.steps[one.step].sizes
         if one.edges.varies:
@@ -256,7 +301,11 @@ class Grown:
                 raise Differs
             places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
         own = dict(found.spans())
-        return Step(found.launch, places, tuple(own.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True)))
+        sizes = [own.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True)]
+        for i, (slot, _, _) in enumerate(one.bases):
+            if slot in changed:
+                sizes[i] = changed[slot].packing.owned.nbytes
+        return Step(found.launch, places, tuple(sizes))
 
     def _sized(self, one: _Group, values: Values, threads: int | None) -> Sized:
         """The kernel for a size."""
@@ -265,9 +314,9 @@ class Grown:
             desc: Operator = values.of(one.desc)
             if any(pair not in desc.shareable() for pair in one.in_place):
                 raise Differs
-            ready = ready_owned(desc, self._target, one.in_place)
+            ready = launch_of(desc, self._target, one.in_place, self._launches)
             found = Sized(ready.launch, ready.kernel.name, packed(ready.kernel, desc), room(desc), lambda: spans(desc))
-        if found.packed != one.packed:
+        if [name for name, *_ in found.packed] != [name for name, *_ in one.packed]:
             raise Differs
         if not all(0 < new <= old or new == old for new, old in zip(found.room, one.room, strict=True)):
             raise Differs

@@ -15,7 +15,7 @@ from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.program import Program, Value
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.operators._contract import Role, Shared
+from tvmdml.operators._contract import Operator, Role, Shared
 from tvmdml.persistent import Packing
 from tvmdml.targets import Launch, Target
 
@@ -134,6 +134,20 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
                 sizes.append(tensor.span_in_bytes)
         steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes), shared.get(call, ())))
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
+
+
+def launch_of(desc: Operator, target: Target, shared: Shared, launches: Launches) -> Ready:
+    """The kernel of a call, which may be that of other programs.
+
+    Raises:
+        Unsupported, CompileError: it cannot be made.
+    """
+    if knobs.in_force():
+        return ready_owned(desc, target, shared)
+    key = desc.exactly(), desc.owned(), shared
+    if (found := launches.get(key)) is None:
+        found = launches[key] = ready_owned(desc, target, shared)
+    return found
 
 
 def arranged(program: Program, kind: str) -> tuple[list[Call], Pieces]:

@@ -40,7 +40,7 @@ class Sized(NamedTuple):
     launch: Launch
     name: str
     """The kernel's."""
-    packed: object
+    packed: tuple[tuple[Any, ...], ...]
     """The inputs that it takes packed."""
     room: tuple[int, ...]
     """The bytes of each output."""
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
     """Of the kernel."""
     scalars: tuple[int, ...]
     temporaries: tuple[tuple[str, int], ...]
-    packed: object
+    packed: tuple[tuple[Any, ...], ...]
     room: tuple[int, ...]
     spans: Spans
 
@@ -188,7 +188,7 @@ def room(desc: Operator) -> tuple[int, ...]:
     return tuple(call.bytes_of(i) for i in range(len(call.outputs())))
 
 
-def packed(kernel: Kernel, desc: Operator) -> tuple[object, ...]:
+def packed(kernel: Kernel, desc: Operator) -> tuple[tuple[Any, ...], ...]:
     """The inputs that a kernel takes packed, and what they are made of."""
     if not kernel.owned:
         return ()

@@ -128,7 +128,7 @@ class Growth:
     def _graph(self, one: _Function, n: int) -> CompiledGraph | None:
         """The compiled graph for a place between those that were tried."""
         step = one.line.step
-        grows, self._last = n - step == self._last, n
+        grows, self._last = one.line.period == 1 and n - step == self._last, n
         try:
             near = self._near(one, n)
             is_new = not near.knows(n)
