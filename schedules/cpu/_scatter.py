@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source
@@ -23,7 +23,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.movement import Updates
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.cpu import per_task, share, split
-from tvmdml.schedules.cpu._ahead import FAR, ask, read_ahead, write_ahead
+from tvmdml.schedules.cpu._ahead import FAR, ROWS, ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import columns_in
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE, alike
@@ -69,6 +69,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     columns = columns_in(knobs.block_bytes, found.places, width, itemsize) if packed else 0
     if columns:
         piece, pieces = columns, -(-width // columns)
+    room = found.places * itemsize * (piece if way == "columns" else 1)  # where updates are put in no order
     noted = way == "slices" and found.length * width * itemsize >= _DECIDE * found.places and found.length < 1 << 31
     size = outer * width * found.places * itemsize
     along = 1 if inner else 0  # the coordinates of an update: the columns', and its number
@@ -101,7 +102,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         several=len(sizes) == 1 and not alike and _fits(found, desc, rank if inner else -1),
         divided=parts > 1,
         packed=columns > 0,
-        ahead=_AHEAD if way == "places" and 2 * found.places * itemsize >= knobs.stream_bytes else 0,
+        ahead=_AHEAD if way != "slices" and room > knobs.ahead_bytes else 0,
         far=FAR if outer * work >= 8 * knobs.block_bytes else 0,
         signed=desc.kinds()[1].startswith("i"),
         parallel=tasks > 1,
@@ -152,6 +153,25 @@ def _fits(found: Updates, desc: Scattered, along: int) -> bool:
     return len(found.order) == 1 and found.indices[0].at.steps[along] == 1 and (kind.endswith("64") or found.places < 1 << 31)
 
 
+class _Several(NamedTuple):
+    """Updates that are looked at together: neighbours of a row, by their numbers in it."""
+
+    at: Any
+    """Where the first one's index is."""
+    following: Any
+    """Where an index is that is looked at after the last one."""
+    rounds: Any
+    """How many vectors they are."""
+    given: Callable[[Any], Any]
+    """Where an update is."""
+    goal: Callable[[Any, Any], Any]
+    """Where one goes, by its number and its index."""
+    one: Callable[[Any], None]
+    """Makes an update that is not like the others."""
+    asked: Callable[[Any], None]
+    """Asks for what is read after these."""
+
+
 class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
@@ -172,7 +192,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     noted: bool
     """Whether each place is written once, after its last update is known."""
     ahead: int
-    """How many vectors of updates before one its places are asked for; 0 if they are in a cache."""
+    """How many vectors of updates before one its places are asked for; 0 if they are in the first cache."""
     far: int
     """How many updates before one its index and value are asked for; 0 if a second-level cache has them."""
     signed: bool
@@ -294,8 +314,18 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         """The task's columns of each of its places."""
         with T.loop(self.high - self.low) as i:
             place = T.let(self.low + i)
+            if self.far and self.way == "columns":
+                self._asked_rows(T.let(place + ROWS), source, result, step)
             whence, where = ((buffer, base + place * own) for buffer, base, own in (source, result))
             self._run(whence, where, self.first, self.last_column, (step, 1))
+
+    def _asked_rows(self, place: Any, source: tuple[Any, Any, Any], result: tuple[Any, Any, Any], step: Any) -> None:
+        """Ask for a row that is copied later: a processor takes each row of a few lines for something new."""
+        with T.loop(T.let(T.truncdiv(self.last_column - self.first + (self.lanes - 1), T.i64(self.lanes)))) as line:
+            column = T.let(self.first + line * self.lanes)
+            for how, (buffer, base, own), along in ((read_ahead, source, step), (write_ahead, result, 1)):
+                if not (self.packed and buffer is self.goal[0]):  # scratch memory is in a cache
+                    how(buffer, T.let(base + place * own + column * along))
 
     def _place(self, number: Any, column: Any = None) -> tuple[Any, Any]:
         """The number of an update's place, and whether it is one of the task's."""
@@ -343,37 +373,37 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         index = self._counted(self.at.indices[T.run(T.let(at), AT_ONCE)], self.n.sizes[0], kind)
         return index, self.leaves.bits((index >= low) & (index < high))
 
-    def _all(
-        self, at: Any, rounds: Any, put: Callable[[Any, Any], None], one: Callable[[Any], None], asked: Callable[[Any], None]
-    ) -> None:
+    def _all(self, several: _Several) -> None:
         """Vectors of updates in their order: with one decision if all are the task's, and all or none count from the end."""
+        rounds = several.rounds
         with T.loop(rounds) as i:
-            first = T.let(i * AT_ONCE)
-            place, size, part = T.let(at + first), self.n.sizes[0], (self.low, self.high)
+            first, later = T.let(i * AT_ONCE), T.let(i + self.ahead)
+            place, size, part = T.let(several.at + first), self.n.sizes[0], (self.low, self.high)
             fits, again, more = alike(self.leaves, self.at.indices, place, T.i64(1), size, "int32", part)
             if self.far:
-                asked(first)
-            later = T.let(at + T.min(i + self.ahead, rounds - 1) * AT_ONCE) if self.ahead else None
+                several.asked(first)
+            # Behind the last one of a row, the next row begins.
+            inside, behind = later < rounds, T.min(later - rounds, rounds - 1)
+            column = T.let(T.Select(inside, later, behind) * AT_ONCE)
+            later = T.let(T.Select(inside, several.at, several.following) + column)
 
-            def every(first: Any = first, again: Any = again, more: Any = more, later: Any = later) -> None:
-                for lane in range(AT_ONCE if later is not None else 0):
-                    where = T.let(T.cast(self.at.indices[later + lane], "int64") + more)
-                    write_ahead(self.at.result, self.result + where * self.n.places[1])
+            def every(first: Any = first, again: Any = again, more: Any = more, column: Any = column, later: Any = later) -> None:
+                for lane in range(AT_ONCE if self.ahead else 0):
+                    index = T.let(T.cast(self.at.indices[later + lane], "int64") + more)
+                    write_ahead(self.goal[0], several.goal(T.let(column + lane), index))
                 for lane in range(AT_ONCE):
-                    put(T.let(first + lane), T.let(T.cast(self.at.indices[again + lane], "int64") + more))
+                    number, index = T.let(first + lane), T.let(T.cast(self.at.indices[again + lane], "int64") + more)
+                    T.store(self.goal[0], several.goal(number, index), self.leaves.apart(self.at.updates[several.given(number)]))
 
             def some(first: Any = first) -> None:
                 with T.loop(T.i64(AT_ONCE)) as lane:
-                    one(T.let(first + lane))
+                    several.one(T.let(first + lane))
 
             T.either(fits, every, some)
 
     def _in_order(self, first: Any, rounds: Any) -> None:
-        n = self.n
-
-        def put(number: Any, place: Any) -> None:
-            given = self.given + (first + number) * n.number[0]
-            T.store(self.at.result, self.result + place * n.places[1], self.leaves.apart(self.at.updates[given]))
+        n, at = self.n, T.let(self.looked[0] + first)
+        given = T.let(self.given + first * n.number[0])
 
         def asked(number: Any) -> None:
             far = T.let(first + number + self.far)
@@ -384,18 +414,38 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 ask(read_ahead, self.at.source, self.source + behind * n.places[0], AT_ONCE)
                 ask(write_ahead, self.at.result, self.result + behind * n.places[1], AT_ONCE)
 
-        self._all(self.looked[0] + first, rounds, put, lambda number: self._moved(T.let(first + number)), asked)
+        self._all(
+            _Several(
+                at,
+                T.let(at + T.max(rounds - self.ahead, T.i64(0)) * AT_ONCE),
+                rounds,
+                given=lambda number: T.let(given + number * n.number[0]),
+                goal=lambda _, index: T.let(self.result + index * n.places[1]),
+                one=lambda number: self._moved(T.let(first + number)),
+                asked=asked,
+            )
+        )
 
     def _columns(self, number: Any, first: Any, rounds: Any) -> None:
-        n, (buffer, base, step) = self.n, self.goal
-        given, result = T.let(self.given + number * n.number[0]), T.let(base + first)
+        n, (_, base, step) = self.n, self.goal
+        given, result = T.let(self.given + number * n.number[0] + first * n.inner[1]), T.let(base + first)
+        at, after = (T.let(self.looked[0] + row * n.number[1] + first) for row in (number, T.min(number + 1, n.length[0] - 1)))
 
-        def put(column: Any, place: Any) -> None:
-            update = self.at.updates[given + (first + column) * n.inner[1]]
-            T.store(buffer, result + column + place * step, self.leaves.apart(update))
+        def asked(column: Any) -> None:
+            ask(read_ahead, self.at.indices, at + ROWS * n.number[1] + column, AT_ONCE)
+            ask(read_ahead, self.at.updates, given + ROWS * n.number[0] + column * n.inner[1], AT_ONCE)
 
-        at = T.let(self.looked[0] + number * n.number[1] + first)
-        self._all(at, rounds, put, lambda column: self._moved(number, T.let(first + column)), lambda _: None)
+        self._all(
+            _Several(
+                at,
+                after,
+                rounds,
+                given=lambda column: T.let(given + column * n.inner[1]),
+                goal=lambda column, index: T.let(result + column + index * step),
+                one=lambda column: self._moved(number, T.let(first + column)),
+                asked=asked,
+            )
+        )
 
     def _sought(self, first: Any, rounds: Any) -> None:
         """Which of many indices are the task's is found at once; only these are applied."""

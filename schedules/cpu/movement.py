@@ -77,6 +77,10 @@ KNOBS = Knobs(
         derived=lambda caches: caches.l2 // 4,
     ),
     stream_bytes=stream_bytes("least bytes of the results to write with non-temporal stores"),
+    ahead_bytes=Knob(
+        1 << 15, (1, *(1 << n for n in range(13, 30))), "most bytes to update in no order without asking for them before",
+        derived=lambda caches: caches.l1,
+    ),
     aligned_elements=aligned_elements(1024),
 )  # fmt: skip
 

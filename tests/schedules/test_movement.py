@@ -142,7 +142,7 @@ _FOLLOWED: dict[Any, Any] = {head: followed(head) for head in (Crooked, Turned)}
 WAYS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "plain": ("cpu", 1, {}),
     "three tasks": ("cpu", 3, {"task_bytes": 1}),
-    "streamed": ("cpu", 3, {"task_bytes": 1, "stream_bytes": 1, "aligned_elements": 1}),
+    "streamed": ("cpu", 3, {"task_bytes": 1, "stream_bytes": 1, "ahead_bytes": 1, "aligned_elements": 1}),
     "level 2": ("cpu:x86-64-v2", 1, {"aligned_elements": 1}),
 }
 LAYOUTS = ("packed", "padded", "transposed", "spread")

@@ -23,6 +23,7 @@ from support import Array, assert_outputs_agree, assert_same_bits, mixture, refe
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, compiler, operators, targets
 from tvmdml.conformance import SEED
+from tvmdml.kernels import knobs
 from tvmdml.scheduling import kernel_for
 
 KERNELS = {OWN: 5, DEFAULT: 2}
@@ -171,6 +172,53 @@ def test_a_write_into_a_gap_is_seen() -> None:
     np.lib.stride_tricks.as_strided(fenced.array, (4,), (4,))[3] = 1
     with pytest.raises(AssertionError, match=r"at offsets \[12 13"):
         fenced.assert_nothing_else_was_written()
+
+
+INDEX_TYPES = ("int32", "int64", "uint32", "uint64")
+UPDATED = (((1500,), 0, 1100), ((70, 90), 0, 60), ((90, 70), 1, 64), ((3, 40, 33), 1, 50))
+"""Sizes, the axis, and how many updates along it."""
+
+
+def _hostile(rng: np.random.Generator, dtype: str, sizes: tuple[int, ...], size: int) -> Array:
+    """Indices of a dimension. Most vectors of them are in range; the others have some of any bits, and some just outside."""
+    limits = np.iinfo(dtype)
+    outside = (size, -size - 1, size + 1, limits.min, limits.max, 1 << 31, 1 << 32, -(1 << 32) - 1)
+    found = rng.integers(-size if limits.min else 0, size, sizes).astype(dtype)
+    bad = np.array([one for one in outside if limits.min <= one <= limits.max and not -size <= one < size], dtype)
+    where = rng.random(sizes)
+    found[where < 0.02] = rng.choice(bad, int((where < 0.02).sum()))
+    bits = np.frombuffer(rng.bytes(found.nbytes), dtype).reshape(sizes)
+    return np.where(where > 0.99, bits, found)
+
+
+def walk_updates(seed: int, note: str) -> None:
+    """Updates with hostile indices, by all ways; mostly with everything asked for ahead."""
+    rng, cpu = seeded(seed, "updates"), targets.resolve("cpu")
+    asking = {"ahead_bytes": 1, "block_bytes": 1}
+    for kind, (sizes, axis, length) in product(INDEX_TYPES, UPDATED):
+        own = asking if rng.random() < 0.7 else {}
+        dtype = str(rng.choice(["uint8", "float16", "float32", "int64"]))
+        given = tuple(length if i == axis else n for i, n in enumerate(sizes))
+        x, rows = TensorDesc(dtype, sizes), (40, *sizes[1:])
+        elements = tvmdml.Scatter.of(x, TensorDesc(kind, given), TensorDesc(dtype, given), axis=axis)
+        slices = tvmdml.ScatterNd.of_call(
+            x, TensorDesc(kind, (40, 1)), TensorDesc(dtype, rows), input_dimension_count=None, indices_dimension_count=None
+        )
+        for desc, shape, size in ((elements, given, sizes[axis]), (slices, (40, 1), sizes[0])):
+            tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
+            values = [mixture(rng, one.data_type, one.sizes) for one in tensors[:3]]
+            values[1] = _hostile(rng, kind, shape, size).reshape(tensors[1].sizes)
+            expected = reference(desc, *values)
+            for at_end in (True, False):
+                Path(note).write_text(f"{desc}, {own}, at the end: {at_end}")
+                with knobs.using(movement=own):
+                    found = run(Work(desc, cpu), values, "kernel", Place(at_end), Place(at_end))
+                assert_outputs_agree(desc, found, expected)
+
+
+def test_hostile_updates_stay_inside_of_their_arrays(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    status, said, at = _walked(f"grid.walk_updates({pytestconfig.getoption('--case-seed')}, note)", tmp_path)
+    assert status == 0, f"{at}\n{said}"
 
 
 # Arrays that no kernel can process are copied: reversed, unaligned, or with strides that are not whole elements.
