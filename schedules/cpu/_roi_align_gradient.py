@@ -9,6 +9,8 @@ those of averages are computed in vectors (``_roi_align_slopes.py``).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -20,7 +22,8 @@ from tvmdml.operators._roi_align import Region, finite, image_of, region
 from tvmdml.operators._roi_align_gradient import largest, reader, slopes, store
 from tvmdml.operators.roi_align import RoiAlignGrad
 from tvmdml.schedules.cpu import per_task, share, split
-from tvmdml.schedules.cpu._roi_align_side import Side
+from tvmdml.schedules.cpu._resampling_rows import run, splat
+from tvmdml.schedules.cpu._roi_align_side import Side, fresh
 from tvmdml.schedules.cpu._roi_align_slopes import Slopes, lanes_of
 from tvmdml.targets import Target
 
@@ -43,7 +46,7 @@ def kernel(desc: RoiAlignGrad, target: Target) -> Kernel:
     tasks = max(1, min(split(work, target, _LEAST, 2), max(rows, desc.regions)))
     writer = _Writer(desc, tasks > 1)
     sides = zip(parts.sizes[2:], given.sizes[2:], strict=True)
-    integers, cells = 3 * sum(parts.sizes[2:]), sum(count * size for count, size in sides) * (3 if writer.lanes else 1)
+    integers, cells = 3 * sum(parts.sizes[2:]), sum(count * size for count, size in sides) * (3 if writer.region_lanes else 1)
     sums = image.element_count if image is not None and writer.wide else 0
     scratch = (("int32", tasks * integers), (desc.computed, tasks * cells), (desc.computed, sums))
     numbers = (number for _, one in writer.present for number in (*one.sizes, *one.layout))
@@ -60,20 +63,32 @@ class _Writer:
         self.present = [(name, one) for name, one in desc.tensors() if one is not None]
         self.wide = desc.input_gradient_tensor.data_type.tvm != self.dtype
         """Whether sums have another type than the result."""
-        self.lanes = lanes_of(desc)
+        self.region_lanes, self.row_lanes = lanes_of(desc), self._lanes_of_rows(desc)
         forms = [(name, one.data_type.tvm, one.rank, one.layout[-1] == 1) for name, one in self.present]
         self.parameters: tuple[tuple[str, Any], ...] = (
             *desc.attributes_exactly(),
             ("forms", str(forms)),
-            ("lanes", self.lanes),
+            ("lanes", self.region_lanes),
             ("parallel", parallel),
         )
+
+    def _lanes_of_rows(self, desc: RoiAlignGrad) -> int:
+        """The lanes of a vector of neighbours in an image's gradient."""
+        image = desc.output_gradient_tensor
+        if image is None or desc.is_max or not (self.wide or image.layout[-1] == 1):
+            return 1
+        lanes = 16 if self.dtype == "float32" else 8
+        while lanes > image.sizes[-1]:
+            lanes //= 2
+        return lanes
 
     def function(self) -> PrimFunc:
         with T.function() as f:
             self.tensors = {name: f.buffer(name, one.data_type.tvm) for name, one in self.present}
             numbers, weights = f.buffer("numbers", "int32"), f.buffer("weights", self.dtype)
             self.sums = f.buffer("sums", self.dtype)
+            if self.desc.output_gradient_tensor is not None:
+                self.totals = self.sums if self.wide else self.tensors["output_gradient_tensor"]
             tasks, integers, cells = (f.scalar(name) for name in ("tasks", "integers", "cells"))
             launched = {}
             for name, one in self.present:
@@ -106,14 +121,14 @@ class _Writer:
             found: list[Any] = slopes(own, self.tensors, r, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
             return found
 
-        if not self.lanes:
+        if not self.region_lanes:
             store(own, self.tensors, r, one_by_one())
             return
         totals = [T.Variable(self.dtype, T.const(0, self.dtype)) for _ in range(4)]
         found = region(own, self.tensors, r, y.size, x.size)
         with T.when(found.valid > zero):
             more = T.let(x.cells + x.parts * x.size)
-            Slopes(own, self.tensors, (y, x), more, self.lanes).add(r, found, totals)
+            Slopes(own, self.tensors, (y, x), more, self.region_lanes).add(r, found, totals)
         known = T.hold(sum(T.cast(finite(one.value), "int32") for one in totals))
         with T.when(known < T.const(4, "int32")):
             for one, value in zip(totals, one_by_one(), strict=True):
@@ -159,20 +174,21 @@ class _Writer:
         return place
 
     def _put(self, at: list[Any], value: Any) -> None:
-        T.store(self.sums if self.wide else self.tensors["output_gradient_tensor"], self._place(at), value)
+        T.store(self.totals, self._place(at), value)
 
     def _add(self, row: Any, place: Any, value: Any) -> None:
         """Add to an element of a row, by where that begins."""
-        buffer = self.sums if self.wide else self.tensors["output_gradient_tensor"]
         at = T.let(row + place * (1 if self.wide else self.result.layout[-1]))
-        T.store(buffer, at, buffer[at] + value)
+        T.store(self.totals, at, self.totals[at] + value)
 
     def _region(self, r: Any, found: Region, rows: tuple[Any, Any], y: Side, x: Side) -> None:
         """What a region gives to some rows of all channels of its image."""
         part, height, zero = T.like(found.y.step, 1), y.size, T.i64(0)
         if not self.desc.is_max:
             for side, line in ((y, found.y), (x, found.x)):
+                side.clear()
                 side.fill(line, self.desc.is_linear)
+            self.box = x.box()
             part = T.hold(part / T.rounded(found.y.count * found.x.count))
         first = T.hold(T.truncdiv(rows[0], height))
         with T.loop(T.let(T.truncdiv(rows[1] + height - 1, height) - first)) as i:
@@ -194,15 +210,27 @@ class _Writer:
         """A row of parts."""
         begin = T.hold(T.max(y.first(oy), some[0]))
         end = T.hold(T.min(y.first(oy) + y.count(oy), some[1]))
+        lanes = self.row_lanes
+
+        def vector(row: Any, down: Any, place: Any, new: Callable[[], Any]) -> None:
+            at = run(T.let(row + place * (1 if self.wide else self.result.layout[-1])), lanes)
+            before = T.hold(self.totals[at])
+            total = T.Variable(T.type_of(before), before)
+            with T.loop(x.parts) as ox:
+                begin = T.let(x.first(ox))
+                with T.when((begin < place + lanes) & (begin + x.count(ox) > place)):
+                    across = T.hold(x.weights[run(T.let(x.cells + ox * x.size + place), lanes)])
+                    weight = T.hold(T.hold(splat(down, lanes) * across) * splat(part, lanes))
+                    given = T.rounded(splat(self._given(r, c, oy, ox), lanes) * weight)
+                    none = T.like(across, 0)
+                    total.set(total.value + T.Select((across > none) & new(), given, none))
+            T.store(self.totals, at, total.value)
+
         with T.loop(T.let(T.max(end - begin, T.i64(0)))) as i:
             down = T.hold(y.weight(oy, begin + i))
             row = T.let(self._place([image, c, T.let(begin + i), T.i64(0)]))
-            with T.when(down > T.like(down, 0)), T.loop(x.parts) as ox:
-                g, first = self._given(r, c, oy, ox), T.let(x.first(ox))
-                with T.loop(T.let(x.count(ox))) as k:
-                    across = T.hold(x.weight(ox, first + k))
-                    weight = T.hold(T.hold(down * across) * part)
-                    self._add(row, T.let(first + k), T.Select(across > T.like(across, 0), T.rounded(g * weight), T.like(g, 0)))
+            with T.when(down > T.like(down, 0)):
+                fresh(*self.box, x.size, lanes, partial(vector, row, down))
 
     def _largest(self, r: Any, c: Any, oy: Any, ox: Any, found: Region, low: Any, high: Any) -> None:
         """A part whose largest sample counts."""

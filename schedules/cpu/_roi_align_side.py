@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._roi_align import Line
+from tvmdml.schedules.cpu._reduction import lane_numbers
+from tvmdml.schedules.cpu._resampling_rows import splat
 
 
 class Side:
@@ -26,6 +29,21 @@ class Side:
 
     def weight(self, part: Any, place: Any) -> Any:
         return self.weights[self.cells + part * self.size + place]
+
+    def box(self) -> tuple[Any, Any]:
+        """The first element that any part has, and the first after those."""
+        low, high = T.Variable("int64", T.cast(T.index(self.size), "int64")), T.Variable("int64", T.i64(0))
+        with T.loop(T.index(self.parts)) as part:
+            begin, count = T.let(self.first(part)), T.let(self.count(part))
+            low.set(T.min(low.value, begin))
+            high.set(T.max(high.value, begin + count))
+        return T.hold(low.value), T.hold(high.value)
+
+    def clear(self, *cells: Any) -> None:
+        """No element has a weight; nor in more tables of this size."""
+        with T.loop(T.let(T.index(self.parts) * self.size)) as i:
+            for cell in (self.cells, *cells):
+                T.store(self.weights, cell + i, T.like(self.weights[cell + i], 0))
 
     def fill(self, line: Line, linear: bool, share: Any = None) -> None:
         """The tables of a region; weights are multiplied by ``share``."""
@@ -60,3 +78,12 @@ class Side:
                     add(after, past)
             for i, value in enumerate((first, count, T.let(end - begin))):
                 T.store(self.numbers, self.integers + i * self.parts + part, value)
+
+
+def fresh(low: Any, stop: Any, size: Any, lanes: int, body: Callable[[Any, Callable[[], Any]], None]) -> None:
+    """Vectors of a row's elements between two. ``body`` is given a place, and what says which lanes the vector before lacks."""
+    with T.loop(T.let(T.truncdiv(T.max(stop - low, T.i64(0)) + (lanes - 1), T.i64(lanes)))) as v:
+        first = T.let(low + v * lanes)
+        place = T.let(T.min(first, size - lanes))
+        again = splat(T.let(T.cast(first - place, "int32")), lanes)
+        body(place, lambda again=again: T.expression(lane_numbers(lanes) >= again))

@@ -16,9 +16,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._roi_align import Line, Region
 from tvmdml.operators.roi_align import RoiAlignGrad
 from tvmdml.schedules.cpu._lanes import folded
-from tvmdml.schedules.cpu._reduction import lane_numbers
 from tvmdml.schedules.cpu._resampling_rows import run, splat
-from tvmdml.schedules.cpu._roi_align_side import Side
+from tvmdml.schedules.cpu._roi_align_side import Side, fresh
 
 
 def lanes_of(desc: RoiAlignGrad) -> int:
@@ -54,17 +53,10 @@ class Slopes:
             (y, found.y, self.own.spatial_scale_y, self.ends[0]),
             (x, found.x, self.own.spatial_scale_x, self.ends[1]),
         ):
-            with T.loop(T.let(side.parts * side.size)) as i:
-                for cell in (side.cells, *cells):
-                    T.store(self.weights, cell + i, T.const(0, self.dtype))
+            side.clear(*cells)
             side.fill(line, True)
             self._fill(side, line, scale, cells)
-        low, high = T.Variable("int64", T.cast(x.size, "int64")), T.Variable("int64", T.i64(0))
-        with T.loop(x.parts) as ox:
-            begin, count = T.let(x.first(ox)), T.let(x.count(ox))
-            low.set(T.min(low.value, begin))
-            high.set(T.max(high.value, begin + count))
-        ends = T.hold(low.value), T.hold(high.value)
+        ends = x.box()
         share = T.hold(T.like(found.y.count, 1) / T.rounded(found.y.count * found.x.count))
         none = splat(T.const(0, self.dtype), self.lanes)
         sums = [T.Variable(T.type_of(none), none) for _ in range(4)]
@@ -145,15 +137,8 @@ class Slopes:
 
     def _vectors(self, low: Any, stop: Any, size: Any, body: Callable[[Any, Callable[[Any], Any]], None]) -> None:
         """Vectors of a row; ``body`` is given a place, and what leaves the lanes of a vector that are not in the one before."""
-        with T.loop(T.let(T.truncdiv(T.max(stop - low, T.i64(0)) + (self.lanes - 1), T.i64(self.lanes)))) as v:
-            first = T.let(low + v * self.lanes)
-            place = T.let(T.min(first, size - self.lanes))
-            again = splat(T.let(T.cast(first - place, "int32")), self.lanes)
-
-            def new(value: Any, again: Any = again) -> Any:
-                return T.hold(T.Select(lane_numbers(self.lanes) >= again, value, splat(T.const(0, self.dtype), self.lanes)))
-
-            body(place, new)
+        none = splat(T.const(0, self.dtype), self.lanes)
+        fresh(low, stop, size, self.lanes, lambda place, new: body(place, lambda value: T.hold(T.Select(new(), value, none))))
 
     def _zero(self) -> T.Variable:
         none = splat(T.const(0, self.dtype), self.lanes)

@@ -130,12 +130,7 @@ class _Writer:
         y, x = sides
         for side, own in ((y, found.y), (x, found.x)):
             side.fill(own, self.desc.is_linear, T.hold(T.like(own.count, 1) / own.count))
-        low, high = T.Variable("int64", T.i64(x.size)), T.Variable("int64", T.i64(0))
-        with T.loop(T.i64(x.parts)) as ox:
-            begin, count = T.let(x.first(ox)), T.let(x.count(ox))
-            low.set(T.min(low.value, begin))
-            high.set(T.max(high.value, begin + count))
-        low_x, high_x = T.hold(low.value), T.hold(high.value)
+        low_x, high_x = x.box()
         samples = T.hold(T.rounded(found.y.count * found.x.count))
         part = T.hold(T.like(samples, 1) / samples)
         _, step_c, step_y, _ = self.steps["input_tensor"]
