@@ -86,4 +86,8 @@ def fresh(low: Any, stop: Any, size: Any, lanes: int, body: Callable[[Any, Calla
         first = T.let(low + v * lanes)
         place = T.let(T.min(first, size - lanes))
         again = splat(T.let(T.cast(first - place, "int32")), lanes)
-        body(place, lambda again=again: T.expression(lane_numbers(lanes) >= again))
+
+        def new(again: Any = again) -> Any:
+            return T.expression(lane_numbers(lanes) >= again)
+
+        body(place, new)
