@@ -320,6 +320,19 @@ def assert_outputs_agree(desc: Operator, actual: tuple[Array, ...], expected: tu
 # -- Descriptors by the dozen -------------------------------------------------------------------------------------
 
 
+def bytes_of(kind: str, sizes: tuple[int, ...], seed: object) -> Array:
+    """Bytes, among them many of the least and the largest ones."""
+    limits = np.iinfo(kind)
+    random = seeded(kind, sizes, seed)
+    found = random.integers(limits.min, limits.max, sizes, kind, endpoint=True)
+    return np.where(random.random(sizes) < 0.3, random.choice([limits.min, limits.max], sizes).astype(kind), found)
+
+
+def desc_of(array: Array) -> TensorDesc:
+    """An array as it lies."""
+    return TensorDesc(array.dtype, array.shape, tuple(step // array.itemsize for step in array.strides))
+
+
 def round_desc(x: TensorDesc, mode: RoundingMode | str = "toward_zero", layout: str = "packed") -> ElementWiseRound:
     return ElementWiseRound(input_tensor=x, output_tensor=tensor(x.data_type, x.sizes, layout), rounding_mode=mode)
 

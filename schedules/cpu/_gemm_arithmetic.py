@@ -111,10 +111,40 @@ class Pairs(Arithmetic):
         return total + low[0] * low[1] + high[0] * high[1]
 
 
+ONES = 0x01010101
+"""Four bytes of 1, whose products with others sum these."""
+
+
 def _exchanges(size: int) -> list[list[int]]:
     """Both halves of each 16 bytes of two vectors of 64, by turns in steps of some bytes."""
     steps = [(quarter + i, first) for quarter in range(0, 64, 16) for i in range(0, 8, size) for first in (0, 64)]
     return [[first + start + at + j for at, first in steps for j in range(size)] for start in (0, 8)]
+
+
+def interleaved(raws: list[Any]) -> list[Any]:
+    """The words of 64 lines, from the bytes of four places, in four vectors: bytes and pairs are exchanged within quarters.
+
+    So the vectors have the words of the first four lines of each 16, then those of the next four …; ``in_order`` puts them right.
+    """
+    for size in (1, 2):
+        raws = [
+            T.hold(T.Shuffle([raws[first], raws[second]], order))
+            for first, second in (((0, 1), (2, 3)) if size == 1 else ((0, 2), (1, 3)))
+            for order in _exchanges(size)
+        ]
+    return [T.hold(tensorir.reinterpret("int32x16", one)) for one in raws]
+
+
+def in_order(words: list[Any]) -> list[Any]:
+    """Four vectors in the order of lines: the first quarters of all become the first vector, and so on."""
+    found = []
+    for half in (0, 8):
+        low = [*range(half, half + 8), *range(16 + half, 24 + half)]
+        pairs = [T.hold(T.Shuffle(words[i : i + 2], low)) for i in (0, 2)]
+        for start in (0, 4):
+            order = [one + i for one in (start, start + 8, start + 16, start + 24) for i in range(4)]
+            found.append(T.hold(T.Shuffle(pairs, order)))
+    return found
 
 
 _BYTES = """
@@ -141,7 +171,7 @@ class Bytes(Arithmetic):
 
     def shift(self, side: int) -> int:
         """What is added to the values of a side: 128 or -128 in their type, or 0."""
-        return (128 if side == 0 else -128) if self.flips[side] else 0
+        return (128 if self.is_unsigned(side) else -128) if self.flips[side] else 0
 
     def many(self, side: int, raw: Any, zero: Any = None) -> Any:
         word = tensorir.reinterpret(f"int32x{T.lanes(raw) // 4}", raw)
@@ -155,21 +185,8 @@ class Bytes(Arithmetic):
         return self.many(side, T.Shuffle(raws, order))
 
     def woven_lines(self, side: int, raws: list[Any]) -> list[Any]:
-        """The words of 64 lines, from the bytes of four places, in four vectors: bytes and pairs are exchanged within quarters."""
-        for size in (1, 2):
-            raws = [
-                T.hold(T.Shuffle([raws[first], raws[second]], order))
-                for first, second in (((0, 1), (2, 3)) if size == 1 else ((0, 2), (1, 3)))
-                for order in _exchanges(size)
-            ]
-        words = [T.hold(tensorir.reinterpret("int32x16", one)) for one in raws]
-        found = []
-        for half in (0, 8):
-            low = [*range(half, half + 8), *range(16 + half, 24 + half)]
-            pairs = [T.hold(T.Shuffle(words[i : i + 2], low)) for i in (0, 2)]
-            for start in (0, 4):
-                order = [one + i for one in (start, start + 8, start + 16, start + 24) for i in range(4)]
-                found.append(T.hold(T.Shuffle(pairs, order)))
+        """The words of 64 lines, from the bytes of four places, in four vectors."""
+        found = in_order(interleaved(raws))
         return [T.hold(one ^ T.like(one, -0x7F7F7F80)) if self.flips[side] else one for one in found]
 
     def one(self, side: int, raws: list[Any], zero: Any = None) -> Any:
@@ -183,16 +200,32 @@ class Bytes(Arithmetic):
         return found
 
     def step(self, a: Any, b: Any, total: Any) -> Any:
-        return T.call_imported(T.type_of(total), "tvmdml_byte_products", _BYTES, total, a, b)
+        return self._products(a, b, total) if self.is_unsigned(0) else self._products(b, a, total)
+
+    @staticmethod
+    def _products(unsigned: Any, signed: Any, total: Any) -> Any:
+        return T.call_imported(T.type_of(total), "tvmdml_byte_products", _BYTES, total, unsigned, signed)
 
     def sum_step(self, side: int, packed: Any, total: Any) -> Any:
         """The sum with the bytes of packed elements of a side, in each lane."""
-        one = T.splat(T.const(0x01010101, "int32"), T.lanes(total))
-        return self.step(packed, one, total) if self.is_unsigned(side) else self.step(one, packed, total)
+        one = T.splat(T.const(ONES, "int32"), T.lanes(total))
+        return self._products(packed, one, total) if self.is_unsigned(side) else self._products(one, packed, total)
 
     def is_unsigned(self, side: int) -> bool:
         """Whether packed bytes of a side are unsigned."""
         return side == 0
+
+
+class RowBytes(Bytes):
+    """Four bytes, those of columns as they are: only bytes of rows are shifted, to the other sign than the columns have."""
+
+    unit = 16
+
+    def __init__(self, signed: tuple[bool, bool]) -> None:
+        self.signed, self.flips = signed[1], (signed[0] == signed[1], False)
+
+    def is_unsigned(self, side: int) -> bool:
+        return self.signed == (side == 0)
 
 
 class TileBytes(Bytes):

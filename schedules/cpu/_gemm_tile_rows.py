@@ -43,7 +43,7 @@ class TileRows(Packer):  # type: ignore[misc] # mypy knows these modules by anot
         kind = str(buffer.dtype)
         whole = T.hold(T.truncdiv(self.count, T.i64(PLACES)))
         left = T.hold(T.cast(self.count - whole * PLACES, "int32"))
-        nothing = T.splat(T.const(0, kind), PLACES)
+        nothing = self._nothing(T.splat(T.const(0, kind), PLACES))
         with T.loop(T.i64(self.width)) as i:
             line, to = T.hold(self._offset(self._own(i), self.place)), T.hold(self._to(T.i64(0), i))
             with T.loop(whole) as k:

@@ -1,7 +1,7 @@
 """Products of matrices on the CPU: a tile of sums in registers over packed panels, or few rows over the second factor as it lies.
 
 - ``tiles``: both factors are packed, block by block (``_gemm.py``).
-- ``rows``: a few rows; the second factor is read once, where it is (``_gemm_rows.py``).
+- ``rows``: a few rows; the second factor is read once, where it is (``_gemm_rows.py``, ``_gemm_rows_bytes.py``).
 
 Which of both factors has the rows follows from how the result lies. What these do not serve (sums over windows of an image) has
 the default kernel, unless the operator has a schedule of its own.
@@ -10,11 +10,10 @@ the default kernel, unless the operator has a schedule of its own.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.contraction import KC, Contraction, Operand
-from tvmdml.kernels.formula import Source
+from tvmdml.kernels.contraction import KC, Operand
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
@@ -25,8 +24,8 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pai
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
-from tvmdml.schedules.cpu._gemm_rows import BLOCKS, Rows, form_of, together
-from tvmdml.schedules.cpu._tiles import SIDE
+from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
+from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ KNOBS = Knobs(
     ),
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
     few_columns=Knob(1 << 16, (0, 4, 32, 1 << 16), "most tiles beside each other for which rows that lie right are not packed"),
-    few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows that are computed without packing"),
+    few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows of floats that are computed without packing"),
+    few_rows_of_bytes=Knob(4, (0, 1, 2, 3, 4), "the same of bytes"),
     **_convolution_knobs.FOR_IMAGES,
 )  # fmt: skip
 
@@ -63,12 +63,21 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
     module, *also = desc.modules()
-    few = knobs.few_rows
-    if _packs_as_it_is(desc, found):
-        few = min(few, _FEW_OWNED[found.steps(found.contraction.b)[2] == 1])
-    writer: Writer = (_Few if found.few(few) else _Tiles)(desc, found, target, knobs)
+    writer = _way(desc, found, target, knobs)(desc, found, target, knobs)
     made = Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
     return made._replace(owned=writer.owned())
+
+
+def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
+    """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
+    contraction = found.contraction
+    if contraction.computed == "int32":
+        given = contraction.b.name not in desc.owned()
+        return FewBytes if given and FewBytes.serves(target) and found.few(knobs.few_rows_of_bytes) else _Tiles
+    few = knobs.few_rows
+    if _packs_as_it_is(desc, found):
+        few = min(few, _FEW_OWNED[found.steps(contraction.b)[2] == 1])
+    return Few if contraction.a_zero is None and contraction.b_zero is None and found.few(few) else _Tiles
 
 
 def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:
@@ -77,153 +86,7 @@ def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:
     return one.name in desc.owned() and getattr(desc, one.name).data_type.tvm == plain.contraction.computed
 
 
-class Plain(NamedTuple):
-    """A contraction with one dimension of rows, columns and places."""
-
-    contraction: Contraction
-    turned: bool = False
-    """Whether the factors have changed places."""
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Rows, columns and places."""
-        (rows,), (columns,), (depth,) = self.contraction.groups[1:]
-        return rows, columns, depth
-
-    @property
-    def batch(self) -> tuple[int, ...]:
-        return self.contraction.batch
-
-    def steps(self, operand: Operand) -> tuple[tuple[int, ...], int, int, int]:
-        """An operand's steps: of the batch, of rows, of columns, and of places."""
-        count, steps = len(self.batch), operand.place.steps
-        return steps[:count], steps[count], steps[count + 1], steps[count + 2] if len(steps) > count + 2 else 0
-
-    def few(self, most: int) -> bool:
-        """Whether it has few rows of floats, over columns or places that are contiguous."""
-        rows, columns, depth = self.sizes
-        _, _, across, along = self.steps(self.contraction.b)
-        floats = self.contraction.computed != "int32" and self.contraction.b_zero is None and self.contraction.a_zero is None
-        result = self.steps(self.contraction.result)[2]
-        return floats and rows <= most and columns >= 16 and result == 1 and (across == 1 or (along == 1 and depth >= 16))
-
-
-def plain(contraction: Contraction) -> Plain | None:
-    """The contraction as one of matrices, with the better of both factors as rows; ``None`` if it is more than that."""
-    if any(len(group) != 1 for group in contraction.groups[1:]) or any(one.rules for one in contraction.operands()):
-        return None
-    found = Plain(contraction)
-    turned = Plain(contraction.exchanged(), True)
-    return max((found, turned), key=_preference)
-
-
-def _preference(one: Plain) -> tuple[bool, bool, int]:
-    """Enough columns for a vector, contiguous columns of the result, and many columns."""
-    _, columns, _ = one.sizes
-    return columns >= 16, one.steps(one.contraction.result)[2] == 1, columns
-
-
-def _known(step: int) -> int:
-    """A stride that the code depends on; -1 for any other."""
-    return step if step in (0, 1) else -1
-
-
-class Writer:
-    """What both ways share: a kernel's parameters, where elements are, and what becomes of a sum."""
-
-    WAY: str
-    temporaries: tuple[tuple[str, int], ...]
-    scalars: tuple[int, ...]
-
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
-        self.desc, self.plain, self.contraction = desc, plain, plain.contraction
-        processor = getattr(target, "processor", None)
-        has = processor.has if processor is not None else lambda feature: False
-        self.x86 = has("x86")
-        self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
-        self.vnni = has("avx512vnni")
-        self.tiles = self.vnni and has("amx-int8") and has("amx-tile")
-        self.operands = self.contraction.operands()
-        self.packed: dict[int, tuple[int, ...]] = {}
-        """The factors that are packed already, by their number: the steps of the batch."""
-
-    def _places(self) -> list[tuple[int, tuple[tuple[int, ...], int, int, int]]]:
-        """Of each operand the first element's place, and the steps."""
-        return [
-            (0, (self.packed[i], 0, 0, 0)) if i in self.packed else (one.place.base, self.plain.steps(one))
-            for i, one in enumerate(self.operands)
-        ]
-
-    @property
-    def known(self) -> tuple[tuple[int, ...], ...]:
-        """The strides that the code depends on."""
-        return tuple(tuple(map(_known, steps[1:])) for _, steps in self._places())
-
-    def key(self) -> tuple[tuple[str, Any], ...]:
-        """What all kernels depend on."""
-        steps = " ".join(",".join(map(str, one)) for one in self.known)
-        return (*self.desc.formula_key(), ("ranks", len(self.plain.batch)), ("steps", steps), ("turned", self.plain.turned))
-
-    def parameters(self) -> tuple[tuple[str, Any], ...]:
-        raise NotImplementedError
-
-    def function(self) -> PrimFunc:
-        raise NotImplementedError
-
-    def owned(self) -> tuple[Owned, ...]:
-        """The factors that are packed already."""
-        return ()
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The launch's integers that say where elements are."""
-        places = self._places()
-        batch = (n for base, steps in places for n in (base, *steps[0]))
-        return (*self.plain.batch, *batch, *(n for _, steps in places for n in steps[1:]))
-
-    def declare(self, f: Any, tensors: dict[str, Any]) -> None:
-        """Parameters for these integers."""
-        rank, count = len(self.plain.batch), len(self.operands)
-        self.tensors = tensors
-        self.batch_sizes = f.scalars("batch", rank)
-        places = [f.scalars(f"place{i}_", rank + 1) for i in range(count)]
-        steps = [f.scalars(f"step{i}_", 3) for i in range(count)]
-        self.places = places
-        self.steps = [
-            tuple(given if known < 0 else known for given, known in zip(one, own, strict=True))
-            for one, own in zip(steps, self.known, strict=True)
-        ]
-
-    def begin(self, number: Any) -> None:
-        """The offsets of all operands in a batch."""
-        at = T.unravel(number, self.batch_sizes)
-        self.bases = [T.hold(base + T.dot(at, steps)) for base, *steps in self.places]
-        zeros = sum(one is not None for one in (self.contraction.a_zero, self.contraction.b_zero))
-        self.sources = [
-            Source(self.tensors[one.name], (steps[0], steps[1]), base)
-            for one, steps, base in list(zip(self.operands, self.steps, self.bases, strict=True))[2 + zeros :]
-        ]
-
-    def put(self, row: Any, column: Any, total: Any) -> None:
-        """Finish sums, and store them: those of a row, from a column on."""
-        result, *addends = self.sources
-        lanes = T.lanes(total)
-        values = [T.hold(one.get([row, column], lanes)) for one in addends]
-        found = T.hold(self.desc.element(total, values))
-        if lanes == 1 or (isinstance(result.steps[1], int) and result.steps[1] == 1):
-            T.store(result.buffer, result.place([row, column], lanes), found)
-            return
-        for lane in range(lanes):  # TVM may lose vectors that are stored with a stride
-            T.store(result.buffer, result.place([row, column + lane]), T.Shuffle([found], [lane]))
-
-    def zeros(self) -> tuple[int | None, int | None]:
-        """Which operands the zero points are."""
-        first = 2 if self.contraction.a_zero is not None else None
-        second = (2 if first is None else 3) if self.contraction.b_zero is not None else None
-        return first, second
-
-
-class _Tiles(Writer):
+class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by another name
     """Both factors packed."""
 
     WAY = "tiles"
@@ -301,7 +164,7 @@ class _Tiles(Writer):
         )
         self.packed[side] = source.packed_steps(panels.room)
         tasks = split(panels.room * math.prod(size for size, _ in source.different), target, TASK_ELEMENTS)
-        return Packing(panels, source, self.arithmetic, self.shape.lanes, self._corrects()[side], tasks)
+        return Packing(panels, source, self.arithmetic, self.shape.lanes, self.corrects()[side], tasks)
 
     def owned(self) -> tuple[Owned, ...]:
         found = []
@@ -356,7 +219,7 @@ class _Tiles(Writer):
                 self.arithmetic,
                 (factors[0], factors[1]),
                 self.parallel,
-                self._corrects(),
+                self.corrects(),
                 self.desc.is_brief(),
                 self.late,
                 self.as_it_lies,
@@ -373,85 +236,12 @@ class _Tiles(Writer):
             product.write(plan, room, scratch, start, self._finish)
         return f.result()
 
-    def _corrects(self) -> tuple[bool, bool]:
-        """Whether sums of rows and of columns are needed: where the other side has zero points, or is shifted."""
-        if not isinstance(self.arithmetic, Bytes):
-            return False, False
-        some = [zero is not None or flip for zero, flip in zip(self.zeros(), self.arithmetic.flips, strict=True)]
-        return some[1], some[0]
-
     def _finish(self, row: Any, column: Any, total: Any, sums: tuple[Any, Any]) -> None:
-        of_rows, of_columns = self._corrects()
+        of_rows, of_columns = self.corrects()
         lanes = T.lanes(total)
-        if of_rows or of_columns:
-            zeros = [self._zero(side, (row, column)[side], lanes) for side in (0, 1)]
-            if of_columns:
-                total = total - zeros[0] * self.lines[1][T.run(sums[1], lanes)]
-            if of_rows:
-                total = total - zeros[1] * T.splat(self.lines[0][sums[0]], lanes)
-            if of_rows and of_columns:
-                total = total + zeros[0] * zeros[1] * T.splat(T.cast(self.depth, "int32"), lanes)
-            total = T.hold(total)
-        self.put(row, column, total)
-
-    def _zero(self, side: int, line: Any, lanes: int) -> Any:
-        """The zero points of a row or of columns as they are packed, in every lane."""
-        assert isinstance(self.arithmetic, Bytes)
-        shift, zero = self.arithmetic.shift(side), self.zeros()[side]
-        found = T.splat(T.const(shift, "int32"), lanes)
-        if zero is None:
-            return found
-        step = self.steps[zero][side]
-        source = Source(self.tensors[self.operands[zero].name], (step,), self.bases[zero])
-        if side == 1:
-            return T.cast(source.get([line], lanes), "int32") + found
-        return T.splat(T.cast(source.get([line]), "int32"), lanes) + found
-
-
-class _Few(Writer):
-    """A few rows, over the second factor as it lies."""
-
-    WAY = "rows"
-
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
-        super().__init__(desc, plain, target, knobs)
-        rows, columns, depth = plain.sizes
-        _, _, across, _ = plain.steps(self.contraction.b)
-        self.lanes = self.bytes_of_vector // (8 if self.contraction.computed == "float64" else 4)
-        itemsize = getattr(desc, self.contraction.b.name).data_type.itemsize
-        self.form, self.together = form_of(rows, across, itemsize, depth, self.lanes), together(across * itemsize)
-        batch = math.prod(plain.batch)
-        wanted = split(batch * rows * columns * depth, target, knobs.task_products)
-        parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
-        tasks = min(wanted, batch * parts)
-        self.parallel = tasks > 1
-        of_row = {ACROSS: 2 * (-(-columns // parts) + 128), ALONG: 2 * self.together, BLOCKS: depth + SIDE * (depth // KC)}
-        room = rows * of_row[self.form]
-        self.temporaries = ((self.contraction.computed, tasks * room),)
-        self.scalars = (tasks, batch, parts, columns, depth, room, *self.numbers)
-
-    def parameters(self) -> tuple[tuple[str, Any], ...]:
-        choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes), ("parallel", self.parallel))
-        return (*self.key(), *choices, ("together", self.together))
-
-    def function(self) -> PrimFunc:
-        with T.function() as f:
-            tensors = f.tensors(self.desc)
-            scratch = f.buffer("scratch", self.contraction.computed)
-            tasks, batch, parts, columns, depth, room = (
-                f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room")
-            )
-            self.declare(f, tensors)
-            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed), self.together)
-            buffers = [tensors[one.name] for one in self.operands[:2]]
-
-            def start(number: Any) -> tuple[Any, Any]:
-                self.begin(number)
-                return self.bases[0], self.bases[1]
-
-            sizes = (tasks, batch, parts, columns, depth)
-            rows.write(self.form, sizes, buffers, self.steps[:2], scratch, room, self.parallel, start, self.put)
-        return f.result()
+        of_row = T.splat(self.lines[0][sums[0]], lanes) if of_rows else None
+        of_column = self.lines[1][T.run(sums[1], lanes)] if of_columns else None
+        self.put(row, column, self.corrected(row, column, total, (of_row, of_column)))
 
 
 def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool) -> Shape:

@@ -16,7 +16,7 @@ import amx
 import numpy as np
 import pytest
 from fenced import Place, Work, run
-from support import Array, assert_outputs_agree, assert_same_bits, ready, seeded
+from support import Array, assert_outputs_agree, assert_same_bits, bytes_of, desc_of, ready, seeded
 
 import tvmdml
 from tvmdml import TensorDesc, knobs, packs, targets
@@ -34,20 +34,8 @@ BEYOND = "cpu:x86-64-v4+amx-int8+amx-tile+avx512vnni"
 
 @pytest.fixture
 def tiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[amx.Tiles]:
-    with amx.tiles(monkeypatch) as found:
+    with amx.tiles(monkeypatch) as found, knobs.using(matrix={"few_rows_of_bytes": 0}):
         yield found
-
-
-def bytes_of(kind: str, sizes: tuple[int, ...], seed: object) -> Array:
-    """Bytes, among them many of the least and the largest ones."""
-    limits = np.iinfo(kind)
-    random = seeded(kind, sizes, seed)
-    found = random.integers(limits.min, limits.max, sizes, kind, endpoint=True)
-    return np.where(random.random(sizes) < 0.3, random.choice([limits.min, limits.max], sizes).astype(kind), found)
-
-
-def desc_of(array: Array) -> TensorDesc:
-    return TensorDesc(array.dtype, array.shape, tuple(step // array.itemsize for step in array.strides))
 
 
 def turned(array: Array) -> Array:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-from support import seeded
+from fenced import Place, Work, run
+from support import assert_outputs_agree, bytes_of, desc_of, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
@@ -106,6 +108,38 @@ def test_products_of_bytes_are_exact_at_every_level(a_type: str, b_type: str) ->
                 continue
             found = tvmdml.matrix_multiply_integer(a, b, *zeros, device=where)
             assert np.array_equal(found, right.astype(np.int32)), (where, rows)
+
+
+BYTES = ("uint8", "int8")
+FEW_OF_BYTES: dict[str, tuple[int, int, int]] = {
+    "a row": (1, 768, 192),
+    "a row, edges": (1, 71, 35),
+    "less than a vector": (2, 5, 16),
+    "the most rows": (4, 1030, 77),
+    "a step": (3, 16, 64),
+}
+
+
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.skipif(not host.host().has("avx512vnni"), reason="the processor has no products of four bytes")
+@pytest.mark.parametrize("signs", list(itertools.product(BYTES, repeat=2)), ids=str)
+@pytest.mark.drawn("shape", list(FEW_OF_BYTES), 2)
+def test_few_rows_of_bytes_are_exact_and_packed_nowhere(shape: str, signs: tuple[str, str]) -> None:
+    """With zero points of rows, of columns, of both and of none, for factors that lie in any way; nothing beside them is read."""
+    rows, depth, columns = FEW_OF_BYTES[shape]
+    a, b = bytes_of(signs[0], (rows, depth), "a"), bytes_of(signs[1], (depth, columns), "b")
+    target = targets.resolve("cpu")
+    with knobs.using(matrix={"task_products": 1 << 10}):
+        for way, (with_a, with_b) in enumerate(itertools.product((False, True), repeat=2)):
+            turned = np.asfortranarray if way in (1, 2) else np.ascontiguousarray
+            other = np.asfortranarray if way in (1, 3) else np.ascontiguousarray
+            zeros = a[:, :1].copy() if with_a else None, b[:1].copy() if with_b else None
+            inputs = [turned(a), zeros[0], other(b), zeros[1]]
+            desc = tvmdml.MatrixMultiplyInteger.of(*(one if one is None else desc_of(one) for one in inputs))
+            kernel = kernel_for(desc.canonical(), target)
+            assert kernel.name == "rows"
+            found = run(Work(desc, target), inputs, "kernel", Place(at_end=True), Place(at_end=way < 2))
+            assert_outputs_agree(desc, found, desc.reference(*inputs))
 
 
 def test_which_kernels_serve_which_products() -> None:
