@@ -256,6 +256,16 @@ class Runnable(Session, abc.ABC):
         return all(one.kind == Kind() for one in self.inputs)
 
     @functools.cached_property
+    def _narrow_inputs(self) -> list[Argument]:
+        """The inputs whose type DirectML has not. To ask each at every call took a quarter of a millisecond of a decoder's word."""
+        return [one for one in self.inputs if is_narrow(one.dtype)]
+
+    @functools.cached_property
+    def _wide(self) -> dict[str, Any]:
+        """The types that these are given in."""
+        return {one.name: wide_of(one.dtype) for one in self._narrow_inputs}
+
+    @functools.cached_property
     def _narrows(self) -> list[tuple[int, Any]]:
         """The places and types of outputs whose type DirectML has not."""
         return [(i, one.dtype) for i, one in enumerate(self.outputs) if is_narrow(one.dtype)]
@@ -267,7 +277,7 @@ class Runnable(Session, abc.ABC):
         """The tensors of a call's inputs, by name: a sequence's own, and their number in its place."""
         for name in given:
             self._input(name)
-        if narrow := [one for one in self.inputs if is_narrow(one.dtype) and one.name in given]:
+        if narrow := [one for one in self._narrow_inputs if one.name in given]:
             given = {**given, **{one.name: _of_type(given[one.name], one.dtype, wide_of(one.dtype)) for one in narrow}}
         if self._takes_tensors:
             return given
@@ -298,7 +308,8 @@ class Runnable(Session, abc.ABC):
                 names = parts(one.name, shapes)
             for name in names:
                 view = arrays.view(given[name], f"Model {name}")
-                if view.dtype.newbyteorder("=") != (wide_of(one.dtype) if is_narrow(one.dtype) else one.dtype):
+                wanted = self._wide.get(one.name, one.dtype)
+                if view.dtype != wanted and view.dtype.newbyteorder("=") != wanted:
                     raise InvalidArgument(message(f"Model {name}", f"{view.dtype}{list(view.shape)}", form(one)))
                 shapes[name], views[name] = tuple(view.shape), view
         return self._ready(shapes, views)
