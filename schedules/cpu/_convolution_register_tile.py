@@ -63,8 +63,15 @@ def late(desc: Any, plan: Plan) -> bool:
 def few(desc: Any, plan: Plan) -> bool:
     """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing, or pack more."""
     columns = -(-plan.places // (2 * LANES)) * 2 * LANES
-    deep = late(desc, plan) and _filled(plan) and plan.channels >= KC
+    near = KC * plan.frame <= _NEAR
+    deep = late(desc, plan) and _filled(plan) and plan.channels >= KC and near
     return bool(plan.taps == 1 and (deep or columns > 1.03 * plan.places))
+
+
+_NEAR = 1 << 16
+"""The most elements over which the channels of a block may lie: 64 pages. Each tile reads all of them, and first-level TLBs have 64 to
+96 entries. With more, each step would wait for a page and a line that a product of matrices packs once for several tiles.
+"""
 
 
 def _filled(plan: Plan) -> bool:
