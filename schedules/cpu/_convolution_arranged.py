@@ -249,7 +249,7 @@ class Arranged:
             number = T.let(begin + unit)
             channel, *phase = T.unravel(number, [n.groups * n.channels, *phases])
             base = T.let(image * n.image_batch + channel * n.image_channel)
-            to = T.let(number * n.area)
+            to = T.let(self.frame_of(image) + number * n.area)
             # The places of a row that are inside of the image.
             offset = T.let(phase[2] - starts[2])
             low = T.hold(
@@ -328,7 +328,11 @@ class Arranged:
         if self.plan.in_place:
             at = image * n.image_batch + group * n.channels * n.image_channel + first
             return self.tensors["input_tensor"], T.let(at)
-        return self.frame, T.let(group * n.channels * n.frame + first)
+        return self.frame, T.let(self.frame_of(image) + group * n.channels * n.frame + first)
+
+    def frame_of(self, image: Any) -> Any:
+        """Where the frame of an image is: all images have the same one, unless several are copied before the first is read."""
+        return T.i64(0)
 
     def _row(self, x: Any, source: Any, step: Any, row: Any, begin: Any, end: Any) -> None:
         """A row's elements, every ``step``-th one."""

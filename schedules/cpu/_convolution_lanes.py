@@ -78,6 +78,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.of_places = self.bytes and (zero[0] is not None or self.arithmetic.flips[1])
         frame, filters = plan.frame * plan.channels * plan.groups, plan.groups * plan.filters
         self.by_rows = self.late or ORDERS[knobs.order](filters * plan.products, frame)
+        self.images = max(1, min(plan.batch, _TOGETHER // max(self._tiles, 1))) if self.late else 1
+        """How many images share packed filters."""
         self.per_line = 64 // desc.filter_tensor.data_type.numpy.itemsize
         units = plan.groups * self.panels_of(plan).count
         even = units % tasks == 0 or units >= 4 * tasks
@@ -94,11 +96,16 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         return Bytes(signed)
 
     @property
+    def _tiles(self) -> int:
+        """The tiles of an image over places."""
+        own, tile = self.plan, self.shape
+        return int(own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run))
+
+    @property
     def _scratch(self) -> int:
         """The sums that a task keeps: finished ones that are transposed, and those of tiles of which not all is added."""
-        own, tile = self.plan, self.shape
-        tiles = own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run)
-        tiles = min(tiles, _TOGETHER) if self.late and self.blocked else 1
+        tile = self.shape
+        tiles = min(self._tiles * self.images, _TOGETHER) if self.late and self.blocked else 1
         return int(tile.width * SIDE + tiles * tile.places * tile.width)
 
     def panels_of(self, plan: Any) -> Panels:
@@ -116,7 +123,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         part = KC * tile.width if self.late else self.panels_of(own).panel if self.by_panel else 0
         room = self.panels_of(own).room * own.groups
         temporaries = (
-            (self.factors, 1 if own.in_place else (own.groups * own.channels * own.frame + _SLACK) * self.words),
+            (self.factors, 1 if own.in_place else (self.images * own.groups * own.channels * own.frame + _SLACK) * self.words),
             (self.factors, 1 if self.owned else self.tasks * part if part else room),
             ("int64", own.products + (4 if self.by_tap else 2) * own.taps + KC),
             (self.sums, self.tasks * self._scratch),
@@ -131,7 +138,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
-        scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks, self._scratch)
+        scalars = (*own.scalars(), self.channels, *self._steps(), self.tasks, self._scratch, self.images)
         owned = (self._packing(module),) if self.owned else ()
         return Kernel(module, self.WAY, parameters, self.function, scalars, temporaries, also=tuple(also), owned=owned)
 
@@ -172,7 +179,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             self.n = SimpleNamespace(**{name: f.scalar(name) for name in NAMES})
             self.real_channels = f.scalar("channels_of_image")
             self.steps = [f.scalar(f"addend{i}") for i in range(len(self._steps()))]
-            self.count, self._scratch_room = f.scalar("tasks"), f.scalar("scratch")
+            self.count, self._scratch_room, self.images_at_once = (f.scalar(name) for name in ("tasks", "scratch", "images"))
             self._body()
         return f.result()
 
@@ -182,6 +189,9 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.phases(self._tables)
         if not (self.owned or self.late or self.by_panel):
             per_task(self.count, self.tasks > 1, self.pack_bytes if self.bytes else self._pack_floats)
+        if self.late:
+            self._by_images()
+            return
         with T.loop(n.batch) as image:
             if not self.plan.in_place:
                 copy = self.copy_bytes if self.bytes else self.copy_image
@@ -193,6 +203,21 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
                 per_task(self.count, self.tasks > 1, lambda task: self._compute_panels(image, task))
             else:
                 self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
+
+    def _by_images(self) -> None:
+        """Several images at a time, whose tiles read a block of filters before the next is packed."""
+        n, at_once = self.n, self.images_at_once
+        with T.loop(T.let(up(n.batch, at_once))) as turn:
+            first = self.first_image = T.let(turn * at_once)
+            some = T.hold(T.min(n.batch - first, at_once))
+            if not self.plan.in_place:
+                with T.loop(some) as i:
+                    per_task(self.count, self.tasks > 1, lambda task: self.copy_image(T.let(first + i), task))
+            self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute_late(some, phase, task)))
+
+    def frame_of(self, image: Any) -> Any:
+        n = self.n
+        return (image - self.first_image) * (n.groups * n.channels * n.frame) if self.late else T.i64(0)
 
     def _pack_floats(self, task: Any) -> None:
         start = self._of_taps()
@@ -254,9 +279,6 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         n = self.n
         places, place = self._places(phase)
         begin, end = share(task, self.count, T.let(n.groups * self.panels * places))
-        if self.late:
-            self._compute_late(image, phase, begin, end, places, place, task)
-            return
         sizes = [n.groups, self.panels, places] if self.by_rows else [n.groups, places, self.panels]
         where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
         with T.loop(T.let(end - begin)):
@@ -282,8 +304,17 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
             self.phases(compute)
 
-    def _compute_late(self, image: Any, phase: Phase, begin: Any, end: Any, places: Any, place: Any, task: Any) -> None:
-        """Tiles, panel after panel: those that read a block of it follow each other."""
+    def _compute_late(self, images: Any, phase: Phase, task: Any) -> None:
+        """Tiles of some images, panel after panel: those that read a block of it follow each other."""
+        n = self.n
+        of_image, place_in = self._places(phase)
+        places = T.let(images * of_image)
+        begin, end = share(task, self.count, T.let(n.groups * self.panels * places))
+
+        def place(number: Any) -> tuple[Any, tuple[Any, Any, Any]]:
+            image = T.hold(T.truncdiv(number, of_image))
+            return T.let(self.first_image + image), place_in(T.let(number - image * of_image))
+
         first = T.let(T.truncdiv(begin, places))
         with T.loop(T.let(T.truncdiv(end + places - 1, places) - first)) as i:
             number = T.let(first + i)
@@ -294,9 +325,9 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             with T.loop(T.let(up(count, _TOGETHER))) as part:
                 start = T.let(part * _TOGETHER)
                 some = T.hold(T.min(count - start, T.i64(_TOGETHER)))
-                self._compute_panel(image, phase, group, panel, T.let(low + start), some, place, task)
+                self._compute_panel(phase, group, panel, T.let(low + start), some, place, task)
 
-    def _compute_panel(self, image: Any, phase: Phase, group: Any, panel: Any, low: Any, some: Any, place: Any, task: Any) -> None:
+    def _compute_panel(self, phase: Phase, group: Any, panel: Any, low: Any, some: Any, place: Any, task: Any) -> None:
         """Some tiles of a panel, which is packed block by block. Meanwhile they ask for what is packed next."""
         n, w, width = self.n, self.tensors["filter_tensor"], self.shape.width
         depth, start, steps_of_lines = T.let(n.channels * n.taps), T.let(task * (KC * width)), self._of_taps()
@@ -315,7 +346,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
                 def ask(step: Any, line: Any = line, each: Any = each) -> None:
                     read_far_ahead(w, line + self.table[steps_of_lines + step * each])
 
-                at = place(T.let(low + j))
+                image, at = place(T.let(low + j))
                 sums, steps = self._sums(image, phase, group, at, T.let(start - done * width), ask)
                 steps(done, count)
                 if self.blocked:

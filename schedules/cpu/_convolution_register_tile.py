@@ -57,7 +57,7 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
 def late(desc: Any, plan: Plan) -> bool:
     """Whether blocks of filters that are given in a call can be packed just before the tiles that read them."""
     given = "filter_tensor" not in desc.owned() and desc.computed != "int32"
-    return bool(given and plan.batch == 1 and plan.rows_contiguous and not plan.backward)
+    return bool(given and plan.rows_contiguous and not plan.backward)
 
 
 def few(desc: Any, plan: Plan) -> bool:
@@ -69,8 +69,8 @@ def few(desc: Any, plan: Plan) -> bool:
 
 
 _NEAR = 1 << 16
-"""The most elements over which the channels of a block may lie: 64 pages. Each tile reads all of them, and first-level TLBs have 64 to
-96 entries. With more, each step would wait for a page and a line that a product of matrices packs once for several tiles.
+"""The most elements over which the channels of a block may lie: 64 pages. Each tile reads all of them, and first-level TLBs have 64
+to 96 entries. With more, each step would wait for a page and a line that a product of matrices packs once for several tiles.
 """
 
 

@@ -226,18 +226,31 @@ def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind:
                 in_all_places(desc, inputs, tuple(wanted))
 
 
-def test_filters_given_in_a_call_serve_many_tiles_part_by_part() -> None:
-    numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 1), (1, 1), (1, 1), (1, 1)), strict=True))
-    random = seeded("parts")
-    inputs = (*(random.standard_normal(one).astype(np.float32) for one in ((1, 30, 80, 80), (64, 30, 3, 3))), None)
-    usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
-    desc: Any = tvmdml.Convolution.of(*map(desc_of, inputs), **usual, **numbers)
+@pytest.mark.parametrize(
+    ("image", "filters", "padding"),
+    [
+        ((1, 30, 80, 80), (64, 30, 3, 3), 1),
+        ((20, 60, 14, 14), (64, 30, 3, 3), 1),
+        ((3, 300, 14, 14), (64, 300, 1, 1), 0),
+    ],
+    ids=["one image in parts", "several images at a time, in groups", "images that are read as they are"],
+)
+def test_filters_given_in_a_call_serve_many_tiles(image: Any, filters: Any, padding: int) -> None:
+    pair, random = (padding, padding), seeded("parts", padding)
+    numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 1), (1, 1), pair, pair), strict=True))
+    inputs = (*(random.standard_normal(one).astype(np.float32) for one in (image, filters)), None)
+    usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0)}
+    desc: Any = tvmdml.Convolution.of(*map(desc_of, inputs), **usual, **numbers, group_count=image[1] // filters[1])
     wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
     with knobs.using(matrix={"order": "places"}):
         assert dict(kernel_for(desc, CPU).parameters)["late"] == "False"
         tvmdml.compile(desc)(*inputs, *wanted)
     assert dict(kernel_for(desc, CPU).parameters)["late"] == "True"
     in_all_places(desc, inputs, tuple(wanted))
+    with knobs.using(matrix={"task_image_products": 1 << 20}):
+        found = [np.empty_like(one) for one in wanted]
+        tvmdml.compile(desc)(*inputs, *found)
+        assert_outputs_agree(desc, tuple(found), tuple(wanted))
 
 
 def wanting(tile: tuple[int, int, int], **more: Any) -> dict[str, Any]:
@@ -277,6 +290,8 @@ def test_what_serves_what() -> None:
     assert name(64, 16, 64, 2, direction="backward", strides=(2, 2)) == "spread", "transposed, and each place is a block"
     assert name(64, 9, 8, 3) == "direct", "few filters"
     assert name(64, 16, 64, 1) == "tiles", "one tap"
+    assert name(256, 14, 256, 1, flags="NONE") == "lanes", "one tap, and many channels on few pages"
+    assert name(256, 28, 128, 1, flags="NONE") == "tiles", "on many pages"
     assert name(64, 9, 64, 1) == "lanes", "one tap, and places that fill few vectors"
     assert name(64, 64, 64, 3, flags="NONE") == "lanes", "filters that are given in a call"
     assert name(64, 64, 40, 3, flags="NONE") == "direct", "the same that do not fill vectors"
