@@ -1,7 +1,7 @@
 """Matrix tiles of x86 processors (AMX) in kernels: registers of 16 rows of 64 bytes, and instructions that multiply them.
 
-A block of ``rows`` by ``columns`` tiles has sums of int32. A step adds the products of as many tiles of bytes. A thread configures
-tiles before, and releases them afterwards: until then its context has 8 KiB more.
+A block of ``rows`` by ``columns`` tiles has sums of int32 or float32. A step adds the products of as many tiles of bytes, or of
+bfloat16 in two parts. A thread configures tiles before, and releases them afterwards: until then its context has 8 KiB more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Block(NamedTuple):
 
     rows: int
     columns: int
-    signed: tuple[bool, bool]
+    signed: tuple[bool, bool] | None
+    """Which factor's bytes are signed; ``None`` for values that are sums of two bfloat16."""
+    streamed: int | None = None
+    """The factor that need not stay in the first cache, which then has room for the other one."""
 
     # -- In a kernel
 
@@ -53,7 +56,9 @@ class Block(NamedTuple):
 
         Args:
             a: the address of ``rows`` tiles after one another.
-            b: that of rows with ``columns`` tiles beside each other; four neighbouring bytes belong to one column.
+            b: that of rows with ``columns`` tiles beside each other; four neighbouring bytes, or two bfloat16, are of one column.
+
+        Of values in two parts, the tiles of all second parts follow those of the first ones; each part is multiplied by each.
         """
         self._do("tvmdml_tiles_step", a, b)
 
@@ -70,8 +75,8 @@ def _source(block: Block) -> str:
     """The functions, in LLVM IR. Sums have the first tile registers, then come the first factor's and the second one's."""
     rows, columns = block.rows, block.columns
     sums = rows * columns
-    b_registers = _TILE_REGISTERS - sums - rows
-    dot = f"llvm.x86.tdpb{_KINDS[block.signed]}"
+    dot = f"llvm.x86.tdpb{_KINDS[block.signed] if block.signed else 'f16ps'}"
+    a_registers, products = _order(block)
 
     def address(name: str, base: str, offset: int) -> str:
         return f"  %{name} = getelementptr i8, ptr %{base}, i64 {offset}\n"
@@ -85,25 +90,31 @@ def _source(block: Block) -> str:
         )
         for one in ("loadd", "stored")
     )
-    step = ""
-    for j in range(columns):
-        b = sums + rows + j % b_registers
-        step += address(f"b{j}", "b", j * _LINE)
-        step += f"  call void @llvm.x86.tileloadd64(i8 {b}, ptr %b{j}, i64 {columns * _LINE})\n"
-        for i in range(rows):
-            a = sums + i
-            if j == 0:
-                step += address(f"a{i}", "a", i * SIDE * _LINE)
-                step += f"  call void @llvm.x86.tileloadd64(i8 {a}, ptr %a{i}, i64 {_LINE})\n"
-            step += f"  call void @{dot}(i8 {i * columns + j}, i8 {a}, i8 {b})\n"
+    step, loads = "", 0
+
+    def loaded(register: int, base: str, offset: int, width: int) -> str:
+        nonlocal loads
+        loads += 1
+        own = "tileloaddt164" if block.streamed == "ab".index(base) else "tileloadd64"
+        return (
+            address(f"t{loads}", base, offset) + f"  call void @llvm.x86.{own}(i8 {register}, ptr %t{loads}, i64 {width * _LINE})\n"
+        )
+
+    for (i, part_a), a, new_a, (j, part_b), b, new_b in products:
+        if new_b:
+            step += loaded(sums + a_registers + b, "b", part_b * SIDE * columns * _LINE + j * _LINE, columns)
+        if new_a:
+            step += loaded(sums + a, "a", (part_a * rows + i) * SIDE * _LINE, 1)
+        step += f"  call void @{dot}(i8 {i * columns + j}, i8 {sums + a}, i8 {sums + a_registers + b})\n"
     lines = range(0, columns * SIDE * _LINE, _LINE)
     ask = "".join(address(f"p{i}", "b", i) + f"  call void @llvm.prefetch.p0(ptr %p{i}, i32 0, i32 2, i32 1)\n" for i in lines)
     return f"""
-@tvmdml_tiles_forms = internal constant [1024 x i8] c"{_forms(sums + rows)}", align 64
+@tvmdml_tiles_forms = internal constant [1024 x i8] c"{_forms(sums + a_registers)}", align 64
 declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilerelease()
 declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)
+declare void @llvm.x86.tileloaddt164(i8 immarg, ptr, i64)
 declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)
 declare void @{dot}(i8 immarg, i8 immarg, i8 immarg)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
@@ -133,6 +144,37 @@ define void @tvmdml_tiles_ask(ptr %b) alwaysinline {{
 {ask}  ret void
 }}
 """
+
+
+def _order(block: Block) -> tuple[int, list[tuple[Any, ...]]]:
+    """How many registers the first factor's tiles have, and the products of a step.
+
+    These name of each factor the tile's number and part, its register, and whether it is loaded before.
+    """
+    rows, columns, signed, _ = block
+    left = _TILE_REGISTERS - rows * columns
+    if signed is not None:
+        a_registers, parts = rows, [(0, 0)]
+    else:  # next to each other are different sums, which need not wait for each other
+        a_registers, parts = min(2 * rows, left - 2), [(0, 0), (0, 1), (1, 1), (1, 0)]
+    tiles = [((i, part_a), (j, part_b)) for part_a, part_b in parts for j in range(columns) for i in range(rows)]
+    a = _registers([one for one, _ in tiles], a_registers)
+    b = _registers([other for _, other in tiles], left - a_registers)
+    return a_registers, [(one, *own, other, *its) for (one, other), own, its in zip(tiles, a, b, strict=True)]
+
+
+def _registers(wanted: list[tuple[int, int]], count: int) -> list[tuple[int, bool]]:
+    """For each tile its register, and whether it is loaded: in place of the one that is not needed for the longest time."""
+    held: list[tuple[int, int] | None] = [None] * count
+    found = []
+    for at, one in enumerate(wanted):
+        new = one not in held
+        if new:
+            later = wanted[at:]
+            farthest = max(held, key=lambda own: later.index(own) if own in later else len(later) + (own is None))
+            held[held.index(farthest)] = one
+        found.append((held.index(one), new))
+    return found
 
 
 def _forms(of_rows: int) -> str:

@@ -242,3 +242,44 @@ class TileBytes(Bytes):
 
     def key(self) -> str:
         return f"{super().key()} {' '.join('signed' if one else 'unsigned' for one in self.signed)}"
+
+
+class TileHalves(Arithmetic):
+    """float16 as the sum of two bfloat16, which is exact: instructions on tiles multiply each by each (``_gemm_amx.py``).
+
+    A line's packed elements for ``unit`` places are pairs of the first parts, and then as many pairs of the second ones.
+    """
+
+    packed, total, unit = "int32", "float32", 32
+
+    def split(self, raw: Any) -> tuple[Any, Any]:
+        """Both parts, as words with the bits of float32, whose lower halves are 0. An infinity's second one is not a number."""
+        lanes = T.lanes(raw)
+        value = T.hold(T.cast(raw, "float32"))
+        bits = T.hold(tensorir.reinterpret(f"int32x{lanes}", value) & T.splat(T.const(-0x10000, "int32"), lanes))
+        rest = T.hold(value - tensorir.reinterpret(f"float32x{lanes}", bits))
+        return bits, T.hold(tensorir.reinterpret(f"int32x{lanes}", rest))
+
+    def pairs(self, raw: Any) -> tuple[Any, Any]:
+        """The pairs of both parts, of neighbouring places."""
+        count = T.lanes(raw)
+        odd = [2 * i + 1 for i in range(count)]
+        shorts = [T.hold(tensorir.reinterpret(f"int16x{2 * count}", one)) for one in self.split(raw)]
+        first, second = (T.hold(tensorir.reinterpret(f"int32x{count // 2}", T.Shuffle([one], odd))) for one in shorts)
+        return first, second
+
+    def woven_pairs(self, raws: list[Any]) -> tuple[Any, Any]:
+        """The pairs of both parts, from vectors of two places."""
+        lanes = T.lanes(raws[0])
+        low, high = (self.split(one) for one in raws)
+        mask, sixteen = (T.splat(T.const(one, "int32"), lanes) for one in (0xFFFF, 16))
+        first, second = (T.hold(((x >> sixteen) & mask) | y) for x, y in zip(low, high, strict=True))
+        return first, second
+
+    def value(self, first: Any, second: Any, place: int) -> Any:
+        """The value of one of the two places of pairs, as float32."""
+        kind = str(T.type_of(first)).replace("int", "float")
+        own, rest = (T.hold(pair & T.like(pair, -0x10000) if place else pair << T.like(pair, 16)) for pair in (first, second))
+        infinite = (own & T.like(own, 0x7FFFFFFF)) == T.like(own, 0x7F800000)
+        one, other = (tensorir.reinterpret(kind, bits) for bits in (own, rest))
+        return T.hold(T.Select(infinite, one, one + other))

@@ -1,4 +1,5 @@
-"""Panels of the first factor as matrix tiles have it: a tile has some rows, each with the bytes of ``PLACES`` places.
+"""Panels of factors as matrix tiles have them. Of bytes only the first factor's are particular: a tile has some rows, each with
+``PLACES`` places.
 
 A panel's lines are those of one or more tiles. It has all of their tiles at the first places, then those at the next ones …; behind
 the last place there are zeros.
@@ -6,13 +7,14 @@ the last place there are zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes
-from tvmdml.schedules.cpu._gemm_panels import ALONG, Factor, Packer
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, AHEAD, ALONG, Factor, Packer, up
 from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -22,6 +24,8 @@ PLACES = 64
 
 def packer_of(factor: Factor, arithmetic: Arithmetic) -> Packer:
     """What writes panels of a factor."""
+    if isinstance(arithmetic, TileHalves):
+        return HalfColumns(factor, arithmetic) if factor.side else HalfRows(factor, arithmetic)
     rows = isinstance(arithmetic, TileBytes) and factor.side == 0
     return TileRows(factor, arithmetic) if rows else Packer(factor, arithmetic)
 
@@ -85,3 +89,85 @@ class TileRows(Packer):  # type: ignore[misc] # mypy knows these modules by anot
         while len(columns) > 1:
             columns = [T.hold(one + other) for one, other in zip(columns[::2], columns[1::2], strict=True)]
         return columns[0]
+
+
+class _Halves(Packer):  # type: ignore[misc] # as above
+    """Panels of float16: for each unit of places the tiles of first parts, and then those of second ones."""
+
+    arithmetic: TileHalves
+
+    def _fill(self) -> None:
+        """The forms write whole units."""
+
+    def _parts(self, at: Any, parts: tuple[Any, Any]) -> None:
+        for i, one in enumerate(parts):
+            T.store(self.to, T.run(T.hold(at + i * (SIDE * self.width)), SIDE), one)
+
+    def _units(self, row: Callable[[Any, Any, Callable[[Any], Any]], None]) -> None:
+        """Call ``row(unit, start, read)`` for each unit; ``read(line)`` has the values of a line that begins there."""
+        unit, buffer = self.arithmetic.unit, self.factor.buffer
+        whole = T.hold(T.truncdiv(self.count, T.i64(unit)))
+        left = T.hold(T.cast(self.count - whole * unit, "int32"))
+        nothing = T.splat(T.const(0, "float16"), unit)
+        with T.loop(whole) as k:
+            row(k, T.hold(k * unit), lambda at: T.hold(buffer[T.run(at, unit)]))
+        with T.when(left > T.const(0, "int32")):
+            row(whole, T.hold(whole * unit), lambda at: T.hold(load_part(buffer, at, T.const(0, "int32"), left, nothing)))
+
+
+class HalfRows(_Halves):
+    """Of the first factor, whose places are contiguous."""
+
+    def _along(self) -> None:
+        size = self.arithmetic.unit * self.width
+        with T.loop(T.i64(self.width)) as i:
+            line, to = T.hold(self._offset(self._own(i), self.place)), T.hold(self.at + i * SIDE)
+
+            def row(k: Any, start: Any, read: Callable[[Any], Any], line: Any = line, to: Any = to) -> None:
+                self._parts(T.hold(to + k * size), self.arithmetic.pairs(read(T.hold(line + start))))
+
+            self._units(row)
+
+
+class HalfColumns(_Halves):
+    """Of the second one, whose columns or places are contiguous."""
+
+    def _along(self) -> None:
+        size = self.arithmetic.unit * self.width
+        lines = [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
+
+        def row(k: Any, start: Any, read: Callable[[Any], Any]) -> None:
+            for first in range(0, self.width, SIDE):
+                pairs = [self.arithmetic.pairs(read(T.hold(line + start))) for line in lines[first : first + SIDE]]
+                columns = zip(*(transposed([one[part] for one in pairs]) for part in (0, 1)), strict=True)
+                for i, parts in enumerate(columns):
+                    self._parts(T.hold(self.at + k * size + (i * self.width + first)), parts)
+
+        self._units(row)
+
+    def _across(self) -> None:
+        half = self.arithmetic.unit // 2
+        whole = T.hold(T.truncdiv(self.count, T.i64(2)))
+
+        def pair(k: Any, places: int) -> None:
+            to = T.hold(self.at + T.truncdiv(k, T.i64(half)) * (2 * half * self.width) + T.truncmod(k, T.i64(half)) * self.width)
+            for start in range(0, self.width, SIDE):
+                raws = [T.splat(T.const(0, "float16"), SIDE)] * 2
+                for r in range(places):
+                    read_ahead(self.factor.buffer, self._offset(self.line + start, self.place + (k + AHEAD) * 2 + r))
+                    offset = T.hold(self._offset(self.line + start, self.place + k * 2 + r))
+                    raws[r] = T.hold(self.factor.buffer[T.run(offset, SIDE)])
+                self._parts(T.hold(to + start), self.arithmetic.woven_pairs(raws))
+
+        with T.loop(whole) as k:
+            pair(k, 2)
+        with T.when(self.count > whole * 2):
+            pair(whole, 1)
+        some = T.hold(up(self.count, 2))
+        with T.loop(T.hold(up(self.count, 2 * half) * half - some)) as k:
+            pair(T.hold(some + k), 0)
+
+
+def suit(forms: tuple[str, str]) -> bool:
+    """Whether factors of float16 lie as these packers read them."""
+    return forms[0] == ALONG and forms[1] in (ACROSS, ALONG)

@@ -20,10 +20,11 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, split
 from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
+from tvmdml.schedules.cpu._gemm_tile_rows import suit
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
 from tvmdml.targets import Target
@@ -95,12 +96,14 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         total = self.contraction.computed
-        blocks_of_tiles = _gemm_amx.shape(rows, columns) if self.tiles and total == "int32" and knobs.tile == "auto" else None
+        blocks_of_tiles = _gemm_amx.shape(rows, columns) if self._in_tiles(total) and knobs.tile == "auto" else None
+        if blocks_of_tiles and total != "int32" and not suit(self._forms(blocks_of_tiles)):
+            blocks_of_tiles = None
         lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
         self.shape = blocks_of_tiles or _shape(rows, columns, lanes, knobs.tile, self.x86)
         self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
         mr, nr = self.shape.rows, self.shape.columns
-        self.forms = tuple(self._form(side) for side in (0, 1))
+        self.forms = self._forms(self.shape)
         packs = self._packed_sides()
         # Rows that lie right are read where they are.
         plain_rows = (
@@ -108,7 +111,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         )
         self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
         # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
-        plain_columns = not packs[1] and self.contraction.b_zero is None and self.arithmetic.group == 1 and self.forms[1] == ACROSS
+        one_by_one = self.arithmetic.group == self.arithmetic.unit == 1
+        plain_columns = not packs[1] and self.contraction.b_zero is None and one_by_one and self.forms[1] == ACROSS
         self.late = plain_columns and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
@@ -126,15 +130,31 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
         blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
-        room = Product.scratch(self.shape, self.arithmetic, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs)
+        room = self._writer().scratch(
+            self.shape, self.arithmetic, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs
+        )
         kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
         self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
         self.packings = [self._packing(side, target) for side in (0, 1) if packs[side]]
         self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, *room, *self.numbers)
 
+    def _in_tiles(self, total: str) -> bool:
+        """Whether the processor has matrix tiles for these types."""
+        if total == "int32":
+            return bool(self.tiles)
+        a, b, a_zero, b_zero = (getattr(self.contraction, name) for name in ("a", "b", "a_zero", "b_zero"))
+        halves = total == "float32" and a_zero is None and b_zero is None and {self._type(a), self._type(b)} == {"float16"}
+        return bool(halves and self.tiles_of_halves)
+
+    def _writer(self) -> type[Product]:
+        """What writes the loops."""
+        tiles = {TileBytes: _gemm_amx.TileProduct, TileHalves: _gemm_amx.HalfProduct}
+        found: type[Product] = tiles.get(type(self.arithmetic), Product)
+        return found
+
     def _arithmetic(self, total: str, in_tiles: bool) -> Arithmetic:
         if total != "int32":
-            return Floats(total)
+            return TileHalves() if in_tiles else Floats(total)
         signed = self._type(self.contraction.a).startswith("int"), self._type(self.contraction.b).startswith("int")
         if in_tiles:
             return TileBytes(signed)
@@ -177,10 +197,12 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
     def _type(self, operand: Operand) -> str:
         return str(getattr(self.desc, operand.name).data_type.tvm)
 
-    def _form(self, side: int) -> str:
+    def _forms(self, shape: Shape) -> tuple[str, str]:
+        return self._form(0, shape.rows), self._form(1, shape.columns)
+
+    def _form(self, side: int, width: int) -> str:
         _, row, column, place = self.plain.steps(self.operands[side])
         lines, line = self.plain.sizes[side], (row, column)[side]
-        width = (self.shape.rows, self.shape.columns)[side]
         vectors = width < 16 or width % 16 == 0
         form: str = ACROSS if line == 1 and lines >= width else ALONG if place == 1 and vectors else SINGLE
         return form
@@ -213,8 +235,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
                 zero_buffer = None if zero is None else tensors[self.operands[zero].name]
                 zero_step = 0 if zero is None else self.steps[zero][side]
                 factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
-            writer = _gemm_amx.TileProduct if isinstance(self.arithmetic, TileBytes) else Product
-            product = writer(
+            product = self._writer()(
                 self.shape,
                 self.arithmetic,
                 (factors[0], factors[1]),

@@ -17,7 +17,7 @@ import pytest
 from tvmdml import targets
 from tvmdml.targets.cpu import host, threads
 
-FEATURES = ("amx-int8", "amx-tile")
+FEATURES = ("amx-bf16", "amx-int8", "amx-tile")
 _SIGILL = 4
 _OLD = "the C extension is older than its source, and its threads block all signals: pip install -e ."
 
@@ -39,7 +39,7 @@ def _library() -> Any:
     with tempfile.TemporaryDirectory(prefix="tvmdml-amx-") as folder:
         path = Path(folder) / "amx.so"
         source = Path(__file__).with_name("emulator.c")
-        subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-fPIC", "-shared", "-pthread", "-o", path, source], check=True)
+        subprocess.run(["cc", "-O2", "-Wall", "-Werror", "-fPIC", "-shared", "-pthread", "-o", path, source, "-lm"], check=True)
         return ctypes.CDLL(str(path))
 
 
@@ -51,8 +51,8 @@ class Tiles:
 
     def products(self) -> tuple[int, ...]:
         """How many products of tiles were emulated: of unsigned bytes by unsigned ones, unsigned by signed, signed by unsigned,
-        and of signed ones. Without an emulator there are none."""
-        return tuple(self._library.amx_products(kind) for kind in range(4)) if self._library else ()
+        of signed ones, and of bfloat16. Without an emulator there are none."""
+        return tuple(self._library.amx_products(kind) for kind in range(5)) if self._library else ()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
    Tiles are in memory of the thread. Whatever a processor would refuse ends the process with a message: tiles that are not
    configured, shapes that do not fit each other, the same tile twice. Forms that no kernel uses are refused, too. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ typedef struct {
 } tiles;
 
 static __thread tiles *own __attribute__((tls_model("initial-exec"))); /* a signal handler must not allocate thread-local memory */
-static atomic_long configured, done, products[4];
+static atomic_long configured, done, products[5];
 static struct sigaction before;
 
 static void stop(const char *what) {
@@ -70,12 +71,16 @@ static void configure(const uint8_t *from) {
     atomic_fetch_add(&configured, 1);
 }
 
-static void multiply(int to, int a, int b, int a_signed, int b_signed) {
-    tiles *t = ready(to);
+static void fits(tiles *t, int to, int a, int b) {
     ready(a), ready(b);
     if (to == a || to == b || a == b) stop("a tile is given twice");
     if (t->bytes[to] != t->bytes[b] || t->rows[to] != t->rows[a] || t->bytes[a] != 4 * t->rows[b] || t->bytes[b] % 4)
         stop("tiles that are multiplied do not fit");
+}
+
+static void multiply(int to, int a, int b, int a_signed, int b_signed) {
+    tiles *t = ready(to);
+    fits(t, to, a, b);
     for (int m = 0; m < t->rows[to]; m++)
         for (int n = 0; n < t->bytes[to] / 4; n++) {
             uint32_t sum;
@@ -87,6 +92,30 @@ static void multiply(int to, int a, int b, int a_signed, int b_signed) {
             memcpy(&t->data[to][m][4 * n], &sum, 4);
         }
     atomic_fetch_add(&products[2 * a_signed + b_signed], 1);
+}
+
+static float half_word(const uint8_t *from) {
+    uint32_t bits = (uint32_t)(from[0] | from[1] << 8) << 16;
+    float value;
+    if ((bits & 0x7F800000) == 0) bits &= 0x80000000; /* subnormal numbers count as 0 */
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+/* Products of even places and of odd ones are summed apart. */
+static void multiply_halves(int to, int a, int b) {
+    tiles *t = ready(to);
+    fits(t, to, a, b);
+    for (int m = 0; m < t->rows[to]; m++)
+        for (int n = 0; n < t->bytes[to] / 4; n++) {
+            float sum, parts[2] = {0, 0};
+            memcpy(&sum, &t->data[to][m][4 * n], 4);
+            for (int k = 0; k < t->bytes[a] / 2; k++)
+                parts[k % 2] = fmaf(half_word(&t->data[a][m][2 * k]), half_word(&t->data[b][k / 2][4 * n + 2 * (k % 2)]), parts[k % 2]);
+            sum += parts[0] + parts[1];
+            memcpy(&t->data[to][m][4 * n], &sum, 4);
+        }
+    atomic_fetch_add(&products[4], 1);
 }
 
 static int64_t general(const ucontext_t *context, int number) {
@@ -150,6 +179,10 @@ static int run(const ucontext_t *context, const uint8_t *code) {
         }
         return length;
     }
+    case 0x5C:
+        if (in_memory || third > 7 || prefix != 2) return 0;
+        multiply_halves(reg, rm, third);
+        return length;
     case 0x5E:
         if (in_memory || third > 7) return 0;
         multiply(reg, rm, third, prefix >= 2, prefix == 1 || prefix == 3);
@@ -181,7 +214,7 @@ void amx_remove(void) {
 }
 
 /* How many threads have tiles configured, how many instructions were done, and how many products of the signs `kind`: 2 if the
-   first tile's bytes are signed, 1 more if the second one's are. */
+   first tile's bytes are signed, 1 more if the second one's are; 4 of bfloat16. */
 long amx_configured(void) {
     return configured;
 }

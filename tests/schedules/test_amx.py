@@ -1,4 +1,4 @@
-"""Products of bytes in matrix tiles (AMX): exact, inside of their arrays, and with tiles that each thread gives back."""
+"""Products in matrix tiles (AMX): exact, inside of their arrays, and with tiles that each thread gives back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(bool(amx.missing()), reason=amx.missing())
 
 SIGNS = list(itertools.product(("uint8", "int8"), repeat=2))
 ENDS = (Place(at_end=True), Place(at_end=False))
-BEYOND = "cpu:x86-64-v4+amx-int8+amx-tile+avx512vnni"
+BEYOND = "cpu:x86-64-v4+amx-bf16+amx-int8+amx-tile+avx512vnni"
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def turned(array: Array) -> Array:
 
 def is_in_tiles(desc: Operator, target: targets.Target) -> bool:
     kernel = kernel_for(desc.canonical(), target)
-    return kernel.name == "tile_lanes" or "TileBytes" in str(dict(kernel.parameters).get("arithmetic"))
+    return kernel.name == "tile_lanes" or str(dict(kernel.parameters).get("arithmetic")).startswith("Tile")
 
 
 def checked(tiles: amx.Tiles, desc: Any, inputs: list[Array | None], owned: tuple[str, ...] = ()) -> tuple[Array, ...]:
@@ -82,7 +82,8 @@ def test_products_are_exact(shape: str, a_type: str, b_type: str, tiles: amx.Til
         desc = tvmdml.MatrixMultiplyInteger.of(*(array if array is None else desc_of(array) for array in inputs))
         checked(tiles, desc, inputs)
     used = [after > earlier for earlier, after in zip(before, tiles.products(), strict=True)]
-    assert not used or used == [signs == (a_type, b_type) for signs in SIGNS], "the instruction is that of the signs"
+    expected = [*(signs == (a_type, b_type) for signs in SIGNS), False]
+    assert not used or used == expected, "the instruction is that of the signs"
 
 
 @pytest.mark.parametrize("names", [("b_tensor",), ("a_tensor", "b_tensor"), ("b_tensor", "b_zero_point_tensor")], ids=str)
@@ -90,6 +91,28 @@ def test_factors_that_never_change_are_packed_once(names: tuple[str, ...], tiles
     a, b = bytes_of("int8", (3, 40, 200), names), bytes_of("uint8", (3, 200, 50), names)
     inputs: list[Array | None] = [a, a[:1, :, :1].copy(), b, b[:1, :1].copy()]
     checked(tiles, tvmdml.MatrixMultiplyInteger.of(*(desc_of(one) for one in inputs if one is not None)), inputs, names)
+
+
+def halves_of(sizes: tuple[int, ...], seed: object, like_integers: bool) -> Array:
+    random = seeded(sizes, seed)
+    return (random.integers(-5, 6, sizes) if like_integers else random.standard_normal(sizes)).astype(np.float16)
+
+
+@pytest.mark.parametrize("shape", [(5, 33, 21), (40, 64, 48), (33, 1100, 70), (70, 31, 16)], ids=str)
+@pytest.mark.parametrize(("trans_b", "owned"), [("none", ()), ("transpose", ()), ("none", ("b_tensor",))], ids=str)
+def test_products_of_float16(shape: tuple[int, int, int], trans_b: str, owned: tuple[str, ...], tiles: amx.Tiles) -> None:
+    """Two bfloat16 have all bits of a float16: integers are exact, and results within the bounds. Infinities are those of IEEE."""
+    rows, depth, columns = shape
+    for kind in ("integers", "any", "infinite"):
+        a = halves_of((2, rows, depth), kind, kind == "integers")
+        b = halves_of((2, columns, depth) if trans_b == "transpose" else (2, depth, columns), 1, kind == "integers")
+        if kind == "infinite":
+            a[0, 0, -1], a[1, 4, 0], a[1, 1, 2], b[0, 3, 3], b[1, 2, 0] = np.inf, np.nan, -np.inf, -np.inf, 0
+        desc = tvmdml.Gemm.of(desc_of(a), desc_of(b), trans_b=trans_b)
+        found = checked(tiles, desc, [a, b, None], owned)[0]
+        if kind == "integers":
+            product = a.astype(np.float32) @ (b.swapaxes(1, 2) if trans_b == "transpose" else b).astype(np.float32)
+            assert np.array_equal(found, product.astype(np.float16))
 
 
 def test_strides_that_no_vector_reads(tiles: amx.Tiles) -> None:
@@ -190,7 +213,8 @@ def test_inner_loops_load_no_tile_twice() -> None:
     steps = code.count("\ttdpbusd\t") // 4
     assert steps > 0
     assert code.count("\ttdpbusd\t") == 4 * steps
-    assert code.count("\ttileloadd\t") == 4 * steps + 4, "and the sums of a block before"
+    assert code.count("\ttileloadd\t") == 2 * steps + 4, "of columns, and the sums of a block before"
+    assert code.count("\ttileloaddt1\t") == 2 * steps
     assert (code.count("\ttilezero\t"), code.count("\ttilestored\t")) == (4, 4)
     assert code.count("\tldtilecfg\t") == code.count("\ttilerelease") > 0
 

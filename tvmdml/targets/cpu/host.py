@@ -21,6 +21,7 @@ _X86_LEVELS = (
 )
 # Features beyond the levels that kernels benefit from: LLVM's name, and the name in /proc/cpuinfo.
 _X86_EXTRAS = (
+    ("amx-bf16", "amx_bf16"),
     ("amx-int8", "amx_int8"),
     ("amx-tile", "amx_tile"),
     ("avx512bitalg", "avx512_bitalg"),
@@ -33,6 +34,8 @@ _X86_EXTRAS = (
 )
 _TILES = ("amx-int8", "amx-tile")
 """Matrix tiles (AMX), which multiply bytes: the system lets a process use them only if it asks."""
+_OF_TILES = ("amx-bf16", *_TILES)
+"""All that only exists with them."""
 _ARCH_PRCTL, _REQUEST, _TILE_DATA = 158, 0x1023, 18
 """Linux's system call for x86-64, its ARCH_REQ_XCOMP_PERM, and the state that is asked for."""
 _ARM_EXTRAS = (("dotprod", "asimddp"), ("fullfp16", "asimdhp"), ("i8mm", "i8mm"), ("sve", "sve"), ("sve2", "sve2"))
@@ -116,9 +119,9 @@ class Processor(NamedTuple):
 def host() -> Processor:
     """The processor this process runs on, without what the system does not let it use."""
     found = read(_cpuinfo(), platform.machine())
-    if not set(_TILES).intersection(found.features) or (set(_TILES).issubset(found.features) and tiles_are_permitted()):
+    if not set(_OF_TILES).intersection(found.features) or (set(_TILES).issubset(found.features) and tiles_are_permitted()):
         return found
-    return found._replace(features=tuple(name for name in found.features if name not in _TILES))
+    return found._replace(features=tuple(name for name in found.features if name not in _OF_TILES))
 
 
 ABSENT, REFUSED, USED = "absent", "refused", "in use"
