@@ -43,7 +43,8 @@ KNOBS = Knobs(
     kept_elements=Knob(
         1 << 16, _POWERS[10:24], "longest row whose values are kept between walks", derived=lambda caches: caches.l2 // 2 // 8
     ),
-    turn_elements=Knob(1 << 12, (1, *_POWERS[10:17]), "most elements of slices that take turns walk by walk"),
+    # With the slices that come next and the results beside them, 2048 float32 take 24 KB of the first cache.
+    turn_elements=Knob(1 << 11, (1, *_POWERS[10:17]), "most elements of slices that take turns walk by walk"),
     vectors=Knob(4, (1, 2, 4, 8), "vectors with totals of their own; sums depend on it"),
     ahead_bytes=stream_bytes("least bytes of an input that is asked for before it is read, if it is read once", 0.25),
     stream_bytes=stream_bytes("least bytes of a result with all elements to write with non-temporal stores"),
