@@ -137,7 +137,8 @@ def test_few_rows_of_bytes_are_exact_and_packed_nowhere(shape: str, signs: tuple
             inputs = [turned(a), zeros[0], other(b), zeros[1]]
             desc = tvmdml.MatrixMultiplyInteger.of(*(one if one is None else desc_of(one) for one in inputs))
             kernel = kernel_for(desc.canonical(), target)
-            assert kernel.name == "rows"
+            short = depth < 16 and other is np.asfortranarray  # columns without a whole vector of bytes
+            assert kernel.name == ("tiles" if short else "rows")
             found = run(Work(desc, target), inputs, "kernel", Place(at_end=True), Place(at_end=way < 2))
             assert_outputs_agree(desc, found, desc.reference(*inputs))
 
