@@ -68,7 +68,7 @@ class _Writer:
         self.parameters: tuple[tuple[str, Any], ...] = (
             *desc.attributes_exactly(),
             ("forms", str(forms)),
-            ("lanes", self.region_lanes),
+            ("lanes", (self.region_lanes, self.row_lanes)),
             ("parallel", parallel),
         )
 

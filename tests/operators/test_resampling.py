@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import DEFAULT, OWN, Drawn
-from support import Array, seeded
+from fenced import Place, Work, run
+from support import Array, assert_outputs_agree, desc_of, seeded
 
 import tvmdml
 from tvmdml.bench.rows.movement import fold
@@ -311,6 +312,28 @@ def test_gradients_of_images_are_those_of_the_computation_for_any_number_of_thre
     assert [name for name, _ in found] == ["default", "spread", "spread"]
     assert found[0][1].any()
     assert all(out.tobytes() == found[0][1].tobytes() for _, out in found)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_gradients_of_images_of_any_width_stay_inside_of_them(both: bool) -> None:
+    """A kernel for wide images is not that of narrow ones; 15 and 16 have vectors of one length for regions, and of two for images."""
+    rng, cpu = seeded("widths"), resolve("cpu")
+    for width in (40, 4, 16, 15, 1):
+        x, gradient = rng.standard_normal((2, 2, 5, width)).astype(f32), rng.standard_normal((3, 2, 2, 3)).astype(f32)
+        start = rng.uniform(-1, width, (3, 2))
+        regions = np.concatenate([start, start + rng.uniform(-1, width, (3, 2))], 1).astype(f32)
+        batch = np.array([1, 0, 1], np.uint32)
+        image, parts, places, numbers = (desc_of(one) for one in (x, gradient, regions, batch))
+        desc = RoiAlignGrad(
+            input_tensor=image, input_gradient_tensor=parts, roi_tensor=places, batch_indices_tensor=numbers,
+            output_gradient_tensor=image, output_roi_gradient_tensor=places if both else None,
+            reduction_function="average", interpolation_mode="linear", spatial_scale_x=0.9, spatial_scale_y=1.1,
+            input_pixel_offset=0.5, output_pixel_offset=-0.5, minimum_samples_per_output=1, maximum_samples_per_output=3,
+            align_regions_to_corners=False,
+        )  # fmt: skip
+        given = [x, gradient, regions, batch]
+        found = run(Work(desc, cpu), given, "kernel", Place(at_end=True), Place(at_end=False))
+        assert_outputs_agree(desc, found, desc.reference(*given))
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
