@@ -316,7 +316,7 @@ def test_gradients_of_images_are_those_of_the_computation_for_any_number_of_thre
 
 @pytest.mark.parametrize("both", [False, True])
 def test_gradients_of_images_of_any_width_stay_inside_of_them(both: bool) -> None:
-    """A kernel for wide images is not that of narrow ones; 15 and 16 have vectors of one length for regions, and of two for images."""
+    """A kernel for wide images is none for narrow ones; for 15 and 16 only the vectors of images differ, not those of regions."""
     rng, cpu = seeded("widths"), resolve("cpu")
     for width in (40, 4, 16, 15, 1):
         x, gradient = rng.standard_normal((2, 2, 5, width)).astype(f32), rng.standard_normal((3, 2, 2, 3)).astype(f32)
