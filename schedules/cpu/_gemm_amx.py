@@ -101,7 +101,7 @@ class HalfProduct(TileProduct):
             block.clear()
             self._steps(own_a, own_b, count)
             block.store(self.partial, self.at_partial)
-            self._mend(own_a, own_b, count)
+            self._mend(own_a, own_b, count, where.rows)
             is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
             is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
 
@@ -121,18 +121,18 @@ class HalfProduct(TileProduct):
 
             T.either(is_last, end, keep)
 
-    def _mend(self, a: Any, b: Any, groups: Any) -> None:
-        """Compute the block's own sums again if any is not a number."""
+    def _mend(self, a: Any, b: Any, groups: Any, rows: Any) -> None:
+        """Compute the block's own sums again if any of so many rows is not a number: tiles store no more than there are."""
         mr, nr, unit = self.shape.rows, self.shape.columns, self.arithmetic.unit
         seen = [T.Variable(f"float32x{SIDE}", zeros(SIDE)) for _ in range(self.shape.vectors)]
-        with T.loop(T.i64(mr)) as i:
+        with T.loop(rows) as i:
             for j, one in enumerate(seen):
                 one.set(one.value + self.partial[T.run(self.at_partial + i * nr + j * SIDE, SIDE)])
         whole = seen[0].value
         for one in seen[1:]:
             whole = whole + one.value
         some = T.hold(T.call_imported("int32", "tvmdml_any_not_a_number", _ANY, T.hold(whole)))
-        with T.when(some != T.const(0, "int32")), T.loop(T.i64(mr)) as i:
+        with T.when(some != T.const(0, "int32")), T.loop(rows) as i:
             high = T.hold(a + T.truncdiv(i, T.i64(SIDE)) * (SIDE * SIDE) + T.truncmod(i, T.i64(SIDE)) * SIDE)
             for j in range(self.shape.vectors):
                 found = T.Variable(f"float32x{SIDE}", zeros(SIDE))
