@@ -239,8 +239,8 @@ def test_a_size_that_grows_has_the_numbers_of_others() -> None:
     for n in (3, 4, 5, 6, 9, 7):
         x = np.full((n, 2), n, np.float32)
         assert np.array_equal(grown(x=x)[0], plain(x=x)[0])
-    assert grown._origin()._growth._function is not None
-    assert plain._origin()._growth._function is None
+    assert grown._origin()._growth._functions
+    assert not plain._origin()._growth._functions
 
 
 def test_rounds_of_a_loop_and_functions_draw_apart() -> None:
