@@ -32,7 +32,7 @@ DRAWN = 2
 """Kernels of a schedule that a default run compiles for each architecture."""
 CASES, FORCED = 700, 100
 """The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
-SPILLED = 256
+SPILLED = 512
 """Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
 LARGEST = (MAX_ELEMENTS, 1 << 28)
 """Elements, about, of the largest tensors that launches are made for."""
