@@ -28,7 +28,7 @@ from tvmdml.cli import main
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.packs import lines, recording, spec, work
 from tvmdml.targets import Target
-from tvmdml.targets.cpu import CpuTarget
+from tvmdml.targets.cpu import CpuTarget, bundle
 
 # -- Building -----------------------------------------------------------------------------------------------------
 
@@ -172,6 +172,20 @@ def test_a_kernel_that_does_not_compile_costs_no_other(tmp_path: Path, monkeypat
         packs.build(wanted, tmp_path / "pack.tvmdml", jobs=1)
     assert not (tmp_path / "pack.tvmdml").exists()
     assert packs.build(wanted, tmp_path / "pack.tvmdml", jobs=1).compiled == 1
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_processor_that_nothing_here_links_for_is_refused_before_kernels_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "_compilers", lambda machine: [])
+    monkeypatch.setattr(CpuTarget, "unit", lambda *_: pytest.fail("a kernel was compiled"))
+    bundle._tools.cache_clear()
+    try:
+        with pytest.raises(CompileError, match=r"for aarch64 needs a C compiler.* Install"):
+            packs.build(small.few_for("vulkan:desktop", "cpu:aarch64"), tmp_path / "pack.tvmdml", jobs=1)
+    finally:
+        bundle._tools.cache_clear()
 
 
 def test_a_worker_of_another_version_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from tvmdml import CompileError, PackError, compiler, knobs, packs, targets
 from tvmdml.cli import main
 from tvmdml.packs import files, spec, work
 from tvmdml.packs import format as container
+from tvmdml.packs.change import merge
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import PACKED_THREADS
 
@@ -203,6 +204,23 @@ def test_a_pack_of_other_schedules_is_passed_over(cpu_pack: Path, tmp_path: Path
     assert compiler.compiled_count == before + 1
     with tvmdml.load_pack(other, strict=True), pytest.raises(CompileError, match=r"other schedules.*by tvmdml"):
         tvmdml.round(small.inputs())
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_names_of_packs_send_a_terminal_nothing(cpu_pack: Path, tmp_path: Path) -> None:
+    other = _changed(cpu_pack, tmp_path / "an\x1b[2J\u202eother.tvmdml", sources={"cpu element_wise_round": "0123456789abcdef"})
+    with tvmdml.load_pack(other), pytest.warns(RuntimeWarning, match="other schedules") as warned:
+        tvmdml.round(small.inputs())
+    with tvmdml.load_pack(other, strict=True) as pack, pytest.raises(CompileError) as lacking:
+        tvmdml.round(small.inputs())
+    with pytest.raises(PackError) as closed, pack:
+        pass
+    with pytest.raises(PackError) as merged:
+        merge([other, _changed(cpu_pack, tmp_path / "more.tvmdml", knobs={"top_k": {}})], tmp_path / "merged.tvmdml")
+    said = repr(pack), str(lacking.value), str(closed.value), str(merged.value), *(str(one.message) for one in warned)
+    for text in said:
+        assert text.isprintable(), text
+        assert r"an\x1b[2J\u202eother.tvmdml" in text
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -91,7 +91,7 @@ def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
         kinds = ", ".join(sorted({one.kind for one in pack.graphs()}))
         if not kinds:
             raise pack.error("no graph", "a pack that was built from a graph or an ONNX model")
-        allowed = f"a target of a kind that {pack.path} has graphs for: {kinds}"
+        allowed = f"a target of a kind that {pack.shown} has graphs for: {kinds}"
         raise Unsupported(message("target", target.name, allowed, "Name such a target, or build it for this one, too."))
     return found
 
@@ -113,7 +113,7 @@ def in_pack(pack: Pack, graph: Graph) -> InPack:
         ModelError: its description is wrong.
         PackError: a part is damaged.
     """
-    with reading(f"{pack.path}: {graph.name}"):
+    with reading(f"{pack.shown}: {graph.name}"):
         described = json.loads(pack.content(graph.part))
         if kind_of(described) != graph.kind or described["name"] != graph.name:
             raise ValueError("a description of another graph")

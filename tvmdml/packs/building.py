@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import itertools
 import os
 import signal
 import threading
@@ -31,7 +32,7 @@ from tvmdml.packs.processes import Processes
 from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
-from tvmdml.targets import Target
+from tvmdml.targets import Target, elsewhere
 
 _TOGETHER = 4
 """The number of kernels in one task for a process: at most this many are lost when the build is interrupted."""
@@ -91,7 +92,10 @@ def build(
     wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)], targets)
     if not wanted.wanted and not wanted.graphs:
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
-    plan = _Plan(wanted, tuple(targets) or wanted.targets)
+    names = tuple(targets) or wanted.targets
+    for machine in itertools.chain.from_iterable(map(elsewhere, names)):
+        machine.require_join()
+    plan = _Plan(wanted, names)
     if not plan.operations and (plan.skipped or not plan.graphs):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))

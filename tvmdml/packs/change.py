@@ -110,13 +110,15 @@ def _require_alike(packs: Sequence[Pack], head: Mapping[str, Any], pack: Pack) -
     """Refuse a pack with other schedules, knobs or tuning records than the packs before it, whose merged head this is."""
     allowed, advice = "the same in all packs that are merged", "Build it again as the other was built, or load both."
     if pack.head["knobs"] != head["knobs"]:
-        raise pack.error(f"knobs {pack.head['knobs']}, where {packs[0].path} has {head['knobs']}", allowed, advice)
+        raise pack.error(f"knobs {pack.head['knobs']}, where {packs[0].shown} has {head['knobs']}", allowed, advice)
     if tuned.differ(pack.head, head):
-        raise pack.error(f"other tuning records than {packs[0].path} for the same targets", allowed, advice)
+        raise pack.error(f"other tuning records than {packs[0].shown} for the same targets", allowed, advice)
     for name, stamp in pack.head["sources"].items():
         if head["sources"].get(name, stamp) != stamp:
             first = next(one for one in packs if name in one.head["sources"])
-            raise pack.error(f"kernels for {name} that were built from other schedules than those of {first.path}", allowed, advice)
+            raise pack.error(
+                f"kernels for {name} that were built from other schedules than those of {first.shown}", allowed, advice
+            )
 
 
 # -- Files --------------------------------------------------------------------------------------------------------

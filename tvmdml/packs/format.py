@@ -474,7 +474,7 @@ class Pack:
             try:
                 self._map = mmap.mmap(self._file, self._end, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
-                raise PackError(f"{_named(self.path)}: cannot be mapped: {reason(error)}.") from None
+                raise PackError(f"{self.shown}: cannot be mapped: {reason(error)}.") from None
         stored = np.frombuffer(self._map, np.uint8, part.stored, self._parts_at + part.offset)
         pad = part.stored - part.size
         if hashlib.sha256(stored.data).digest() != part.stored_sha256 or stored[:pad].any():
@@ -542,13 +542,18 @@ class Pack:
         self._file = -1
         self._closing()
 
+    @property
+    def shown(self) -> str:
+        """Its path, as messages name it."""
+        return _named(self.path)
+
     def error(self, given: str, allowed: str, advice: str = "") -> PackError:
         """The exception for something in the pack that is not allowed."""
-        return PackError(message(_named(self.path), given, allowed, advice))
+        return PackError(message(self.shown, given, allowed, advice))
 
     def damaged(self, how: str) -> PackError:
         """The exception for a pack that no writer would have written."""
-        return PackError(f"{_named(self.path)}: this pack is damaged: {how}. Copy or build it again.")
+        return PackError(f"{self.shown}: this pack is damaged: {how}. Copy or build it again.")
 
     def _read(self, at: int, size: int) -> bytes:
         pieces = []
@@ -556,7 +561,7 @@ class Pack:
             try:
                 piece = os.pread(self._file, min(size, 1 << 30), at)
             except (OSError, ValueError) as error:
-                raise PackError(f"{_named(self.path)}: cannot be read: {reason(error)}.") from None
+                raise PackError(f"{self.shown}: cannot be read: {reason(error)}.") from None
             if not piece:
                 raise self.damaged("it was cut short while it was open")
             pieces.append(piece)

@@ -103,7 +103,7 @@ class LoadedPack:
             except Unsupported:
                 continue
             except InvalidArgument as error:
-                raise PackError(f"{self.pack.path}: its schedules do not have its knobs: {error}") from None
+                raise PackError(f"{self.pack.shown}: its schedules do not have its knobs: {error}") from None
             launchers = [self.find(one, machine) for one in kernel.every]
             if None not in launchers:
                 found = zip(kernel.every, launchers, strict=True)
@@ -131,7 +131,7 @@ class LoadedPack:
                 opened = self._part(number, kernel, target)
                 launcher = self._launchers[identity] = target.entry(opened, symbol_of(key))
             except CompileError as error:
-                raise PackError(f"{self.pack.path}: part {number}: {error}") from None
+                raise PackError(f"{self.pack.shown}: part {number}: {error}") from None
         return launcher
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
@@ -146,7 +146,7 @@ class LoadedPack:
         stamp = self._source(module, target)
         fits = stamp == source_stamp(module, target)
         if stamp is not None and not fits:
-            about = f"{self.pack.path}: its {target.kind} kernels for {module}"
+            about = f"{self.pack.shown}: its {target.kind} kernels for {module}"
             warn_once(
                 about, f"tvmdml: {about} were built from other schedules than those installed, and are not used. Build it again."
             )
@@ -158,7 +158,7 @@ class LoadedPack:
         from tvmdml.packs import lines
         from tvmdml.packs.records import operation_key
 
-        path, made = self.pack.path, self.pack.head["producer"].get("tvmdml")
+        path, made = self.pack.shown, self.pack.head["producer"].get("tvmdml")
         if any(self._source(module, target) not in (None, stamp) for module, stamp in kernel.sources(target).items()):
             return f"{path} was built from other schedules than those installed (by tvmdml {made}): build it again."
         line, in_place = lines.of(desc), _shared.write(desc, shared)
@@ -190,7 +190,7 @@ class LoadedPack:
     def __enter__(self) -> LoadedPack:
         """The pack is already loaded. A closed pack cannot be entered again."""
         if self not in _loaded:
-            raise PackError(f"{self.pack.path}: this pack was closed. Load it again.")
+            raise PackError(f"{self.pack.shown}: this pack was closed. Load it again.")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -199,7 +199,7 @@ class LoadedPack:
 
     def __repr__(self) -> str:
         """The path and the number of records."""
-        return f"<LoadedPack {self.pack.path}: {self.pack.count} records{', strict' if self.strict else ''}>"
+        return f"<LoadedPack {self.pack.shown}: {self.pack.count} records{', strict' if self.strict else ''}>"
 
     def deciding(self, target: Target) -> Target:
         """The target, with the knobs and tuning records that the pack was built with.
@@ -280,7 +280,7 @@ def missing(desc: Operator, target: Target, shared: Shared, why: str) -> str:
     kernel = kernel_for(desc.canonical(), target, shared)
     reasons = [reason for pack in packs if (reason := pack.reason(desc, kernel, target, shared))]
     if packs:
-        found = f"no pack has its kernel (looked in {', '.join(str(pack.pack.path) for pack in packs)})"
+        found = f"no pack has its kernel (looked in {', '.join(pack.pack.shown for pack in packs)})"
     else:
         found = "no pack is loaded"
     return f"{desc.NAME} on {target}: {found}, {why}. {' '.join(reasons) or _advice(desc, shared)}"

@@ -179,6 +179,13 @@ class Target(abc.ABC):
     def is_unit(self, content: bytes, symbol: str) -> bool:
         """Whether the content may be the result of ``unit``, on any machine."""
 
+    def require_join(self) -> None:  # noqa: B027 - most targets need nothing
+        """Find what ``join`` needs, before hours are spent on units.
+
+        Raises:
+            CompileError: a tool is missing.
+        """
+
     def join(self, units: Mapping[str, bytes]) -> bytes:
         """Join several units, given by symbol, into one part.
 

@@ -125,6 +125,12 @@ class CpuTarget(Target):
         """Whether it is an object file with the function."""
         return content.startswith(b"\x7fELF") and f"__tvm_ffi_{symbol}".encode() in content
 
+    def require_join(self) -> None:
+        """A compiler for the pool."""
+        from tvmdml.targets.cpu import bundle
+
+        bundle.require(self.processor)
+
     def join(self, units: Mapping[str, bytes]) -> bytes:
         """A shared library, with the thread pool that its kernels need."""
         from tvmdml.targets.cpu import bundle

@@ -39,6 +39,15 @@ class _Tools(NamedTuple):
     pool: bytes
 
 
+def require(processor: host.Processor) -> _Tools:
+    """What links for a processor.
+
+    Raises:
+        CompileError: this machine has no C compiler for it.
+    """
+    return _tools(processor.triple.partition("-")[0])
+
+
 def link(objects: Mapping[str, bytes], processor: host.Processor) -> bytes:
     """Link objects, each with one kernel and given by its symbol, into a shared library. Equal objects give equal bytes.
 
@@ -47,7 +56,7 @@ def link(objects: Mapping[str, bytes], processor: host.Processor) -> bytes:
     Raises:
         CompileError: this machine has no C compiler for the processor, or the compiler failed.
     """
-    tools = _tools(processor.triple.partition("-")[0])
+    tools = require(processor)
     parallel = any(threads.is_parallel(content) for content in objects.values())
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as name, naming(name):
         folder = Path(name)
