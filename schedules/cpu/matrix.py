@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 _NAMES = ("12x2", "8x3", "6x4", "13x2", "10x2", "7x3", "7x2", "6x2", "4x3", "4x2", "2x4")
+_BLOCKS = (1, 2, 4, 8)
 KNOBS = Knobs(
     "matrix",
     tile=Knob("auto", ("auto", *_NAMES), "rows and vectors of columns of a tile"),
-    depth_blocks=Knob(1, (1, 2, 4, 8), f"places of packed panels, in blocks of {KC}"),
+    depth_blocks=Knob(
+        1, _BLOCKS, f"places of packed panels of floats, in blocks of {KC}", derived=lambda caches: min(caches.l2 >> 20, 2)
+    ),
+    depth_blocks_of_others=Knob(1, _BLOCKS, "the same of bytes, and in matrix tiles"),
     row_bytes=Knob(1 << 15, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
     column_bytes=Knob(
         1 << 18, tuple(1 << n for n in range(14, 24)), "bytes of packed columns", derived=lambda caches: caches.l2 // 4
@@ -116,7 +120,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         self.late = plain_columns and rows < 16 * mr
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
-        depth_blocks = knobs.depth_blocks
+        depth_blocks = knobs.depth_blocks if isinstance(self.arithmetic, Floats) else knobs.depth_blocks_of_others
         if packs[1] and total != "int32" and depth <= 2 * KC:  # then unfinished sums need not be kept in memory
             depth_blocks = max(depth_blocks, 2)
         places = min(depth, depth_blocks * KC * group)

@@ -10,9 +10,12 @@ import pytest
 from support import TensorDataType, assert_agrees, diagonal_desc, random_bits, round_desc, seeded, tensor
 from test_knobs import declared
 
+import tvmdml
 from tvmdml import knobs, packs, targets
+from tvmdml.kernels.contraction import KC
 from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.schedules.cpu import diagonal_matrix, pointwise
+from tvmdml.schedules.cpu import diagonal_matrix, matrix, pointwise
+from tvmdml.schedules.cpu._gemm import Plan
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import CpuTarget, caches
 from tvmdml.targets.cpu.caches import GENERIC, Caches
@@ -224,6 +227,28 @@ def test_one_thread_does_what_stays_in_its_second_cache(
         assert (tasks(target, round_desc(tensor("float16", (more * halves,)))) == 1) is is_alone
         identity = diagonal_desc(tensor("float32", (more * side, side)), 1, 0, 1, has_input=False)
         assert (tasks(target, identity) == 1) is is_alone
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("Zen 3", 1), ("Zen 4", 1), ("Intel", 2), ("least", 1), ("most", 2)])
+def test_panels_of_floats_are_as_deep_as_the_second_cache_allows(name: str, blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How deep is passed at launch: machines share kernels. Those of bytes, and in matrix tiles, are the same everywhere."""
+    descs = [_product(kind, kind) for kind in ("float32", "float16", "float64")]
+    ours = [kernel_for(desc, here(monkeypatch, MACHINES[name])) for desc in descs]
+    usual = [kernel_for(desc, here(monkeypatch, GENERIC)) for desc in descs]
+    assert [one.parameters for one in ours] == [one.parameters for one in usual]
+    at = Plan._fields.index("depth_block")
+    depths = [one.scalars[at] for one in ours]
+    in_tiles = "TileHalves" in str(ours[1].parameters)
+    assert depths == [blocks * KC, KC if in_tiles else blocks * KC, blocks * KC]
+    of_bytes = {kernel_for(_product("uint8", "int8"), here(monkeypatch, one)).scalars[at] for one in (MACHINES[name], GENERIC)}
+    assert len(of_bytes) == 1
+    for _, variant in here(monkeypatch, MACHINES[name]).variants():
+        assert matrix.KNOBS.now(variant) == matrix.KNOBS.now(None), "a pack is for a generic machine"
+
+
+def _product(a_type: str, b_type: str) -> Any:
+    a, b = (tvmdml.TensorDesc(kind, size) for kind, size in ((a_type, (200, 2048)), (b_type, (2048, 300))))
+    return tvmdml.Gemm.of(a, b) if a_type == b_type else tvmdml.MatrixMultiplyInteger.of(a, None, b, None)
 
 
 # -- What must not depend on it -----------------------------------------------------------------------------------
