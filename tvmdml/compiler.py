@@ -254,7 +254,7 @@ def compile(  # noqa: A001 - DirectML's word: IDMLDevice::CompileOperator
         CompileError: the kernel does not compile.
         DeviceError: this machine has no such device.
     """
-    if not isinstance(desc, Operator):  # callers need not use a type checker
+    if not issubclass(type(desc), Operator):  # callers need not use a type checker, and objects may pose as of another class
         allowed = "an operator descriptor, such as tvmdml.TopK1(…)"
         raise InvalidArgument(message("compile desc", type(desc).__name__, allowed))
     desc.validate(FeatureLevel.of(feature_level))

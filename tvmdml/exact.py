@@ -25,8 +25,8 @@ def key(value: Any) -> Any:
         return kind, struct.pack("<d", value)
     if issubclass(kind, np.generic):  # an object may say that it is of another class
         return kind, value.dtype, value.tobytes()
-    if isinstance(value, tuple):
+    if issubclass(kind, tuple):
         return kind, *map(key, value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(kind):
         return kind, *(key(getattr(value, field.name)) for field in dataclasses.fields(value))
     return kind, value

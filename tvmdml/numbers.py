@@ -54,7 +54,7 @@ def as_arrays(
 
 
 def _dtype(array: Any, where: str) -> np.dtype[Any]:
-    return array.dtype if isinstance(array, arrays.Traced) else arrays.view(array, where).dtype
+    return array.dtype if issubclass(type(array), arrays.Traced) else arrays.view(array, where).dtype
 
 
 def _type(takes: Takes, types: Sequence[Any], attributes: tuple[Any, ...]) -> tuple[Any, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -354,7 +355,9 @@ class TensorDesc:
 
     def with_sizes(self: D, sizes: Iterable[int], data_type: TensorDataType | None = None) -> D:
         """A packed tensor of these sizes, of the same data type unless another is given."""
-        given: Any = tuple(sizes) if isinstance(sizes, Iterable) else sizes  # what is no sequence is refused there
+        given: Any = sizes
+        if type(sizes) is not tuple and isinstance(sizes, Iterable):  # what is no sequence is refused there
+            given = tuple(itertools.islice(sizes, MOST_VALUES))
         return type(self)(self.data_type if data_type is None else data_type, given)
 
     def check_writable(self, where: str) -> None:

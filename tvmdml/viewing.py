@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.tensors import MAX_RANK, ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MAX_RANK, MOST_VALUES, ArrayTensorDesc, TensorDataType
 
 __all__ = ["broadcast", "reinterpret"]
 
@@ -32,11 +33,11 @@ def reinterpret(input: Any, sizes: Sequence[int], strides: Sequence[int] | None 
     Raises:
         InvalidArgument: the view would reach outside of the input's memory, or the input has gaps.
     """
-    if isinstance(input, arrays.Traced):
-        return input.reinterpret(sizes, strides, dtype)  # type: ignore[attr-defined]
+    if issubclass(type(input), arrays.Traced):
+        return input.reinterpret(sizes, strides, dtype)
     array = arrays.view(input, "reinterpret input")
     kind = array.dtype if dtype is None else TensorDataType.of(dtype, "reinterpret dtype").numpy
-    shape = tuple(sizes)
+    shape = _several(sizes, "reinterpret sizes")
     desc = ArrayTensorDesc(TensorDataType.from_numpy(kind, "reinterpret dtype"), shape or (1,), strides)
     if not array.flags.c_contiguous:
         raise InvalidArgument(message("reinterpret input", f"strides {array.strides} in bytes", "a row-major array without gaps"))
@@ -60,10 +61,10 @@ def broadcast(input: Any, shape: Sequence[int]) -> Any:  # noqa: A002
     Raises:
         InvalidArgument: the input cannot be repeated to this shape.
     """
-    if isinstance(input, arrays.Traced):
-        return input.broadcast(*shape)  # type: ignore[attr-defined]
+    sizes = _several(shape, "broadcast shape")
+    if issubclass(type(input), arrays.Traced):
+        return input.broadcast(*sizes)
     array = arrays.view(input, "broadcast input")
-    sizes = tuple(shape)
     added = len(sizes) - array.ndim
     fits = 0 <= added <= len(sizes) <= MAX_RANK and all(n in (1, m) for n, m in zip(array.shape, sizes[added:], strict=True))
     if not fits or any(not isinstance(n, (int, np.integer)) or n < 0 for n in sizes):
@@ -71,6 +72,14 @@ def broadcast(input: Any, shape: Sequence[int]) -> Any:  # noqa: A002
         raise InvalidArgument(message("broadcast shape", safe_repr(shape), allowed))
     own = (step if n == m else 0 for n, m, step in zip(array.shape, sizes[added:], array.strides, strict=True))
     return _seen(input, array, sizes, (0,) * added + tuple(own), array.dtype)
+
+
+def _several(sizes: Any, where: str) -> tuple[Any, ...]:
+    """Sizes, of which the first are enough to see that they are too many."""
+    try:
+        return tuple(itertools.islice(sizes, MOST_VALUES))
+    except TypeError:
+        raise InvalidArgument(message(where, safe_repr(sizes), "a sequence of sizes")) from None
 
 
 def _seen(given: Any, array: NumpyArray, shape: tuple[int, ...], steps: tuple[int, ...], kind: np.dtype[Any]) -> Any:

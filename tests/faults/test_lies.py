@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,41 @@ def test_what_says_that_it_is_of_another_class_is_refused(kind: type, call: Call
         call(posing(kind))
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        tvmdml.round,
+        tvmdml.compile,
+        tvmdml.ElementWiseAbs.of,
+        lambda one: tvmdml.ElementWiseAbs(input_tensor=one, output_tensor=tvmdml.TensorDesc("float32", (2,))),
+        lambda one: tvmdml.join((X, one), axis=0),
+        lambda one: tvmdml.add(tvmdml.Graph().input((2, 3)), one),
+        lambda one: tvmdml.gemm(X, X.T, fused_activation=one),
+        lambda one: tvmdml.Graph().add(one, ()),
+        lambda one: tvmdml.Graph().compile(one),
+        lambda one: tvmdml.Graph().compile([one]),
+        lambda one: _compiled(known=one),
+        lambda one: _compiled(known={one: X}),
+    ],
+)
+@pytest.mark.parametrize("kind", [tvmdml.TensorDesc, tvmdml.Operator, tvmdml.Expression, tuple])
+def test_what_says_that_it_is_a_descriptor_or_an_expression_is_refused(kind: type, call: Callable[[Any], Any]) -> None:
+    with pytest.raises(TvmdmlError, match=r"allowed|not an array"):
+        call(posing(kind))
+
+
+def _compiled(**more: Any) -> Any:
+    x = tvmdml.Graph().input((2, 3), owned=True)
+    return x.graph.compile(x, **more)
+
+
+@pytest.mark.parametrize("outputs", [itertools.repeat, lambda x: (x for _ in itertools.count())], ids=["repeat", "generator"])
+def test_outputs_without_an_end_are_refused(outputs: Callable[[Any], Any]) -> None:
+    x = tvmdml.Graph().input((2, 3))
+    with pytest.raises(TvmdmlError, match="more than 65536 expressions"):
+        x.graph.compile(outputs(x))
+
+
 @pytest.mark.parametrize("sizes", [Endless(), itertools.repeat(2)], ids=["sequence", "iterator"])
 @pytest.mark.parametrize(
     "call",
@@ -73,6 +109,36 @@ def test_what_says_that_it_is_of_another_class_is_refused(kind: type, call: Call
 def test_sizes_without_an_end_are_refused(call: Callable[[Any, Any], Any], sizes: Any) -> None:
     with pytest.raises(TvmdmlError, match="given"):
         call(tvmdml.Graph().input((2, 3), name="x"), sizes)
+
+
+class Boundless(Sequence[int]):
+    """A sequence that says that it has more numbers than memory can hold."""
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __getitem__(self, i: Any) -> Any:
+        return 1
+
+
+@pytest.mark.parametrize("numbers", [Boundless(), range(1 << 50), itertools.repeat(1)], ids=["sequence", "range", "iterator"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda numbers: tvmdml.argmax(X, axes=numbers),
+        lambda numbers: tvmdml.max_unpooling(X[None, None], np.zeros((1, 1, 2, 3), np.uint32), output_sizes=numbers),
+        lambda numbers: tvmdml.fold(X[None], output_sizes=numbers, window_sizes=(1, 1)),
+        lambda numbers: tvmdml.average_pooling(X[None, None], window_sizes=numbers),
+        lambda numbers: tvmdml.broadcast(X, numbers),
+        lambda numbers: tvmdml.reinterpret(X, numbers),
+        lambda numbers: tvmdml.broadcast(tvmdml.Graph().input((2, 3)), numbers),
+        lambda numbers: tvmdml.TensorDesc("float32", (2,)).with_sizes(numbers),
+        lambda numbers: tvmdml.gather_nd(X, np.zeros((1, 1), np.uint32), input_dimension_count=numbers),
+    ],
+)
+def test_numbers_without_an_end_are_refused(call: Callable[[Any], Any], numbers: Any) -> None:
+    with pytest.raises(TvmdmlError, match="given"):
+        call(numbers)
 
 
 def test_axes_may_be_an_array() -> None:

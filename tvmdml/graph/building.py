@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -29,6 +30,8 @@ from tvmdml.scheduling import remembering
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
+_MOST_OUTPUTS = 1 << 16
+"""How many expressions are taken from a sequence that may have no end."""
 
 
 class Graph:
@@ -142,7 +145,7 @@ class Graph:
         Raises:
             InvalidArgument, Unsupported: the descriptor breaks its contract, an input is missing, or would read outside of memory.
         """
-        if not isinstance(desc, Operator):
+        if not issubclass(type(desc), Operator):  # an object may say that it is of another class
             raise InvalidArgument(message("Graph.add desc", safe_repr(desc), "an operator's descriptor"))
         if not isinstance(inputs, (Mapping, Sequence)):
             raise InvalidArgument(message(f"{desc.NAME} inputs", safe_repr(inputs), "a mapping or a sequence of expressions"))
@@ -190,16 +193,9 @@ class Graph:
             Unsupported: the target or the feature level does not support an operator.
             CompileError: a kernel does not compile.
         """
-        if not isinstance(outputs, (Expression, Iterable)) or isinstance(outputs, Mapping):
-            allowed = "a sequence of expressions of this graph: results come in its order"
-            raise InvalidArgument(message("Graph.compile outputs", safe_repr(outputs), allowed))
-        several = [outputs] if isinstance(outputs, Expression) else list(outputs)
-        for one in several:
-            if not isinstance(one, Expression) or one.graph is not self:
-                given = "an expression of another graph" if isinstance(one, Expression) else safe_repr(one)
-                raise InvalidArgument(message("Graph.compile outputs", given, "expressions of this graph"))
-        if not several:
-            raise InvalidArgument(message("Graph.compile outputs", "none", "at least one expression"))
+        several = self._several(outputs, "Graph.compile outputs")
+        if not issubclass(type(known), Mapping):
+            raise InvalidArgument(message("Graph.compile known", safe_repr(known), "a mapping from owned inputs to arrays"))
         if feature_level is not None:
             level = FeatureLevel.of(feature_level)
             for call in self.calls:
@@ -209,6 +205,27 @@ class Graph:
         with remembering():
             laid = laid_out(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
         return CompiledGraph(laid, place)
+
+    def _several(self, given: Any, where: str) -> list[Expression]:
+        """The expressions of this graph in a sequence, which need not have an end, or the only one."""
+        waiting = None
+        if not isinstance(given, Mapping):
+            with contextlib.suppress(TypeError):
+                waiting = iter((given,) if _is_expression(given) else given)
+        if waiting is None:
+            allowed = "a sequence of expressions of this graph: results come in its order"
+            raise InvalidArgument(message(where, safe_repr(given), allowed))
+        found: list[Expression] = []
+        for one in waiting:
+            if not _is_expression(one) or one.graph is not self:
+                shown = "an expression of another graph" if _is_expression(one) else safe_repr(one)
+                raise InvalidArgument(message(where, shown, "expressions of this graph"))
+            if len(found) == _MOST_OUTPUTS:
+                raise InvalidArgument(message(where, f"more than {_MOST_OUTPUTS} expressions", f"at most {_MOST_OUTPUTS}"))
+            found.append(one)
+        if not found:
+            raise InvalidArgument(message(where, "none", "at least one expression"))
+        return found
 
     # -- What functions call
 
@@ -260,7 +277,7 @@ class Graph:
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
     def _traced(self, given: Any, where: str) -> Expression:
-        if isinstance(given, Expression):
+        if _is_expression(given):
             if given.graph is not self:
                 raise InvalidArgument(message(where, "an expression of another graph", "expressions of one graph"))
             return given
@@ -268,7 +285,7 @@ class Graph:
 
     def _known(self, given: Any, array: Any) -> tuple[Value, Edge]:
         where = "Graph.compile known"
-        node = given.edge.source if isinstance(given, Expression) and given.graph is self else None
+        node = given.edge.source if _is_expression(given) and given.graph is self else None
         if not isinstance(node, Input) or not node.owned or given.edge.offset:
             raise InvalidArgument(message(where, safe_repr(given), "owned inputs of this graph"))
         found = self._constant(array, node.name)
@@ -278,11 +295,9 @@ class Graph:
         return given.edge.value, found.edge
 
     def _edge(self, given: Expression, tensor: TensorDesc, where: str) -> Edge:
-        if not isinstance(given, Expression) or given.graph is not self:
-            allowed = "an expression of this graph"
-            raise InvalidArgument(
-                message(where, "one of another graph" if isinstance(given, Expression) else safe_repr(given), allowed)
-            )
+        if not _is_expression(given) or given.graph is not self:
+            shown = "one of another graph" if _is_expression(given) else safe_repr(given)
+            raise InvalidArgument(message(where, shown, "an expression of this graph"))
         room = given.edge.source.bytes_of(given.edge.output) - given.edge.offset
         if tensor.span_in_bytes > room:
             raise InvalidArgument(
@@ -317,6 +332,11 @@ def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None)
     kind = one.dtype if dtype is None else np.dtype(dtype)
     desc = ArrayTensorDesc(TensorDataType.from_numpy(kind), sizes or (1,), zero_dimensional=not sizes)
     return Expression(one.graph, one.edge, desc, kind)
+
+
+def _is_expression(given: Any) -> TypeGuard[Expression]:
+    """Whether it is one: an object may say that it is of another class."""
+    return issubclass(type(given), Expression)
 
 
 def finished(

@@ -168,7 +168,7 @@ class Operator:
         """Convert every field to its type."""
         for field in self.fields():
             value = getattr(self, field.name)
-            if field.role in TENSORS and not field.many and (value is None or isinstance(value, field.kind)):
+            if field.role in TENSORS and not field.many and (value is None or issubclass(type(value), field.kind)):
                 continue  # as ``coerce`` returns it: most tensors are those of another descriptor
             object.__setattr__(self, field.name, coerce(self.where(field.name), field, value))
 

@@ -79,7 +79,7 @@ def _inputs(cls: Any, fields: list[Field], given: tuple[Any, ...]) -> dict[str, 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[Any]:
     for value in values.values():
-        yield from value if isinstance(value, (tuple, list)) else (value,)
+        yield from value if issubclass(type(value), (tuple, list)) else (value,)
 
 
 def _attribute(cls: Any, field: Field, value: Any, first: TensorDesc | None) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import Array, Role
 from tvmdml.operators._movement import Movement
+from tvmdml.operators._roles import coerce
 from tvmdml.tensors import MAX_RANK, ArrayTensorDesc, TensorDesc
 
 
@@ -105,6 +106,9 @@ class Tuples(Indexed):
     def of_tuples(cls, inputs: tuple[Any, ...], given: dict[str, Any]) -> tuple[Any, ...]:
         """The inputs with equal ranks; counts of dimensions that are not given are those of the inputs."""
         x, indices, *others = inputs
+        for field in cls.fields():
+            if field.role is Role.UINT and given.get(field.name) is not None:
+                given[field.name] = coerce(cls.where(field.name), field, given[field.name])
         counts = given.get("input_dimension_count"), given.get("indices_dimension_count")
         own = [tensor.rank if count is None else count for tensor, count in zip((x, indices), counts, strict=True)]
         given["input_dimension_count"], given["indices_dimension_count"] = own

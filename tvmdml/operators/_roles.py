@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -19,7 +20,7 @@ from tvmdml import symbols
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.structs import ScaleBias, Size2D
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import MOST_VALUES, TensorDesc
 
 
 class Role(Enum):
@@ -68,6 +69,8 @@ Axes = Annotated[tuple[int, ...], Role.UINTS, _AXIS]
 MISSING: Any = dataclasses.MISSING
 """In place of the default of a field that has none."""
 TENSORS = (Role.INPUT, Role.OUTPUT)
+_MOST_MEMBERS = 1 << 16
+"""The most tensors or operators in a sequence, which may say that it has more than memory can hold."""
 SEQUENCES: Mapping[Role, Role] = {Role.UINTS: Role.UINT, Role.INTS: Role.INT, Role.FLOATS: Role.FLOAT}
 """The roles of sequences, and the role of their items."""
 
@@ -157,17 +160,21 @@ def coerce(where: str, field: Field, value: Any) -> Any:
         return None  # a fused operator has no tensors; `Operator.validate` checks for required tensors
     if not field.is_array:
         return _ONE[field.role](where, field, value)
-    if field.many and type(value) is tuple and all(isinstance(item, field.kind) for item in value):
+    if field.many and type(value) is tuple and all(issubclass(type(item), field.kind) for item in value):
         return value
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         allowed = field.role.value if field.role in SEQUENCES else f"a sequence; each an {field.role.value}"
         raise InvalidArgument(message(where, safe_repr(value), allowed))
     one = field._replace(role=SEQUENCES.get(field.role, field.role))
-    return tuple(_ONE[one.role](f"{where}[{i}]", one, item) for i, item in enumerate(value))
+    most = _MOST_MEMBERS if one.role in (*TENSORS, Role.OPERATOR) else MOST_VALUES - 1
+    found = tuple(_ONE[one.role](f"{where}[{i}]", one, item) for i, item in enumerate(itertools.islice(value, most + 1)))
+    if len(found) > most:
+        raise InvalidArgument(message(where, f"more than {most} values", f"at most {most}"))
+    return found
 
 
 def _instance(where: str, field: Field, value: Any) -> Any:
-    if not isinstance(value, field.kind):
+    if not issubclass(type(value), field.kind):  # an object may say that it is of another class
         raise InvalidArgument(message(where, safe_repr(value), f"{field.role.value}: a {field.kind.__name__}"))
     return value
 
@@ -232,7 +239,7 @@ def _struct(where: str, field: Field, value: Any) -> Any:
 
 
 def _operator(where: str, field: Field, value: Any) -> Any:
-    if not isinstance(value, field.kind):
+    if not issubclass(type(value), field.kind):  # an object may say that it is of another class
         raise InvalidArgument(message(where, safe_repr(value), f"{field.role.value}, such as tvmdml.ActivationRelu.fused()"))
     return value
 
