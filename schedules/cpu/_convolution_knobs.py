@@ -20,5 +20,6 @@ FOR_IMAGES = {
     "vectors": Knob(0, tuple(range(5)), "vectors of filters of such a tile, about; 0: as sizes suggest"),
     "order": Knob("auto", tuple(ORDERS), "what tiles that follow each other have in common: filters or places"),
     "block": Knob(BLOCK, (8, 16, 32, 64), "channels of a block in the copy of an image for results with channels last"),
+    "follow": Knob(64, (1, 4, 16, 64, 256), "most tiles of places that meet the same block of filters one after the other"),
     "task_image_products": Knob(1 << 18, tuple(1 << n for n in range(10, 26)), "least products for each task over an image"),
 }

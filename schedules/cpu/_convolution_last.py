@@ -2,18 +2,22 @@
 
 The image is copied once, with its padding, into a frame that has blocks of channels, each with its places: then what a
 tile reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are.
+
+Tiles that follow each other meet the same block of products before the next one, so that its filters stay in the first cache; where
+there are many, tiles ask for those of the next block meanwhile.
 """
 
 from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu._ahead import read_far_ahead
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
@@ -38,6 +42,21 @@ _NUMBERS = (
     "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns",
     "room_rows", "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
 )  # fmt: skip
+
+
+_LINE = 16
+"""Elements of a cache line."""
+_ASKS = 16
+"""Steps between those that ask for filters."""
+
+
+class _Run(NamedTuple):
+    """Tiles that follow each other."""
+
+    first: Any
+    count: Any
+    sizes: tuple[Any, Any]
+    """The tiles above and beside each other."""
 
 
 def lanes_of(target: Target) -> int:
@@ -93,6 +112,8 @@ class Last:
         self.frame_elements = -(-self.channels // self.block) * self.block * math.prod(self.room)
         self.by_rows = ORDERS[knobs.order](self.filters * plan.products, self.frame_elements)
         self.steps = self.after.steps()
+        tiles = -(-self.rows // self.tile.lines) * -(-self.columns // self.tile.run)
+        self.follow = -(-tiles // -(-tiles // knobs.follow))
 
     def kernel(self) -> Kernel:
         """The kernel."""
@@ -100,7 +121,7 @@ class Last:
         temporaries = (
             ("float32", groups * self.frame_elements),
             ("int64", own.products),
-            ("float32", self.tasks * tile.places * self.width if self.blocked else 1),
+            ("float32", self.tasks * self.follow * tile.places * self.width if self.blocked else 1),
         )
         module, *also = self.given.modules()
         choices = {
@@ -109,7 +130,8 @@ class Last:
             "parallel": self.tasks > 1, "skips": self.skips[1], "steps": self.steps, "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
-        scalars = (*self._numbers(), self.panels.panel, self.panels.room, self.panels.count, self.frame_elements, self.tasks)
+        panels = self.panels.panel, self.panels.room, self.panels.count
+        scalars = (*self._numbers(), *panels, self.frame_elements, self.follow, self.tasks)
         return Kernel(
             module, "last", parameters, self.function, scalars, temporaries, also=tuple(also), owned=(self._packing(module),)
         )
@@ -140,8 +162,8 @@ class Last:
             self.frame, self.table = f.buffer("frame_scratch", "float32"), f.buffer("table_scratch", "int64")
             self.totals = f.buffer("totals_scratch", "float32")
             self.n = SimpleNamespace(**{name: f.scalar(name) for name in _NUMBERS})
-            self.panel, self.of_group, self.count_of_panels, self.frame_of_group, self.count = (
-                f.scalar(name) for name in ("panel", "of_group", "panels", "frame", "tasks")
+            self.panel, self.of_group, self.count_of_panels, self.frame_of_group, self.most, self.count = (
+                f.scalar(name) for name in ("panel", "of_group", "panels", "frame", "follow", "tasks")
             )
             self._prepare()
             with T.loop(self.n.batch) as image:
@@ -229,61 +251,89 @@ class Last:
     # -- Tiles
 
     def _compute(self, image: Any, task: Any) -> None:
-        n, tile = self.n, self.tile
-        across, down = T.let(up(n.columns, tile.run)), T.let(up(n.rows, tile.lines))
-        places = T.let(down * across)
-        begin, end = share(task, self.count, T.let(n.groups * self.count_of_panels * places))
-        sizes = [n.groups, *((self.count_of_panels, places) if self.by_rows else (places, self.count_of_panels))]
-        where = [T.Variable("int64", one) for one in T.unravel(begin, sizes)]
-        with T.loop(T.let(end - begin)):
+        """A task's tiles: runs of those that meet the same filters one after the other."""
+        n, tile, most = self.n, self.tile, self.most
+        sizes = T.let(up(n.rows, tile.lines)), T.let(up(n.columns, tile.run))
+        tiles = T.let(sizes[0] * sizes[1])
+        runs = T.let(up(tiles, most))
+        order = [n.groups, *((self.count_of_panels, runs) if self.by_rows else (runs, self.count_of_panels))]
+        begin, end = share(task, self.count, T.let(n.groups * self.count_of_panels * runs * most))
+        first = T.let(T.truncdiv(begin, most))
+        where = [T.Variable("int64", one) for one in T.unravel(first, order)]
+        with T.loop(T.let(up(end, most) - first)) as i:
             group, *inner = [T.let(one.value) for one in where]
-            panel, number = inner if self.by_rows else inner[::-1]
-            T.count_up(where, sizes)
-            row, column = T.unravel(number, [down, across])
+            panel, run = inner if self.by_rows else inner[::-1]
+            T.count_up(where, order)
+            at, number = T.let((first + i) * most), T.let(run * most)
+            low = T.hold(T.max(begin - at, T.i64(0)))
+            high = T.hold(T.max(T.min(T.min(end - at, tiles - number), most), low))
+            self._run(image, group, panel, _Run(T.let(number + low), T.let(high - low), sizes), task)
+
+    def _run(self, image: Any, group: Any, panel: Any, run: _Run, task: Any) -> None:
+        """Its tiles, for each block of products."""
+        n, tile, zero = self.n, self.tile, zeros(self.lanes)
+        start = T.let(group * self.of_group + panel * self.panel)
+        scratch = T.let(task * (self.most * (tile.places * self.width)))
+        with T.loop(T.let(up(n.depth, KC)) if self.blocked else T.i64(1)) as block, T.loop(run.count) as i:
+            row, column = T.unravel(T.let(run.first + i), list(run.sizes))
             y = T.hold(T.min(row * tile.lines, n.rows - tile.lines))
             x = T.hold(T.min(column * tile.run, n.columns - tile.run))
-            self._tile(image, group, panel, y, x, task)
+            begin = T.let(block * KC)
+            count = T.hold(T.min(n.depth - begin, T.i64(KC)))
+            sums = Sums(tile.places, tile.vectors, lambda r, j: zero, multiply_add)
+            self._steps(sums, (group, start, y, x), begin, count, (i, run.count))
+            if self.blocked:
+                self._add(sums, T.let(scratch + i * (tile.places * self.width)), (image, group, panel, y, x), begin, count)
+            else:
+                self._finish(image, group, panel, y, x, sums.get)
 
-    def _tile(self, image: Any, group: Any, panel: Any, y: Any, x: Any, task: Any) -> None:
-        n, tile = self.n, self.tile
+    def _add(self, sums: Sums, scratch: Any, where: tuple[Any, Any, Any, Any, Any], begin: Any, count: Any) -> None:
+        """The sums of a block of products to those of the blocks before."""
+        tile = self.tile
+
+        def place(r: int, j: int) -> Any:
+            return T.run(scratch + (r * self.width + j * self.lanes), self.lanes)
+
+        def total(r: int, j: int) -> Any:
+            return self.totals[place(r, j)] + sums.get(r, j)
+
+        def keep(value: Any) -> None:
+            for r in range(tile.places):
+                for j in range(tile.vectors):
+                    T.store(self.totals, place(r, j), value(r, j))
+
+        def later() -> None:
+            T.either(begin + count == self.n.depth, lambda: self._finish(*where, total), lambda: keep(total))
+
+        T.either(begin == T.i64(0), lambda: keep(sums.get), later)
+
+    def _steps(self, sums: Sums, where: tuple[Any, Any, Any, Any], begin: Any, count: Any, part: tuple[Any, Any]) -> None:
+        """Add a block of products. Each tile of a run asks for its part of the filters that the next block needs."""
+        n, tile, filters = self.n, self.tile, self.tensors["filter_tensor"]
+        group, start, y, x = where
         line = T.let(n.stride * n.room_columns * self.block)
         origin = T.let(group * self.frame_of_group + y * line + x * self.step)
-        start = T.let(group * self.of_group + panel * self.panel)
-        filters, zero = self.tensors["filter_tensor"], zeros(self.lanes)
-        sums = Sums(tile.places, tile.vectors, lambda r, j: zero, multiply_add)
 
-        def steps(begin: Any, count: Any) -> None:
+        def some(first: Any, count: Any) -> None:
             with T.loop(count) as i:
-                k = T.let(begin + i)
+                k = T.let(first + i)
                 place = T.let(origin + self.table[k])
                 lines = [place, *(T.let(place + line * i) for i in range(1, tile.lines))]
                 vectors = [T.let(filters[T.run(start + k * self.width + j * self.lanes, self.lanes)]) for j in range(tile.vectors)]
                 sums.add(lambda r: self.frame[lines[r // tile.run] + r % tile.run * self.step], vectors)
 
-        if not self.blocked:
-            steps(T.i64(0), n.depth)
-            self._finish(image, group, panel, y, x, sums.get)
+        if not self.by_rows:  # there are few filters: they stay in the second cache
+            some(begin, count)
             return
-        scratch = T.let(task * (tile.places * self.width))
-
-        def kept(r: int, j: int) -> Any:
-            return T.run(scratch + (r * self.width + j * self.lanes), self.lanes)
-
-        def each(body: Any) -> None:
-            for r in range(tile.places):
-                for j in range(tile.vectors):
-                    body(r, j)
-
-        with T.loop(T.let(up(n.depth, KC))) as block:
-            begin = T.let(block * KC)
-            steps(begin, T.hold(T.min(n.depth - begin, T.i64(KC))))
-            T.either(
-                block == T.i64(0),
-                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), sums.get(r, j))),
-                lambda: each(lambda r, j: T.store(self.totals, kept(r, j), self.totals[kept(r, j)] + sums.get(r, j))),
-            )
-            each(lambda r, j: sums.set(r, j, zero))
-        self._finish(image, group, panel, y, x, lambda r, j: self.totals[kept(r, j)])
+        number, of = part
+        times = T.let(up(count, _ASKS))
+        lines = T.hold(up(count * self.width, T.let(times * of * _LINE)))
+        to = T.let(start + (begin + KC) * self.width + number * times * lines * _LINE)
+        with T.loop(times) as i:
+            with T.loop(lines) as j:
+                read_far_ahead(filters, T.let(to + (i * lines + j) * _LINE))
+            done = T.let(i * _ASKS)
+            some(T.let(begin + done), T.hold(T.min(count - done, T.i64(_ASKS))))
 
     def _finish(self, image: Any, group: Any, panel: Any, y: Any, x: Any, total: Any) -> None:
         """Finished sums to the output, vector by vector."""

@@ -183,7 +183,7 @@ def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, in
     for width in (8, 16):
         with monkeypatch.context() as patch:
             patch.setattr(last, "lanes_of", lambda target, width=width: width)
-            with knobs.using(matrix=wanting(tile, order="filters" if width == 8 else "places", block=2 * width)):
+            with knobs.using(matrix=wanting(tile, order="filters" if width == 8 else "places", block=2 * width, follow=4)):
                 kernel = kernel_for(owning(turned, "filter_tensor"), CPU)
                 assert (kernel.name, dict(kernel.parameters)["parallel"]) == ("last", "True")
                 in_all_places(turned, inputs, tuple(wanted))
