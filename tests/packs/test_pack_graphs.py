@@ -448,6 +448,38 @@ def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     assert np.array_equal(np.array(printed.split(), np.float32), runs[2])
 
 
+@CC
+def test_a_program_in_c_computes_the_chosen_side_only(tmp_path: Path) -> None:
+    """What is not chosen would overwrite the result, as both sides are written there."""
+    graph = tvmdml.Graph("chosen")
+    x, c = graph.input((2, 4), name="x"), graph.input((1, 1), "uint8", name="c")
+    one, other = tvmdml.cumulative_summation(x, axis=1), tvmdml.cumulative_product(x, axis=1)
+    inner = tvmdml.where(tvmdml.logical_not(c), tvmdml.cumulative_summation(other, axis=0), other)
+    compiled_graph = graph.compile([tvmdml.where(c, one, inner)], TARGETS[-1])
+    tvmdml.save_graph(compiled_graph, tmp_path / "chosen.graph")
+    packs.build(tmp_path / "chosen.graph", tmp_path / "chosen.pack", targets=TARGETS, jobs=1)
+    served = tvmdml.load_graph(tmp_path / "chosen.pack", TARGETS[-1])
+    given = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    sides = {1: given.cumsum(1), 0: given.cumprod(1).cumsum(0)}
+    for condition, right in sides.items():
+        feeds = {"x": given, "c": np.array([[condition]], np.uint8)}
+        assert np.array_equal(served(feeds)[0], right)
+        assert [one.skipped for one in served.profile(feeds)].count(True) == (4 if condition else 1)
+    header.write(Pack(tmp_path / "chosen.pack"), tmp_path)
+    (tmp_path / "main.c").write_text(
+        '#define CHOSEN_IMPLEMENTATION\n#include <stdio.h>\n#include "chosen.h"\n'
+        "int main(int count, char **a) {\n    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];\n    int c, i;\n"
+        "    if (count < 2 || chosen_open(a[1])) return 1;\n"
+        '    chosen_context *context = chosen_new(chosen_find_graph("chosen"));\n'
+        "    for (c = 1; c >= 0; c--) {\n        uint8_t given = (uint8_t)c;\n"
+        "        if (context == NULL || chosen_graph_chosen(context, x, &given, y)) return 1;\n"
+        '        for (i = 0; i < 8; i++) printf("%.9g\\n", y[i]);\n    }\n'
+        "    chosen_free(context);\n    chosen_close();\n    return 0;\n}\n"
+    )
+    printed = said(compiled("gcc", tmp_path / "main.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
+    assert np.array_equal(np.array(printed.split(), np.float32), np.concatenate([sides[1], sides[0]]).reshape(-1))
+
+
 def test_inputs_that_are_known_are_no_parameters(tmp_path: Path) -> None:
     graph = tvmdml.Graph("known")
     x, weights = graph.input((2, 3), name="x"), graph.input((3, 5), owned=True, name="weights")

@@ -143,6 +143,44 @@ def test_other_launches_and_places() -> None:
         assert rows_of(first)[:, 0].tolist() == [-2, 2, -4, -8, 32, -256, -8192, 2]
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_a_step_is_left_out_where_a_condition_does_not_hold(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conditions are read in turn when the step comes, and none behind the first that does not hold."""
+    target = targets.resolve("cpu")
+    if not native:
+        monkeypatch.setattr(threads, "connected", lambda: None)
+    plus = ready(add_desc(), target)
+    places = ((0, 0), (0, PLACE), (0, 2 * PLACE))
+    steps = [
+        Step(plus, (*places, (1, 1)), (), (True,)),
+        Step(plus, ((0, PLACE), (0, PLACE), (0, 0), (1, 1), (1, 0)), (), (False, True)),
+    ]
+    run: Any = target.sequence(steps, 2)
+    same = run.varied((), ((0, steps[0]),)) if native and threads.connected() is not None else run
+    for one in (run, same):
+        for first, second, right in ((0, 7, [1, 1, 2]), (9, 0, [2, 1, 0]), (0, 0, [1, 1, 0])):
+            conditions = np.array([first, second], np.uint8)
+            for way in ways(one):
+                arena = arena_of(target, ones(3))
+                way([arena, conditions])
+                assert rows_of(arena)[:, 0].tolist() == right
+            assert [ns < 0 for ns in one.timed([arena, conditions])] == [not second, bool(second) or not first]
+    with pytest.raises((ValueError, tvmdml.InvalidArgument)):
+        run([arena_of(target, ones(3)), np.zeros(1, np.uint8)])
+    with pytest.raises(tvmdml.InvalidArgument):
+        target.sequence([Step(plus, ((0, 0),), (), (True, True))], 1)
+    many = target.sequence([Step(plus, (*places, *[(1, 0)] * 70), (), (True,) * 70)], 2)  # more than the extension has bits
+    many([arena := arena_of(target, ones(3)), np.ones(1, np.uint8)])
+    assert rows_of(arena)[2, 0] == 2
+
+
+def test_devices_have_no_conditions(target: Target) -> None:
+    if target.moves:
+        step = Step(ready(add_desc(), target), ((0, 0), (0, PLACE), (0, 2 * PLACE), (0, 0)), (), (True,))
+        with pytest.raises(tvmdml.InvalidArgument, match="conditions"):
+            target.sequence([step], 1)
+
+
 def test_three_thousand_steps(target: Target) -> None:
     launch = ready(add_desc(), target)
     steps = [Step(launch, ((0, 0), (0, PLACE), (0, 2 * PLACE))), Step(launch, ((0, 2 * PLACE), (0, PLACE), (0, 0)))] * 1500
@@ -303,9 +341,7 @@ def test_launches_of_both_kinds_in_one_sequence(monkeypatch: pytest.MonkeyPatch)
     slow = ready(add_desc(), cpu)
     monkeypatch.undo()
     assert type(quick) is not type(slow)
-    run = cpu.sequence(
-        [Step(launch, places) for launch, (_, places, _) in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1
-    )
+    run = cpu.sequence([Step(launch, one.places) for launch, one in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1)
     assert isinstance(run, InTurn)
     for way in ways(run):
         arena = arena_of(cpu, ones(22))

@@ -37,6 +37,8 @@ class Timed(NamedTuple):
     kernel: str
     """The kernel's name."""
     nanoseconds: int
+    skipped: bool = False
+    """Whether the run left it out: what it computes is of the branch that was not taken. Then it took no time."""
 
 
 class CompiledGraph:
@@ -234,7 +236,8 @@ class CompiledGraph:
         results = self._new_outputs()
         with self._arena() as arena:
             spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *results[1]])
-        times = list(map(Timed, self._laid.reports().titles, self._laid.kernels, spent))
+        said = zip(self._laid.reports().titles, self._laid.kernels, spent, strict=True)
+        times = [Timed(title, kernel, max(ns, 0), ns < 0) for title, kernel, ns in said]
         return self._handed(results[0], given, restore), times
 
     def _handed(self, results: list[Any], given: Sequence[Any], restore: Any) -> list[Any]:
@@ -255,7 +258,8 @@ class CompiledGraph:
         at = 0.0
         for tensors, one in zip(self._laid.reports().tensors, found, strict=True):
             duration = one.nanoseconds / 1000
-            event = {"name": one.name, "cat": one.kernel, "ph": "X", "pid": 0, "tid": 0, "ts": at, "dur": duration, "args": tensors}
+            about = {**tensors, "skipped": "yes"} if one.skipped else tensors
+            event = {"name": one.name, "cat": one.kernel, "ph": "X", "pid": 0, "tid": 0, "ts": at, "dur": duration, "args": about}
             events.append(event)
             at += duration
         text = json.dumps({"traceEvents": events, "otherData": {"graph": self.name, "target": self.target.name}})

@@ -56,7 +56,8 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
     def kernel(number: int) -> str:
         step = plan.steps[number]
         several = f", with {counted(len(step.call.origins) - 1, 'other')}" if len(step.call.origins) > 1 else ""
-        return f"kernel {number}: {step.kernel.name} of {step.call.desc.NAME}{several}"
+        ifs = "".join(f"; if {one.condition[0]} is {'not ' if one.wanted else ''}0" for one in step.guards)
+        return f"kernel {number}: {step.kernel.name} of {step.call.desc.NAME}{several}{ifs}"
 
     lines: list[tuple[str, str]] = []
     for call in calls:

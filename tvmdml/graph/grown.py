@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph.by_size import BySize, Described, Differs, Values
 from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.conditional import chooses
 from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.joined import begins
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
@@ -104,7 +105,7 @@ class Grown:
         self._groups: list[_Group] = []
         self._varying: list[_Varying] = []
         self._joins: list[tuple[Call, Described]] = []
-        """The joins that have nothing to do, and their descriptors."""
+        """The joins and choices that have nothing to do, and their descriptors."""
         self._replaced: list[bool] = []
         """Whether a group is all launches with its kernel and integers, for the largest size: others may have them by chance."""
         self._find(plan)
@@ -127,7 +128,7 @@ class Grown:
             offsets = _offsets(value(edges))
             if step.kernel.owned and edges.varies:
                 raise Differs  # what is packed may be elsewhere
-            names = _passed(call.desc, step.in_place, step.kernel)
+            names = [*_passed(call.desc, step.in_place, step.kernel), *("a condition" for _ in step.guards)]
             bases = [(slot, at - offsets.get(name, 0), name) for (slot, at), name in zip(step.places, names, strict=True)]
             group = groups.setdefault((id(desc), step.in_place), len(groups))
             if group == len(self._groups):
@@ -294,18 +295,19 @@ class Grown:
 
     def _step(self, one: _Varying, found: Sized, values: Values, changed: Mapping[int, Packed]) -> Step:
         """A launch that depends on the size."""
-        places, old = self.graph.laid.steps[one.step].places, self.graph.laid.steps[one.step].sizes
+        old = self.graph.laid.steps[one.step]
+        places = old.places
         if one.edges.varies:
             offsets = _offsets(values.of(one.edges))
             if any(offsets.get(source) for source, _ in self._groups[one.group].in_place):
                 raise Differs
             places = tuple((slot, at + offsets.get(name, 0)) for slot, at, name in one.bases)
         own = dict(found.spans())
-        sizes = [own.get(name, size) for (_, _, name), size in zip(one.bases, old, strict=True)]
+        sizes = [own.get(name, size) for (_, _, name), size in zip(one.bases, old.sizes, strict=True)]
         for i, (slot, _, _) in enumerate(one.bases):
             if slot in changed:
                 sizes[i] = changed[slot].packing.owned.nbytes
-        return Step(found.launch, places, tuple(sizes))
+        return Step(found.launch, places, tuple(sizes), old.wanted)
 
     def _sized(self, one: _Group, values: Values, threads: int | None) -> Sized:
         """The kernel for a size."""
@@ -339,8 +341,8 @@ def _offsets(edges: Any) -> dict[str, int]:
 
 
 def _is_done(call: Call) -> bool:
-    """Whether a call without a launch is a join whose inputs are written where its result is."""
-    return call.desc.NAME == "JOIN" and call.bytes_of(0) > 0 and bool(begins(call))
+    """Whether a call without a launch is a join or a choice whose inputs are written where its result is."""
+    return (call.desc.NAME == "JOIN" or chooses(call) is not None) and call.bytes_of(0) > 0 and bool(begins(call))
 
 
 def _passed(desc: Operator, in_place: InPlace, kernel: Kernel) -> list[str]:

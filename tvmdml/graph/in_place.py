@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tvmdml.graph.conditional import Guards
 from tvmdml.graph.memory import Lifetime, bytes_alive
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
@@ -23,21 +24,28 @@ class Pieces:
     """The memory of intermediate results, in pieces: a result in place is in the piece of its input."""
 
     def __init__(
-        self, calls: Sequence[Call], apart: Collection[Value], inside: Mapping[Value, Edge] = MappingProxyType({})
+        self,
+        calls: Sequence[Call],
+        apart: Collection[Value],
+        inside: Mapping[Value, Edge] = MappingProxyType({}),
+        guards: Guards = MappingProxyType({}),
     ) -> None:
         """
         Args:
             calls: in the order of their launches.
             apart: the values that have memory of their own.
             inside: the values that are in the memory of others. They are no pieces; what they are in lives as long as they do.
+            guards: what is read before calls, to know whether they run.
         """
+        self.guards = guards
         self.shared: dict[Call, Shared] = {}
         """The pairs of each call that works in place."""
         self._calls, self._inside = calls, inside
         self._first: dict[Value, int] = {}
         self._last: dict[Value, int] = {}
         for step, call in enumerate(calls):
-            for edge in call.edges.values():
+            conditions = (Edge(*one.condition) for one in guards.get(call, ()))
+            for edge in (*call.edges.values(), *conditions):
                 if (value := self.outermost(edge).value) in self._first:
                     self._last[value] = step
             for i, tensor in enumerate(call.outputs()):

@@ -1,4 +1,4 @@
-"""Joins that are no work: what writes their inputs writes them where the result is."""
+"""Joins that are no work: what writes their inputs writes them where the result is. IF is, too, if it chooses one of two."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tvmdml.graph.conditional import SIDES, Guard, Guards, chooses
 from tvmdml.graph.memory import ALIGNMENT
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
@@ -13,7 +14,7 @@ from tvmdml.tensors import TensorDesc
 
 
 class Part(NamedTuple):
-    """An input of a join, and where it is in the result."""
+    """An input of a join, or of a choice, and where it is in the result."""
 
     name: str
     tensor: TensorDesc
@@ -39,7 +40,7 @@ def parts(call: Call, kind: str, kept: Collection[Value]) -> list[Part]:
 
 
 def begins(call: Call) -> list[int]:
-    """Where each input of a join is in the result; none if they do not lie as parts of the result do."""
+    """Where each input of a join, or of a choice, is in the result; none if they do not lie as parts of the result do."""
     found = list(_parts(call))
     return [part.offset for part in found] if all(part.lies_so for part in found) else []
 
@@ -47,6 +48,10 @@ def begins(call: Call) -> list[int]:
 def _parts(call: Call) -> Iterator[Part]:
     desc: Any = call.desc
     result, begin = desc.output_tensor, 0
+    if desc.NAME != "JOIN":
+        for name in SIDES:
+            yield Part(name, getattr(desc, name), call.edges[name], result, 0)
+        return
     for name, tensor, edge in call.inputs():
         place = dataclasses.replace(result, sizes=tensor.sizes, strides=result.layout, total_tensor_size_in_bytes=None)
         yield Part(name, tensor, edge, place, begin * result.layout[desc.axis] * result.data_type.itemsize)
@@ -67,11 +72,20 @@ def _is_whole(part: Part) -> bool:
     )
 
 
-def insides(calls: Sequence[Call], kind: str, kept: Collection[Value]) -> dict[Value, Edge]:
-    """Which values are in the memory of another, and where. The joins that read them have nothing to do."""
+def insides(calls: Sequence[Call], kind: str, kept: Collection[Value], guards: Guards) -> dict[Value, Edge]:
+    """Which values are in the memory of another, and where. The joins and choices that read them have nothing to do."""
     found: dict[Value, Edge] = {}
-    for call in reversed([call for call in calls if call.desc.NAME == "JOIN"]):
+    for call in reversed(calls):
+        condition = chooses(call) if guards else None
+        if call.desc.NAME != "JOIN" and condition is None:
+            continue
         own = parts(call, kind, {*kept, *found})
-        if all(part.lies_so for part in own):
+        if all(part.lies_so and _runs_with(part, call, condition, guards) for part in own):
             found |= {part.edge.value: Edge(call, 0, part.offset) for part in own}
     return found
+
+
+def _runs_with(part: Part, call: Call, condition: Value | None, guards: Guards) -> bool:
+    """Whether a part is written exactly if a run needs it: nothing else is in its place then."""
+    own = {*guards.get(call, ())} | ({Guard(condition, SIDES[part.name])} if condition is not None else set())
+    return own == {*guards.get(part.edge.source, ())}  # type: ignore[call-overload] # `parts` come from calls

@@ -239,7 +239,7 @@ def _described(graph: CompiledGraph, data: _Data) -> dict[str, Any]:
         kernel = step.kernel
         launch = json.dumps([digests(kernel), kernel.name, list(kernel.scalars), [list(one) for one in kernel.temporaries]])
         number = launches.setdefault(launch, len(launches))
-        steps.append([number, [n for place in step.places for n in place], list(step.sizes)])
+        steps.append([number, [n for place in step.places for n in place], list(step.sizes), [int(one) for one in step.wanted]])
     buffers = [one.buffer.numpy() if type(one.buffer) is DeviceArray else one.buffer for one in graph.weights]
     return {
         "name": laid.name,
@@ -332,8 +332,8 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
             return None
         launches.append((target.launch(launcher, _integers(scalars), tuple(map(tuple, temporaries))), name))
     steps = [
-        (launches[_index(number)], Step(launches[number][0], tuple(zip(places[::2], places[1::2], strict=True)), tuple(sizes)))
-        for number, places, sizes in graph["steps"]
+        (launches[_index(number)], Step(launches[number][0], _places_of(places), tuple(sizes), tuple(map(bool, wanted))))
+        for number, places, sizes, wanted in graph["steps"]
     ]
     packed = [arrays.read(one) for one in graph["packed"]]
     places = [arrays.where(one) for one in graph["packed"]]
@@ -374,6 +374,10 @@ def _read(content: NumpyArray, holdings: Holdings, target: Target, finished: Cal
     )
     _check(laid)
     return Kept(CompiledGraph(laid, target), about["described"], others)
+
+
+def _places_of(flat: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _integers(scalars: Sequence[int]) -> tuple[int, ...]:

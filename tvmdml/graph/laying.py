@@ -65,7 +65,7 @@ def laid_out(
         name,
         tuple(given(node, i, slots.get(id(node), -1)) for i, node in enumerate(inputs)),
         _returned(forms, program, found),
-        tuple(Step(step.launch, step.places, step.sizes) for step in found.steps),
+        tuple(Step(step.launch, step.places, step.sizes, step.wanted) for step in found.steps),
         tuple(step.kernel.name for step in found.steps),
         found.slots,
         tuple(node.array for node in found.constants),

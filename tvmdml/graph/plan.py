@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tvmdml.compiler import Ready, ready_owned
 from tvmdml.errors import CompileError, TvmdmlError, Unsupported
+from tvmdml.graph.conditional import Guard, are_skipped, guards, in_order
 from tvmdml.graph.in_place import Pieces
 from tvmdml.graph.joined import insides
 from tvmdml.graph.kernels import Progress, compile_all
@@ -30,11 +31,18 @@ class Step(NamedTuple):
     kernel: Kernel
     launch: Launch
     places: tuple[tuple[int, int], ...]
-    """For each array of the launch: its slot, and the byte where it begins."""
+    """For each array of the launch: its slot, and the byte where it begins. Then the same for each guard's condition."""
     sizes: tuple[int, ...]
-    """The bytes of each array, with the gaps between its elements."""
+    """The bytes of each array, with the gaps between its elements, and of each condition."""
     in_place: Shared
     """The pairs of tensors that share memory."""
+    guards: tuple[Guard, ...]
+    """What must be so if it is to run."""
+
+    @property
+    def wanted(self) -> tuple[bool, ...]:
+        """What each condition must be."""
+        return tuple(one.wanted for one in self.guards)
 
 
 class Packed(NamedTuple):
@@ -99,6 +107,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     packed = _packed(calls, kernels)
     outputs = _outputs(program)
     read = {id(edge.source) for call, kernel in zip(calls, kernels, strict=True) for edge in _read(call, kernel)}
+    read |= {id(one.condition[0]) for own in pieces.guards.values() for one in own}
     constants = [node for node in program.constants() if id(node) in read]
     inputs = program.inputs()
     slots: dict[Value, int] = {(node, 0): 1 + i for i, node in enumerate(constants)}
@@ -132,7 +141,10 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
             elif tensor is not None:
                 arguments.append(place(Edge(call, results[name]) if name in results else call.edges[name]))
                 sizes.append(tensor.span_in_bytes)
-        steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes), shared.get(call, ())))
+        own = tuple(pieces.guards.get(call, ()))
+        arguments += [place(Edge(*one.condition)) for one in own]
+        sizes += [1] * len(own)
+        steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes), shared.get(call, ()), own))
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 
@@ -154,13 +166,15 @@ def arranged(program: Program, kind: str) -> tuple[list[Call], Pieces]:
     """The calls that compute something on a kind of target, and the memory of their intermediate results."""
     calls = computing(program)
     apart = set(_outputs(program))
-    inside = insides(calls, kind, apart)
+    found = guards(calls, apart) if are_skipped(kind) else {}
+    calls = in_order(calls, found)
+    inside = insides(calls, kind, apart, found)
     done = {id(edge.source) for edge in inside.values()}
     for call in calls:
         if id(call) in done:
             program.note(call, "its inputs are written where it is")
     calls = [call for call in calls if id(call) not in done]
-    pieces = Pieces(calls, apart, inside)
+    pieces = Pieces(calls, apart, inside, found)
     pieces.reduce()
     return calls, pieces
 

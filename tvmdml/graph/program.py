@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -181,3 +182,21 @@ def needed(calls: Iterable[Call], results: Iterable[HasEdge]) -> list[Call]:
             wanted.update(id(edge.source) for edge in call.edges.values())
             found.append(call)
     return found[::-1]
+
+
+def ordered(before: Sequence[Collection[int]], ranks: Sequence[int]) -> Iterator[int]:
+    """Numbers in an order in which each comes after all those that must be before it; otherwise the lowest rank is first."""
+    after: list[list[int]] = [[] for _ in before]
+    for i, some in enumerate(before):
+        for one in some:
+            after[one].append(i)
+    left = [len(some) for some in before]
+    ready = [(ranks[i], i) for i, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, i = heapq.heappop(ready)
+        yield i
+        for one in after[i]:
+            left[one] -= 1
+            if not left[one]:
+                heapq.heappush(ready, (ranks[one], one))

@@ -100,8 +100,10 @@ def _profile(model: Runnable, feeds: Mapping[str, Any], path: str, write: Callab
     given = {**feeds, STATE: model.numbers.state()}
     times = graph.trace({one.name: given[one.name] for one in graph.inputs()}, path)
     whole = sum(one.nanoseconds for one in times)
-    write(f"Profile: {counted(len(times), 'kernel')}, {shown_seconds(whole / 1e9)} in all; {printable(path)} has each of them\n")
-    for one in sorted(times, key=lambda one: -one.nanoseconds)[:_SLOWEST]:
+    skipped = sum(one.skipped for one in times)
+    ran = counted(len(times) - skipped, "kernel") + (f" ({skipped} of branches not taken were skipped)" if skipped else "")
+    write(f"Profile: {ran}, {shown_seconds(whole / 1e9)} in all; {printable(path)} has each of them\n")
+    for one in sorted((one for one in times if not one.skipped), key=lambda one: -one.nanoseconds)[:_SLOWEST]:
         spent = shown_seconds(one.nanoseconds / 1e9)
         write(f"{spent:>10} {one.nanoseconds / max(whole, 1):4.0%}  {printable(one.name)}  {one.kernel}\n")
 

@@ -38,6 +38,8 @@ class Profile:
         at = before
         for one in kernels:
             operator = one.name.partition(" ")[0]
+            if one.skipped:
+                continue  # nothing ran
             arguments = {"op_name": operator, "provider": provider, "kernel": one.kernel}
             self._add("Node", f"{one.name}_kernel_time", at, one.nanoseconds, arguments)
             at += one.nanoseconds

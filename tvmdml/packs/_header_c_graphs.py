@@ -53,9 +53,18 @@ typedef struct {
 
 enum { PACK_ARENA_, PACK_DATA_, PACK_GIVEN_ };
 
+/* What must be so if a step is to run: a byte of 0, or another one. */
+typedef struct {
+    int32_t slot;
+    int32_t wanted;
+    int64_t offset;
+} pack_guard_;
+
 typedef struct {
     uint32_t operation;
     uint32_t places;
+    uint32_t guards;
+    uint32_t guard_count;
 } pack_step_;
 
 /* An output that no kernel writes: a copy of a constant, or of another output. */
@@ -92,6 +101,9 @@ const pack_graph pack_graphs[PACK_GRAPHS] = {
 };
 static const pack_place_of_ pack_places_[] = {
 @PLACES@
+};
+static const pack_guard_ pack_guards_[] = {
+@GUARDS@
 };
 static const pack_step_ pack_steps_[] = {
 @STEPS@
@@ -245,6 +257,22 @@ void pack_free(pack_context *context) {
     free(context);
 }
 
+static char *pack_base_(const pack_context *context, int32_t slot, void *const *tensors) {
+    if (slot == PACK_ARENA_) return context->arena;
+    return slot == PACK_DATA_ ? pack_held_.data : (char *)tensors[slot - PACK_GIVEN_];
+}
+
+/* Whether a step is to run. The first guard that does not hold ends the search: later ones may not have been computed. */
+static int pack_holds_(const pack_context *context, const pack_step_ *step, void *const *tensors) {
+    uint32_t i;
+    for (i = 0; i < step->guard_count; i++) {
+        const pack_guard_ *guard = &pack_guards_[step->guards + i];
+        const char *byte = pack_base_(context, guard->slot, tensors) + guard->offset;
+        if ((*byte != 0) != guard->wanted) return 0;
+    }
+    return 1;
+}
+
 static int pack_step_on_(const pack_context *context, const pack_step_ *step, void *const *tensors) {
     DLTensor views[@MOST_TENSORS@ + @MOST_TEMPORARIES@];
     const pack_operation *operation = pack_operation_of_(step->operation);
@@ -254,10 +282,7 @@ static int pack_step_on_(const pack_context *context, const pack_step_ *step, vo
     int i;
     if (launch == NULL) return -1;
     for (i = 0; i < operation->count; i++) {
-        char *base = places[i].slot == PACK_ARENA_  ? context->arena
-                     : places[i].slot == PACK_DATA_ ? pack_held_.data
-                                                    : (char *)tensors[places[i].slot - PACK_GIVEN_];
-        pack_view_(&views[i], &operation->tensors[i], base + places[i].offset);
+        pack_view_(&views[i], &operation->tensors[i], pack_base_(context, places[i].slot, tensors) + places[i].offset);
     }
     for (i = 0; i < launch->packing_count; i++) {
         const pack_packing_ *packing = &pack_packings_[launch->packings + i];
@@ -283,7 +308,8 @@ int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *te
     if (context->graph != graph) return pack_fail_("%s: the context is of %s", graph->function, context->graph->function);
     if (pack_check_(graph->function, graph->tensors, graph->inputs + graph->outputs, tensors) != 0) return -1;
     for (k = 0; k < plan->step_count; k++) {
-        if (pack_step_on_(context, &pack_steps_[plan->steps + k], tensors) != 0) return -1;
+        const pack_step_ *step = &pack_steps_[plan->steps + k];
+        if (pack_holds_(context, step, tensors) && pack_step_on_(context, step, tensors) != 0) return -1;
     }
     for (k = 0; k < plan->copy_count; k++) {
         const pack_copy_ *copy = &pack_copies_[plan->copies + k];

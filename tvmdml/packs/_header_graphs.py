@@ -43,6 +43,8 @@ class _Step(NamedTuple):
     operation: int
     names: tuple[str, ...]
     places: tuple[_Place, ...]
+    guards: tuple[tuple[_Place, bool], ...]
+    """Where each condition is, and what it must be."""
 
 
 class _Data:
@@ -109,6 +111,7 @@ class GraphTables:
         """
         tensors: list[str] = []
         places: list[str] = []
+        guards: list[str] = []
         steps: list[str] = []
         copies: list[str] = []
         graphs, plans = [], []
@@ -128,7 +131,8 @@ class GraphTables:
                             level.append(self._stored(graph, step, tensor_name, launches[step.operation]))
                     found.append(place)
                 self._require(graph, step, found, chosen)
-                steps.append(f"{{{step.operation}, {len(places)}}},")
+                steps.append(f"{{{step.operation}, {len(places)}, {len(guards)}, {len(step.guards)}}},")
+                guards += [f"{{{one.slot}, {int(wanted)}, {one.offset}}}," for one, wanted in step.guards]
                 places += [f"{{{one.slot}, {one.weight}, {one.offset}}}," for one in found]
             copies += [f"{{{', '.join(map(str, one))}}}," for one in graph.copies]
             plans.append(f"{{{plan}}},")
@@ -145,7 +149,8 @@ class GraphTables:
             "GRAPH_TENSORS": tensors or ["{{0, 8, 1}, 0, 0, NULL, NULL, 0},"],
             "GRAPHS": graphs,
             "PLACES": places or ["{0, 0, 0},"],
-            "STEPS": steps or ["{0, 0},"],
+            "GUARDS": guards or ["{0, 0, 0},"],
+            "STEPS": steps or ["{0, 0, 0, 0},"],
             "COPIES": copies or ["{0, 0, 0, 0},"],
             "PLANS": plans,
             "WEIGHT_STEPS": weight_steps or ["0"],
@@ -236,7 +241,8 @@ class _Graph:
             same = dict(shared)
             present = [name for name, one in call.desc.canonical().tensors() if one is not None and name not in same]
             edges = [Edge(call, results_of[name]) if name in results_of else call.edges[name] for name in present]
-            self.steps.append(_Step(call, numbers[text], tuple(present), tuple(map(place, edges))))
+            guards = tuple((place(Edge(*one.condition)), one.wanted) for one in pieces.guards.get(call, ()))
+            self.steps.append(_Step(call, numbers[text], tuple(present), tuple(map(place, edges)), guards))
         self.copies = []
         for i, (edge, result) in enumerate(zip(results, program.results, strict=True)):
             source = place(edge)

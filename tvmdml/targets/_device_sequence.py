@@ -206,6 +206,8 @@ def _own(target: DeviceTarget, number: int, step: Step) -> _Step:
     launch, where = step.launch, f"steps[{number}] of a sequence"
     if not isinstance(launch, DeviceLaunch) or launch.target.home != target.home:
         raise InvalidArgument(message(where, f"the launch {type(launch).__name__}", f"a launch on {target.name}"))
+    if step.wanted:
+        raise InvalidArgument(message(where, f"{len(step.wanted)} conditions", "none on a device: it runs all steps"))
     if len(step.places) != launch.arrays:
         raise InvalidArgument(message(where, f"{len(step.places)} places", f"{launch.arrays}, one for each array"))
     return _Step(launch, step.places, step.sizes, number)

@@ -25,9 +25,13 @@ class Step(NamedTuple):
     launch: Launch
     """What the target's ``launch`` made."""
     places: tuple[Place, ...]
-    """Where each of the launch's arrays begins, in order."""
+    """Where each of the launch's arrays begins, in order; then where each condition is, if there are any."""
     sizes: tuple[int, ...] = ()
     """The bytes of each of them. A device needs them where a place is not aligned: there it works on copies."""
+    wanted: tuple[bool, ...] = ()
+    """For each condition, whether its byte must be another one than 0. They are read in turn, before the launch: if one does not
+    hold, the step is left out. Devices have no conditions.
+    """
 
 
 class Run(Protocol):
@@ -45,7 +49,7 @@ class Run(Protocol):
         """Run all steps in order. A step that fails raises its error, and those after it do not run."""
 
     def timed(self, arrays: Sequence[Any]) -> tuple[int, ...]:
-        """Run all steps, and return how many nanoseconds each of them took."""
+        """Run all steps, and return how many nanoseconds each of them took; -1 for those that were left out."""
 
     def bind(self, arrays: Sequence[Any]) -> Callable[[], None]:
         """Prepare repeated runs on these arrays: everything that can be done once is done now."""
@@ -60,6 +64,9 @@ def checked(steps: Sequence[Step], slots: int) -> tuple[Step, ...]:
     if slots < 0:
         raise InvalidArgument(message("slots of a sequence", slots, "0 or more"))
     for number, step in enumerate(steps):
+        if len(step.wanted) > len(step.places):
+            given, allowed = f"{len(step.wanted)} conditions", f"at most {len(step.places)}, one for each place"
+            raise InvalidArgument(message(f"steps[{number}] of a sequence", given, allowed))
         if step.sizes and len(step.sizes) != len(step.places):
             given = f"{len(step.sizes)} sizes"
             raise InvalidArgument(
@@ -112,30 +119,43 @@ class InTurn:
     def __call__(self, arrays: Sequence[NumpyArray]) -> None:
         """Run all steps in order."""
         check_arrays(arrays, self._farthest)
-        for launch, places, _ in self._steps:
-            launch(*[_bytes_at(arrays[slot], offset) for slot, offset in places])
+        for step in self._steps:
+            parts, holds = _found(step, arrays)
+            if holds():
+                step.launch(*parts)
 
     def timed(self, arrays: Sequence[NumpyArray]) -> tuple[int, ...]:
-        """Run all steps, and return how many nanoseconds each of them took."""
+        """Run all steps, and return how many nanoseconds each of them took; -1 for those that were left out."""
         check_arrays(arrays, self._farthest)
         times = []
-        for launch, places, _ in self._steps:
-            parts = [_bytes_at(arrays[slot], offset) for slot, offset in places]
+        for step in self._steps:
+            parts, holds = _found(step, arrays)
             begin = time.perf_counter_ns()
-            launch(*parts)
-            times.append(time.perf_counter_ns() - begin)
+            if runs := holds():
+                step.launch(*parts)
+            times.append(time.perf_counter_ns() - begin if runs else -1)
         return tuple(times)
 
     def bind(self, arrays: Sequence[NumpyArray]) -> Callable[[], None]:
         """A run on these arrays: the launches are bound to their places."""
         check_arrays(arrays, self._farthest)
-        bound = [launch.bind(*[_bytes_at(arrays[slot], offset) for slot, offset in places]) for launch, places, _ in self._steps]
+        found = [(step.launch, *_found(step, arrays)) for step in self._steps]
+        bound = [(launch.bind(*parts), holds) for launch, parts, holds in found]
 
         def run() -> None:
-            for launch in bound:
-                launch()
+            for launch, holds in bound:
+                if holds():
+                    launch()
 
         return run
+
+
+def _found(step: Step, arrays: Sequence[NumpyArray]) -> tuple[list[NumpyArray], Callable[[], bool]]:
+    """The arrays of a launch, and whether its conditions hold."""
+    parts = [_bytes_at(arrays[slot], offset) for slot, offset in step.places]
+    count = len(parts) - len(step.wanted)
+    pairs = list(zip(parts[count:], step.wanted, strict=True))
+    return parts[:count], lambda: all(bool(part[0]) is wanted for part, wanted in pairs)
 
 
 class _Bytes:

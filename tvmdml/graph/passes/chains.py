@@ -6,13 +6,13 @@ in the middle of the group. Bits do not change: each result is rounded to its ow
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from tvmdml.errors import InvalidArgument, Unsupported
+from tvmdml.graph.conditional import choices
 from tvmdml.graph.nodes import Call, Edge
-from tvmdml.graph.program import Fusion, Program, Value
+from tvmdml.graph.program import Fusion, Program, Value, ordered
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
@@ -49,7 +49,8 @@ class _Groups:
         self._readers = {value: [use.call for use in uses] for value, uses in program.uses().items()}
         self._kept = program.kept()
         self._of = {call: [call] for call in program.calls}
-        self._fusible = {call for call in program.calls if _takes(call)}
+        choosing, self._guards = choices(program, target)
+        self._fusible = {call for call in program.calls if _takes(call) and call not in choosing}
         self._made: dict[Call, _Made] = {}
         """What a group is as one call, by its last member."""
         self._descs: dict[object, Operator | None] = {}
@@ -62,6 +63,8 @@ class _Groups:
         for source in dict.fromkeys(edge.source for edge in call.edges.values()):
             if not isinstance(source, Call) or source not in self._fusible or self._of[source] is self._of[call]:
                 continue
+            if self._guards.get(source) != self._guards.get(call):
+                continue  # one of them runs where the other one need not
             union = sorted((*self._of[source], *self._of[call]), key=self._number.__getitem__)
             if len(union) > MOST_OPERATORS or self._is_interrupted(union) or (made := self._fused(union)) is None:
                 continue
@@ -151,20 +154,7 @@ class _Groups:
             {number[edge.source] for call in group for edge in call.edges.values() if isinstance(edge.source, Call)} - {i}
             for i, group in enumerate(groups)
         ]
-        after: list[list[int]] = [[] for _ in groups]
-        for i, some in enumerate(before):
-            for one in some:
-                after[one].append(i)
-        left = [len(some) for some in before]
-        ready = [(self._number[group[-1]], i) for i, group in enumerate(groups) if not left[i]]
-        heapq.heapify(ready)
-        while ready:
-            _, i = heapq.heappop(ready)
-            yield groups[i]
-            for one in after[i]:
-                left[one] -= 1
-                if not left[one]:
-                    heapq.heappush(ready, (self._number[groups[one][-1]], one))
+        return (groups[i] for i in ordered(before, [self._number[group[-1]] for group in groups]))
 
 
 def _takes(call: Call) -> bool:

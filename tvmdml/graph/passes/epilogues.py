@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.errors import InvalidArgument, Unsupported
+from tvmdml.graph.conditional import choices
 from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
 from tvmdml.graph.program import Fusion, Program
@@ -36,9 +37,12 @@ _SINGLE = "elements"
 def run(program: Program, target: Target) -> None:
     """Fuse wherever a pointwise operator, or a group of them, is the only reader."""
     uses, kept = program.uses(), program.kept()
+    choosing, _ = choices(program, target)
     fusions: list[Fusion] = []
     known: dict[tuple[str, str, str], tuple[Operator, list[str]] | None] = {}  # networks repeat the same pairs
-    for call in [one for one in program.calls if isinstance(one.desc, FusedPointwise) or fusible(one.desc)]:
+    for call in [
+        one for one in program.calls if one not in choosing and (isinstance(one.desc, FusedPointwise) or fusible(one.desc))
+    ]:
         for name, edge in call.edges.items():
             head = edge.source
             if not isinstance(head, Call) or edge.offset or edge.value in kept:

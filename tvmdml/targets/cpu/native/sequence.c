@@ -13,6 +13,7 @@ enum {
     LOOK_NS = 20 * 1000 * 1000,    /* how often a long run lets Python handle signals */
     ON_STACK = 1024,               /* up to this many slots have their addresses on the stack */
     MOST_SLOTS = 1 << 20,
+    MOST_CONDITIONS = 64,
 };
 
 /* Where an array of a step begins. */
@@ -23,8 +24,10 @@ typedef struct {
 
 typedef struct {
     launch_t *launch;
-    const place_t *places;
+    const place_t *places; /* of its arrays, then of its conditions */
     int count;
+    int conditions;
+    uint64_t wanted; /* a bit for each condition: whether its byte must be another one than 0 */
 } step_t;
 
 /* It does not change, so that threads may run it at the same time. */
@@ -60,7 +63,17 @@ static enum outcome look(PyThreadState **thread) {
     return handled < 0 ? INTERRUPTED : DONE;
 }
 
-/* Run all steps. With `times`, store how long each lasts. The caller keeps the memory and the sequence alive. */
+/* Whether all conditions of a step hold. The first that does not ends the search: later ones may not have been computed. */
+static bool holds(const step_t *step, char *const *bases) {
+    const place_t *place = step->places + step->count;
+    for (int i = 0; i < step->conditions; i++) {
+        bool is = *(const unsigned char *)(bases[place[i].slot] + place[i].offset) != 0;
+        if (is != (step->wanted >> i & 1)) return false;
+    }
+    return true;
+}
+
+/* Run all steps. With `times`, store how long each lasts, or -1 if it is left out. The caller keeps the memory and the sequence alive. */
 static int run_steps(sequence_t *self, char *const *bases, int64_t *times) {
     tensor_t tensors[self->tensor_count + 1]; /* a variable-length array has an element at least */
     ffi_any arguments[self->argument_count + 1], result;
@@ -82,6 +95,10 @@ static int run_steps(sequence_t *self, char *const *bases, int64_t *times) {
             if ((outcome = look(&thread)) != DONE) break;
             looked = read_clock(CLOCK_MONOTONIC_COARSE);
             if (times != NULL) before = read_clock(CLOCK_MONOTONIC);
+        }
+        if (step->conditions > 0 && !holds(step, bases)) {
+            if (times != NULL) times[number] = -1;
+            continue;
         }
         int used = 0;
         for (; used < step->count; used++) {
@@ -255,9 +272,9 @@ static bool is_pair(PyObject *object) {
     return PyTuple_Check(object) && PyTuple_GET_SIZE(object) == 2;
 }
 
-/* Whether an object may be a step: a launch, its places, and maybe sizes, which are of no use here. */
+/* Whether an object may be a step: a launch, its places, maybe sizes, which are of no use here, and what conditions must be. */
 static bool is_step(PyObject *object) {
-    return PyTuple_Check(object) && (PyTuple_GET_SIZE(object) == 2 || PyTuple_GET_SIZE(object) == 3);
+    return PyTuple_Check(object) && PyTuple_GET_SIZE(object) >= 2 && PyTuple_GET_SIZE(object) <= 4;
 }
 
 static int read_place(const sequence_t *self, PyObject *object, place_t *place) {
@@ -284,7 +301,16 @@ static Py_ssize_t read_step(sequence_t *self, Py_ssize_t number, PyObject *objec
             return wrong_step(number, "places (slot, offset), with a slot that exists and an offset that is not negative");
         }
     }
-    self->steps[number] = (step_t){(launch_t *)Py_NewRef((PyObject *)launch), places, (int)count};
+    PyObject *wanted = PyTuple_GET_SIZE(object) == 4 ? PyTuple_GET_ITEM(object, 3) : NULL;
+    Py_ssize_t conditions = 0;
+    uint64_t bits = 0;
+    if (wanted != NULL) {
+        conditions = PyTuple_Check(wanted) ? PyTuple_GET_SIZE(wanted) : MOST_CONDITIONS + 1;
+        if (conditions > MOST_CONDITIONS || conditions > count) return wrong_step(number, "at most 64 conditions, each with a place");
+        for (Py_ssize_t i = 0; i < conditions; i++) bits |= (uint64_t)(PyTuple_GET_ITEM(wanted, i) == Py_True) << i;
+    }
+    self->steps[number] =
+        (step_t){(launch_t *)Py_NewRef((PyObject *)launch), places, (int)(count - conditions), (int)conditions, bits};
     return count;
 }
 
@@ -299,7 +325,7 @@ static void measure(sequence_t *self) {
         if (self->tensor_count < tensors) self->tensor_count = tensors;
         if (self->argument_count < tensors + step->launch->scalar_count) self->argument_count = tensors + step->launch->scalar_count;
         if (self->scratch_bytes < step->launch->scratch_bytes) self->scratch_bytes = step->launch->scratch_bytes;
-        for (int i = 0; i < step->count; i++) {
+        for (int i = 0; i < step->count + step->conditions; i++) {
             const place_t *place = &step->places[i];
             if (self->farthest[place->slot] < place->offset) self->farthest[place->slot] = place->offset;
         }
@@ -383,7 +409,7 @@ static int replace_steps(sequence_t *self, PyObject *pairs) {
         step_t before = self->steps[number];
         PyObject *step = PyTuple_GET_ITEM(pair, 1);
         PyObject *given = is_step(step) ? PyTuple_GET_ITEM(step, 1) : NULL;
-        if (given == NULL || !PyTuple_Check(given) || PyTuple_GET_SIZE(given) != before.count) {
+        if (given == NULL || !PyTuple_Check(given) || PyTuple_GET_SIZE(given) != before.count + before.conditions) {
             return wrong_step(number, "a step with as many places as the one before");
         }
         if (read_step(self, number, step, (place_t *)before.places) < 0) return -1;
@@ -400,7 +426,7 @@ static PyObject *sequence_varied(PyObject *object, PyObject *const *given, Py_ss
         return NULL;
     }
     Py_ssize_t places = 0;
-    for (Py_ssize_t i = 0; i < self->step_count; i++) places += self->steps[i].count;
+    for (Py_ssize_t i = 0; i < self->step_count; i++) places += self->steps[i].count + self->steps[i].conditions;
     sequence_t *found = (sequence_t *)Py_TYPE(object)->tp_alloc(Py_TYPE(object), 0);
     if (found == NULL) return NULL;
     bool same_places = PyTuple_GET_SIZE(given[1]) == 0;
@@ -422,7 +448,9 @@ static PyObject *sequence_varied(PyObject *object, PyObject *const *given, Py_ss
     if (!same_places) memcpy(found->places, self->places, places * sizeof *found->places);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         const step_t *step = &self->steps[i];
-        found->steps[i] = (step_t){(launch_t *)Py_NewRef((PyObject *)step->launch), found->places + (step->places - self->places), step->count};
+        found->steps[i] = *step;
+        found->steps[i].launch = (launch_t *)Py_NewRef((PyObject *)step->launch);
+        found->steps[i].places = found->places + (step->places - self->places);
         found->step_count = i + 1;
     }
     atomic_store_explicit(&found->lasted, atomic_load_explicit(&self->lasted, memory_order_relaxed), memory_order_relaxed);
