@@ -13,11 +13,12 @@ import re
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from tvmdml import installing
+from tvmdml import _registry, installing
+from tvmdml._garbage import not_collected
 from tvmdml._whole import apart, whole
 from tvmdml.errors import CompileError
 
@@ -104,7 +105,7 @@ def _part_of_compiler(name: str) -> ModuleType:
 
 def _imported(name: str) -> ModuleType:
     def load() -> ModuleType:
-        with whole(), _lock, _without_others():
+        with whole(), _lock, _without_others(), not_collected(), _registry.at_hand() if name != "tvm_ffi" else nullcontext():
             return importlib.import_module(name)
 
     return apart(load)

@@ -120,3 +120,24 @@ def test_a_kernel_can_be_compiled_after_another_was_loaded(tmp_path: Path, monke
     modules_after(one)
     loaded = modules_after(f"{one}\nfor way in ('toward_zero', 'toward_infinity'): tvmdml.round(x, rounding_mode=way)")
     assert "tvm" in loaded
+
+
+REGISTERED = """
+import tvm_ffi, tvm.tirx.script
+from tvm.ir import _ffi_api as ir
+operators = sorted(map(str, ir.ListOpNames()))
+print("REGISTERED", len(operators), [str(ir.OpGetAttr(ir.GetOp(name), "TScriptPrinterName")) for name in operators],
+      sorted(tvm_ffi.registry.list_global_func_names()), sorted(map(str, tvm_ffi.get_global_func("ffi.GetRegisteredTypeKeys")())),
+      sorted(vars(ir)), *(type(one).__name__ for one in (ir.GetOp, ir.RegisterOpAttr)),
+      *(one.__module__ for one in (tvm_ffi.init_ffi_api, tvm_ffi.registry.list_global_func_names)))
+"""
+
+
+def test_the_compiler_is_imported_in_short_and_is_the_same() -> None:
+    def after(code: str) -> str:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout.partition("REGISTERED")[2]
+
+    ours = after("from tvmdml import _imports; _imports.tvm()" + REGISTERED)
+    assert ours
+    assert ours == after("import sys; sys.modules.update({'torch': None, 'cuda.bindings': None}); import tvm" + REGISTERED)

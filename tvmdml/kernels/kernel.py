@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tvmdml import _imports
+from tvmdml._garbage import not_collected
 from tvmdml.kernels import tensorir
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Kernel(NamedTuple):
         for name in (self.module, self.name, *self.also):
             if not NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a kernel or of an operator's module")
-        with tensorir.instructions_of(getattr(target, "processor", None)):
+        with not_collected(), tensorir.instructions_of(getattr(target, "processor", None)):
             return self.build()
 
     @property

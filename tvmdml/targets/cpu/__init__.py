@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from tvmdml import _imports
+from tvmdml._garbage import not_collected
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets import Build, Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
@@ -212,7 +213,7 @@ class CpuTarget(Target):
         tvm = _imports.tvm()
         try:
             # Python checks the arguments.
-            with tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
+            with not_collected(), tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
                 if "calling_conv" in (function.attrs or {}):  # it has the form of a call; TVM gives the others form and name
                     symbol = f"__tvm_ffi_{symbol}"
                 module = tvm.IRModule({symbol: function.with_attr("global_symbol", symbol)})
