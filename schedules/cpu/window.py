@@ -6,7 +6,8 @@
   dimensions are loops over the taps inside, without a check of bounds.
 - ``rolling``: the same for maxima whose windows overlap from row to row: the largest elements along a line are computed once for
   all windows with that row.
-- ``spread``: gradients of averages and maxima: a window gives to its elements.
+- ``shifted``: gradients of averages and maxima along contiguous rows: vectors of elements sum rows of windows.
+- ``spread``: other gradients of them: a window gives to its elements.
 - ``images``: one window has a whole image, which is contiguous: its elements are combined in vectors.
 - Anything else is the computation, one element after the other.
 
@@ -22,9 +23,10 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._window import CHAIN, Along
+from tvmdml.operators._window_gradients import Gathered
 from tvmdml.operators._window_largest import Largest
 from tvmdml.operators._window_sums import Summed
-from tvmdml.schedules.cpu import _default, split
+from tvmdml.schedules.cpu import _default, _window_shifted, split
 from tvmdml.schedules.cpu._window_images import Images
 from tvmdml.schedules.cpu._window_lines import Lines
 from tvmdml.schedules.cpu._window_rolling import Rolling
@@ -51,10 +53,12 @@ _FEWEST = 4
 
 def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the windows."""
-    if not shared and Spread.serves(desc):
+    if not shared and isinstance(desc, Gathered):
         work = max(desc.whole().element_count, desc.pooled().element_count * min(desc.taps(), 8))
-        spread: Kernel = Spread(desc, split(work, target, knobs.task_elements, knobs.tasks_per_thread)).kernel()
-        return spread
+        tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
+        shifted: Kernel | None = _window_shifted.kernel(desc, _register(desc, target), tasks)
+        if shifted is not None or Spread.serves(desc):
+            return shifted or Spread(desc, tasks).kernel()
     if not isinstance(desc, (Summed, Largest)) or desc.wide():
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain

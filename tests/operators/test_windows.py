@@ -10,7 +10,7 @@ import pytest
 from support import Array, assert_same_bits, seeded
 
 import tvmdml
-from tvmdml import TensorDesc, operators, targets
+from tvmdml import TensorDesc, knobs, operators, targets
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
@@ -323,14 +323,59 @@ def test_windows_give_to_their_elements_in_row_major_order(dtype: str) -> None:
     found = tvmdml.average_pooling_grad(gradient, output_gradient_sizes=x.shape, window_sizes=(3, 3), **numbers)
     assert_same_bits(found, average)
     assert_same_bits(tvmdml.max_pooling_grad(x, gradient, window_size=(3, 3), **numbers), largest)
+
+
+GIVEN: tuple[dict[str, Any], ...] = (
+    {"window_size": (3, 3), "strides": (1, 1), "start_padding": (1, 1), "end_padding": (1, 1)},
+    {"window_size": (3, 4), "strides": (2, 3), "start_padding": (0, 2), "end_padding": (2, 1)},
+    {"window_size": (2, 2), "strides": (3, 4), "start_padding": (1, 0), "end_padding": (0, 0)},
+    {"window_size": (2, 1, 3), "strides": (1, 2, 2), "start_padding": (1, 0, 2), "end_padding": (0, 1, 2)},
+)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.some(2)
+@pytest.mark.parametrize("given", GIVEN)
+def test_gradients_by_rows_are_those_of_elements(dtype: str, given: dict[str, Any]) -> None:
+    rng, rank = seeded(f"rows {dtype} {given}"), len(given["strides"])
+    sizes = (2, 2, *rng.integers(3, 40, rank - 1), int(rng.integers(16, 80)))
+    x = rng.integers(-9, 9, sizes).astype(dtype)
+    for value, part in ((nan, 0.05), (-inf, 0.3)):
+        x[rng.random(sizes) < part] = value
+    dilations = tuple(rng.integers(1, 3, rank))
+    for name, more in (("average", {"include_padding": bool(rng.integers(2))}), ("max", {"dilations": dilations})):
+        wide = more.get("dilations", (1,) * rank)
+        ends = zip(
+            sizes[2:], given["start_padding"], given["end_padding"], given["window_size"], wide, given["strides"], strict=True
+        )
+        counts = [(n + a + b - (k - 1) * d - 1) // s + 1 for n, a, b, k, d, s in ends]
+        gradient = rng.standard_normal((2, 2, *counts)).astype(dtype)
+        gradient[rng.random(gradient.shape) < 0.2] = -0.0
+        window = {**given, **more}
+        if name == "average":
+            window["window_sizes"] = window.pop("window_size")
+        inputs = (gradient,) if name == "average" else (x, gradient)
+        if name == "average":
+            window["output_gradient_sizes"] = sizes
+        compute = getattr(tvmdml, f"{name}_pooling_grad")
+        apart = np.zeros((*sizes, 2), dtype)[..., 0]
+        compute(*inputs, out=apart, **window)
+        for tasks in (1, 3):
+            with knobs.using(window={"task_elements": 1 if tasks > 1 else 1 << 23}):
+                assert_same_bits(compute(*inputs, **window), apart, any_nan=True)
+
+
+def test_gradients_have_vectors_where_rows_are_long() -> None:
     for name in ("MAX_POOLING_GRAD", "AVERAGE_POOLING_GRAD"):
-        spread = {kernel_of(name, kind) for kind in (dtype, "float16")}
-        assert spread == {"spread", "default"}, "a float16 is summed in float32"
+        for dtype in ("float16", "float32", "float64"):
+            assert kernel_of(name, TensorDesc(dtype, (1, 1, 8, 8))) == "shifted"
+        assert kernel_of(name, TensorDesc("float32", (1, 1, 8, 6))) == "spread"
+        assert kernel_of(name, TensorDesc("float16", (1, 1, 8, 6))) == "default", "a float16 is summed in float32"
 
 
-def kernel_of(name: str, dtype: str) -> str:
+def kernel_of(name: str, image_of: TensorDesc) -> str:
     """The kernel that a gradient of 2 x 2 windows has on the processor."""
-    image_of, pooled = TensorDesc(dtype, (1, 1, 8, 8)), TensorDesc(dtype, (1, 1, 4, 4))
+    pooled = image_of.with_sizes((*image_of.sizes[:2], *(n // 2 for n in image_of.sizes[2:])))
     given: dict[str, Any] = {"strides": (2, 2), "window_size": (2, 2), "start_padding": (0, 0), "end_padding": (0, 0)}
     if name == "MAX_POOLING_GRAD":
         desc = operators.by_name(name).of(image_of, pooled, dilations=(1, 1), **given)

@@ -72,25 +72,32 @@ class Function:
         return [self.scalar(f"{name}{i}", dtype) for i in range(count)]
 
     def tensors(
-        self, desc: Operation, shared: Iterable[tuple[str, str]] = (), dtype: str = "", packed: Mapping[str, str] = _NOTHING
+        self,
+        desc: Operation,
+        shared: Iterable[tuple[str, str]] = (),
+        dtype: str = "",
+        packed: Mapping[str, str] = _NOTHING,
+        scratch: Mapping[str, str] = _NOTHING,
     ) -> dict[str, Any]:
         """Add a buffer parameter for each tensor that an operator has, by name, in field order; then the integers of their shapes.
 
         An input that shares memory with an output has the output's buffer: two buffers with the same memory would violate the
         no-alias promise. With ``dtype``, elements are read and written as that type. The buffer of a 4-bit tensor has its bytes.
-        In place of an input that is ``packed``, the buffer has elements of the type given there.
+        In place of an input that is ``packed``, the buffer has elements of the type given there. Buffers of ``scratch`` memory, by
+        name, with their types, follow the tensors'.
         """
         same = dict(shared)
         present = {name: tensor for name, tensor in desc.tensors() if tensor is not None}
         types = {name: packed.get(name) or dtype or one.data_type.stored.tvm for name, one in present.items()}
         buffers = {name: self.buffer(name, kind) for name, kind in types.items() if name not in same}
+        more = {name: self.buffer(name, kind) for name, kind in scratch.items()}
         declared: list[Launched] = []
         for tensor in present.values():
             for integers in tensor.integers if isinstance(tensor, OpenTensor) else ():
                 if integers not in declared:
                     integers.declare(lambda name: self.scalar(name, _index.get()))
                     declared.append(integers)
-        return {name: buffers[same.get(name, name)] for name in present}
+        return {name: buffers[same.get(name, name)] for name in present} | more
 
     def result(self) -> PrimFunc:
         """The finished function."""
