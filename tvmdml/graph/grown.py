@@ -186,7 +186,7 @@ class Grown:
         else:
             every = zip(self._groups, found, self._replaced, strict=True)
             pairs = tuple((group.launch, one.launch) for group, one, replaced in every if replaced)
-            sequence = varied(pairs, tuple(steps.items()))
+            sequence = varied(pairs, tuple((i, step.short()) for i, step in steps.items()))
         every_constant = zip(self._constants, self.graph.laid.constants, strict=True)
         constants = tuple(old if i is None else arrays[i] for i, old in every_constant)
         lay = functools.partial(self._laid, n, arrays, constants, threads)

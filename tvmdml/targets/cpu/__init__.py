@@ -197,7 +197,7 @@ class CpuTarget(Target):
         if extension is None or any(type(step.launch) is not extension.Launch for step in steps):
             return super().sequence(steps, slots)
         try:
-            found: Run = extension.Sequence(tuple(steps), slots)
+            found: Run = extension.Sequence(tuple(step.short() for step in steps), slots)
         except ValueError:  # larger than the C extension's limits, or wrong: then it is refused here
             return super().sequence(steps, slots)
         return found
