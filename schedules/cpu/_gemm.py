@@ -114,6 +114,7 @@ class Product:
         buffers: Sequence[Any],
         start: Callable[[Any], tuple[Any, Any, Any, Any]],
         finish: Callable[[Any, Any, Any, tuple[Any, Any]], None],
+        ask: Callable[[Any, Any, int], None] | None = None,
     ) -> None:
         """Write the kernel's statements.
 
@@ -124,8 +125,9 @@ class Product:
             start: for a batch's number, the offsets of both factors and their zero points; it may note what ``finish`` needs.
             finish: ``finish(row, column, total, sums)``: what becomes of a row's sums from a column on. ``sums`` are the places of
                 the sums of the row, and of the columns.
+            ask: ``ask(row, column, count)``: ask for the memory that ``finish`` reads and writes, of so many columns.
         """
-        self.plan, self.finish = plan, finish
+        self.plan, self.finish, self.ask = plan, finish, ask
         self.panels_a, self.panels_b, self.partial, self.lines = buffers
         if self.packed[0]:
             self.panels_a = self.factors[0].buffer
@@ -194,33 +196,60 @@ class Product:
                             self.a.pack(self.base_a, self.zero_a, self.panels_a, at, line, r1 - 1, place, places)
                             if self.with_sums[0]:
                                 self.a.sums(self.lines, of_rows + (number + p) * mr, first, shape.lanes)
-                    with T.loop(column_panels) as jr:
-                        start = T.hold(_start(column + jr * nr, c0, c1, nr))
-                        b, sums_b = self._panel(1, column, jr, place, self.at_b + jr * (groups * nr), self.at_lines + jr * nr)
+                    of_row, of_column = self._steps_of_tiles(all_row_panels, column_panels)
 
-                        def tile(ir: Any, late: bool, jr: Any = jr, start: Any = start, b: Any = b, sums_b: Any = sums_b) -> None:
-                            line = T.hold(_start(row + ir * mr, r0, r1, mr))
-                            own = T.Select(plan.depth > plan.depth_block, jr * all_row_panels + number + ir, T.i64(0))
-                            at = T.hold(self.at_partial + own * (mr * nr))
-                            in_lines = of_rows + (number + ir) * mr
-                            a, sums_a = self._panel(0, row, ir, place, self.at_a + ir * (groups * mr), in_lines)
-                            sums = (sums_a, sums_b)
-                            where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), sums)
-                            if self.as_it_lies:
-                                self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
-                            if late:
-                                self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
-                            self._tile(a, b, groups, at, first, last, where, late)
+                    def panel(side: int, i: Any) -> tuple[Any, Any, Any]:
+                        """Its first line, where it is, and where the sums of its lines are."""
+                        if side:
+                            own = self.at_b + i * (groups * nr), self.at_lines + i * nr
+                            line = T.hold(_start(column + i * nr, c0, c1, nr))
+                            return line, *self._panel(1, column, i, place, *own)
+                        line = T.hold(_start(row + i * mr, r0, r1, mr))
+                        return line, *self._panel(0, row, i, place, self.at_a + i * (groups * mr), of_rows + (number + i) * mr)
 
-                        if self.packs_late:
-                            with T.when(r == T.i64(0)):
-                                tile(T.i64(0), True)
-                            done = T.hold(T.Select(r == T.i64(0), T.i64(1), T.i64(0)))
-                            with T.loop(T.hold(row_panels - done)) as ir:
-                                tile(T.hold(done + ir), False)
-                        else:
-                            with T.loop(row_panels) as ir:
-                                tile(ir, False)
+                    def tile(ir: Any, jr: Any, of_a: tuple[Any, Any, Any], of_b: tuple[Any, Any, Any], late: bool = False) -> None:
+                        line, a, sums_a = of_a
+                        start, b, sums_b = of_b
+                        own = T.Select(plan.depth > plan.depth_block, (number + ir) * of_row + jr * of_column, T.i64(0))
+                        at = T.hold(self.at_partial + own * (mr * nr))
+                        where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), (sums_a, sums_b))
+                        if self.as_it_lies:
+                            self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
+                        if late:
+                            self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
+                        self._tile(a, b, groups, at, first, last, where, late)
+
+                    self._tiles(row_panels, column_panels, T.expression(r == T.i64(0)), panel, tile)
+
+    def _steps_of_tiles(self, row_panels: Any, column_panels: Any) -> tuple[Any, Any]:
+        """From the unfinished sums of a tile to those of the next one in the same column, and in the same row."""
+        return column_panels, T.i64(1)
+
+    def _tiles(
+        self,
+        row_panels: Any,
+        column_panels: Any,
+        first: Any,
+        panel: Callable[[int, Any], tuple[Any, Any, Any]],
+        tile: Callable[..., None],
+    ) -> None:
+        """Compute the tiles of a block, row by row: a panel of rows, the smaller one, stays in the first cache.
+
+        Panels of columns follow each other in memory, so processors load them ahead, and a row's results are neighbours.
+        """
+
+        def along(ir: Any, late: bool) -> None:
+            of_a = panel(0, ir)
+            with T.loop(column_panels) as jr:
+                tile(ir, jr, of_a, panel(1, jr), late)
+
+        done = T.i64(0)
+        if self.packs_late:
+            with T.when(first):
+                along(T.i64(0), True)
+            done = T.hold(T.Select(first, T.i64(1), T.i64(0)))
+        with T.loop(T.hold(row_panels - done)) as i:
+            along(T.hold(done + i), False)
 
     def _pack_columns(
         self, column: Any, columns: Any, part: tuple[Any, Any], groups: Any, place: Any, places: Any, first: Any
@@ -261,6 +290,12 @@ class Product:
         mr, nr, lanes = shape.rows, shape.columns, shape.lanes
         rows = self.a.lines() if self.as_it_lies else []
         with blocks(groups, T.i64(KC // self.arithmetic.group)) as (k0, count):
+            is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
+            is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
+            if self.ask is not None:
+                with T.when(is_last):
+                    for i in range(mr):
+                        self.ask(T.hold(where.row + T.min(T.i64(i), where.rows - 1)), where.column, nr)
             sums = Sums(mr, shape.vectors, lambda i, j: zeros(lanes, kind), self.arithmetic.step)
             with T.loop(count) as k:
                 place = T.hold(k0 + k)
@@ -275,8 +310,6 @@ class Product:
                     return self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
 
                 sums.add(scalar, along)
-            is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
-            is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
 
             def total(i: int, j: int) -> Any:
                 own = sums.get(i, j)

@@ -5,6 +5,7 @@ Sums of a block are finished from memory, where they stay in the first cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -43,6 +44,23 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
 
     def _leave(self) -> None:
         self._block.release()
+
+    def _steps_of_tiles(self, row_panels: Any, column_panels: Any) -> tuple[Any, Any]:
+        return T.i64(1), row_panels
+
+    def _tiles(
+        self,
+        row_panels: Any,
+        column_panels: Any,
+        first: Any,
+        panel: Callable[[int, Any], tuple[Any, Any, Any]],
+        tile: Callable[..., None],
+    ) -> None:
+        """Column by column: a panel of columns is as small as one of rows."""
+        with T.loop(column_panels) as jr:
+            of_b = panel(1, jr)
+            with T.loop(row_panels) as ir:
+                tile(ir, jr, panel(0, ir), of_b)
 
     def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:
         block = self._block

@@ -19,6 +19,9 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 AHEAD = 8
 """How many rows, or cache lines of a row, are loaded before they are needed."""
+AHEAD_ALONG = 4
+"""The same where squares are transposed: four of these take as long as memory does, and all of their lines have room in the sets of
+the first cache."""
 TOGETHER = 3
 """Vectors of bytes of a row that are packed at once."""
 ACROSS, ALONG, SINGLE = "across", "along", "single"
@@ -248,15 +251,20 @@ class Packer:
         zeros = [self._zero(self._own(i)) for i in range(self.width)]
         zeros = [None if one is None else T.hold(one) for one in zeros]
         nothing = T.splat(T.const(0, self.arithmetic.packed), SIDE)
-        with T.loop(blocks) as block:
-            for start in range(0, self.width, SIDE):
-                some = range(start, min(start + SIDE, self.width))
-                for i in some:
-                    read_ahead(self.factor.buffer, lines[i] + block * step + AHEAD * self.per_line)
-                rows = [self.factor.buffer[T.run(lines[i] + block * step, step)] for i in some]
-                packed = [T.hold(self.arithmetic.many(self.factor.side, row, zeros[i])) for i, row in zip(some, rows, strict=True)]
-                for k, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):
-                    self._put(block * SIDE + k, start, column)  # it may run over into the next, which comes later
+
+        def square(block: Any, start: int) -> None:
+            some = range(start, min(start + SIDE, self.width))
+            for i in some:
+                read_ahead(self.factor.buffer, lines[i] + block * step + AHEAD_ALONG * self.per_line)
+            rows = [self.factor.buffer[T.run(lines[i] + block * step, step)] for i in some]
+            packed = [T.hold(self.arithmetic.many(self.factor.side, row, zeros[i])) for i, row in zip(some, rows, strict=True)]
+            for k, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):
+                self._put(block * SIDE + k, start, column)  # it may run over into what comes later
+
+        # All places of some lines at a time: the lines of all would share few sets of the first cache.
+        for start in reversed(range(0, self.width, SIDE)):
+            with T.loop(blocks) as block:
+                square(block, start)
         self._rest(T.hold(blocks * SIDE))
 
     def _fill(self) -> None:

@@ -9,6 +9,7 @@ from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.formula import Source
 from tvmdml.kernels.kernel import Owned
 from tvmdml.operators._matrix import Matrix
+from tvmdml.schedules.cpu._ahead import ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes
 from tvmdml.targets import Target
 
@@ -157,6 +158,14 @@ class Writer:
             return
         for lane in range(lanes):  # TVM may lose vectors that are stored with a stride
             T.store(result.buffer, result.place([row, column + lane]), T.Shuffle([found], [lane]))
+
+    def ask(self, row: Any, column: Any, count: int) -> None:
+        """Ask for the memory that ``put`` reads and writes in a row, for so many columns, as far as these are neighbours."""
+        result, *addends = self.sources
+        for one, how in ((result, write_ahead), *((addend, read_ahead) for addend in addends)):
+            of_row, of_column = one.steps
+            if (isinstance(of_column, int) and of_column == 1) and not (isinstance(of_row, int) and of_row == 0):
+                ask(how, one.buffer, one.place([row, column]), count)
 
     def is_signed(self, operand: Operand) -> bool:
         """Whether an operand has signed integers."""

@@ -118,6 +118,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         one_by_one = self.arithmetic.group == self.arithmetic.unit == 1
         plain_columns = not packs[1] and self.contraction.b_zero is None and one_by_one and self.forms[1] == ACROSS
         self.late = plain_columns and rows < 16 * mr
+        self.asks = depth >= KC * self.arithmetic.group  # else a tile takes no longer than memory
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
         depth_blocks = knobs.depth_blocks if isinstance(self.arithmetic, Floats) else knobs.depth_blocks_of_others
@@ -218,6 +219,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             ("forms", " ".join(self.forms)),
             ("parallel", self.parallel),
             ("late", self.late),
+            ("asks", self.asks),
             ("as_it_lies", self.as_it_lies),
             ("packed", " ".join(self.operands[side].name for side in self.packed)),
         )
@@ -258,7 +260,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
                 own = [None if zero is None else self.bases[zero] for zero in zeros]
                 return self.bases[0], self.bases[1], own[0], own[1]
 
-            product.write(plan, room, scratch, start, self._finish)
+            product.write(plan, room, scratch, start, self._finish, self.ask if self.asks else None)
         return f.result()
 
     def _finish(self, row: Any, column: Any, total: Any, sums: tuple[Any, Any]) -> None:
