@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support import assert_same_bits
 
 import tvmdml
 from tvmdml.errors import InvalidArgument
@@ -44,6 +46,36 @@ def test_what_depends_on_constants_is_computed_once(monkeypatch: pytest.MonkeyPa
     compiled, (found, right) = both(graph, [x * table], monkeypatch, x=array(4, 8))
     assert fates(compiled) == ["computed when the graph was compiled"] * 2 + ["kernel 0"]
     assert np.array_equal(found[0], right[0])
+
+
+NOTHING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
+    "padding": (lambda x, y: tvmdml.padding(x, start_padding=[1, 0], end_padding=[1, 2], padding_value=2.5), (0, 4)),
+    "sum": (lambda x, y: tvmdml.reduce(x, function="sum", axes=[0]), (0, 4)),
+    "average": (lambda x, y: tvmdml.reduce(x, function="average", axes=[1]) + y[:, :1], (3, 0)),
+    "product": (lambda x, y: tvmdml.gemm(x, x, trans_b="transpose"), (3, 0)),
+    "view": (lambda x, y: tvmdml.reduce(x[1:1], function="sum", axes=[0]), (3, 4)),
+    "what nothing computes": (lambda x, y: tvmdml.reduce(tvmdml.exp(x), function="multiply", axes=[0]) + y[:1], (0, 4)),
+    "join": (lambda x, y: tvmdml.join((x, y, x, tvmdml.exp(x)), axis=0), (0, 4)),
+    "join of none": (lambda x, y: tvmdml.join((x, x), axis=0), (0, 4)),
+    "parts": (
+        lambda x, y: tvmdml.split(tvmdml.reduce(x, function="sum", axes=[0]), output_axis_sizes=[4, 0], axis=1)[0] * y,
+        (0, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_inputs_without_elements_have_the_results_of_functions(name: str, tmp_path: Path) -> None:
+    function, sizes = NOTHING[name]
+    x, y = np.zeros(sizes, np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
+    graph = tvmdml.Graph()
+    given = graph.input(sizes, name="x"), graph.input((3, 4), name="y")
+    compiled = graph.compile([function(*given)])
+    with np.errstate(all="ignore"):
+        expected = function(x, y)
+    assert_same_bits(compiled({"x": x, "y": y})[0], expected)
+    tvmdml.save_graph(compiled, tmp_path / "graph")
+    assert_same_bits(tvmdml.load_graph(tmp_path / "graph")({"x": x, "y": y})[0], expected)
 
 
 def test_equal_calls_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

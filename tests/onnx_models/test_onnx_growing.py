@@ -100,6 +100,13 @@ def test_sizes_that_decide(name: str, conversions: type[Counted]) -> None:
         assert conversions.whole <= 3 + 2 + 3 * 3, conversions.whole  # until 44, 102 and 258
 
 
+def test_a_size_that_is_nothing_between_others() -> None:
+    loaded = tvmdml.onnx.load(rows(REGULAR["n"][0]))
+    for n in (20, 0, 21, 22, 1, 23, 0, 30):
+        x = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+        assert np.array_equal(loaded(x=x)[0], x.sum(0, keepdims=True) + np.float32(n)), n
+
+
 def flag(divisor: int) -> Sequence[Any]:
     """``f`` is 1 if a number of the size `n` can be divided."""
     return [
