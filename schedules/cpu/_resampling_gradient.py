@@ -8,6 +8,7 @@ place behind the row for the rest, which is 0. The sums have double precision: t
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -86,32 +87,47 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
         def rows(_: Any, top: Any, count: Any, to: Any, start: Any) -> None:
             with T.loop(count) as k:
-                i = T.let(top + k)
-                self._columns(line, start, i)
-                self._row(line, T.let(to + i * self.row_steps[0]))
+                i, row = T.let(top + k), T.let(to + (top + k) * self.row_steps[0])
+                some = self._columns(line, start, i)
+                T.either(some, partial(self._row, line, row), partial(self._nothing, row))
 
         self.images(task, self.y.inputs, rows)
 
-    def _columns(self, line: Any, start: Any, i: Any) -> None:
-        """The sum of the gradient's rows that a row has a part in."""
+    def _columns(self, line: Any, start: Any, i: Any) -> Any:
+        """The sum of the gradient's rows that a row has a part in; returns whether there are any.
 
-        def clear(j: Any, lanes: int) -> None:
-            T.store(self.lines, run(line + j, lanes), splat(T.const(0, _WIDE), lanes))
-
-        vectors(self.x.outputs, clear)
+        The first one is stored: it may have -0, which the sums of elements, beginning with +0, do not show.
+        """
+        some = T.Variable("int32", T.const(0, "int32"))
         first, last = self.y.uses(i, self.linear)
         with T.loop(T.let(last - first)) as k:
             o = T.let(first + k)
             weight = T.hold(self._part(self.y, i, o))
             row = T.let(start + o * self.row_steps[1])
 
-            def add(j: Any, lanes: int, row: Any = row, weight: Any = weight) -> None:
+            def product(j: Any, lanes: int, row: Any = row, weight: Any = weight) -> Any:
                 own = T.cast(T.wide(self.gradient[run(row + j, lanes)]), _WIDE)
-                product = T.rounded(own * splat(weight, lanes)) if self.linear else own
-                T.store(self.lines, run(line + j, lanes), self.lines[run(line + j, lanes)] + product)
+                return T.rounded(own * splat(weight, lanes)) if self.linear else own
+
+            def store(j: Any, lanes: int, product: Any = product) -> None:
+                T.store(self.lines, run(line + j, lanes), product(j, lanes))
+
+            def add(j: Any, lanes: int, product: Any = product) -> None:
+                T.store(self.lines, run(line + j, lanes), self.lines[run(line + j, lanes)] + product(j, lanes))
 
             with T.when(weight > T.const(0, _WIDE)):
-                vectors(self.x.outputs, add)
+                is_first = some.value == T.const(0, "int32")
+                T.either(is_first, partial(vectors, self.x.outputs, store), partial(vectors, self.x.outputs, add))
+                some.set(T.const(1, "int32"))
+        return some.value != T.const(0, "int32")
+
+    def _nothing(self, to: Any) -> None:
+        """A row that has no part in any place."""
+
+        def clear(j: Any, lanes: int) -> None:
+            T.store(self.result, run(to + j, lanes), splat(T.const(0, self.stored), lanes))
+
+        vectors(self.x.inputs, clear)
 
     def _row(self, line: Any, to: Any) -> None:
         """The elements of a row."""

@@ -133,6 +133,20 @@ def test_numbers_of_a_grid_stay_small(scale: float, offset: float) -> None:
             assert grid.step > 0
 
 
+def test_no_element_has_a_part_in_more_places_than_its_grid_says() -> None:
+    rng, tight = seeded("uses"), 0
+    for _ in range(2000):
+        (inputs, outputs), linear = (int(n) for n in rng.integers(1, 60, 2)), bool(rng.integers(2))
+        scale = float(np.float32(rng.choice([outputs / inputs, 0.25, 0.5, 1, 1.5, 2, 3, rng.uniform(0.1, 6)])))
+        before, after = float(rng.choice([0, 0.5, -0.5, 0.25, 3, -7])), float(rng.choice([0, -0.5, 0.5, 2]))
+        rounding = "" if linear else str(rng.choice(["up", "down", "half"]))
+        grid = grid_of(Rule(linear, rounding, scale, before, after, False), inputs, outputs)
+        found = max(grid.reached(i + 1) - grid.reached(i - linear) for i in range(inputs))
+        assert grid.most_uses(linear) >= found
+        tight += grid.most_uses(linear) == max(found, 1)
+    assert tight > 1900
+
+
 @pytest.mark.parametrize("sizes", [(13, 40), (3, 5), (7, 20)])
 def test_pytorch_agrees(sizes: tuple[int, int]) -> None:
     torch = pytest.importorskip("torch")

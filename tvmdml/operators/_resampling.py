@@ -83,7 +83,7 @@ class Grid(NamedTuple):
     def most_uses(self, linear: bool) -> int:
         """The most places that an element has a part in."""
         back = int(linear)
-        inside = (1 + back) * -(-self.parts // self.step) + 1 if self.last > self.first else 0
+        inside = -((1 + back) * -self.parts // self.step) if self.last > self.first else 0
         n = self.inputs
         ends = (self.reached(i + 1) - self.reached(i - back) for i in {0, 1, n - 2, n - 1} if i >= 0)
         return int(max(min(inside, self.outputs), *ends, 1))
