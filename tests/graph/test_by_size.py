@@ -31,10 +31,10 @@ def test_numbers(sizes: list[int], square: int, linear: int, fixed: int) -> None
 
 def test_values_that_differ_by_more_than_numbers() -> None:
     """Floats, types and lengths are compared by their bits: they must be the same."""
-    assert Described([2, 3, 4], [("a", (n, n * n)) for n in (2, 3, 4)]).at(10) == ("a", (10, 100))
+    assert Described.through([2, 3, 4], [("a", (n, n * n)) for n in (2, 3, 4)]).at(10) == ("a", (10, 100))
     for several in ([(0.0,), (0.0,), (-0.0,)], [(1,), (1,), (True,)], [(1,), (1, 1), (1, 1)], [("a",), ("a",), ("b",)]):
         with pytest.raises(Differs):
-            Described([2, 3, 4], several)
+            Described.through([2, 3, 4], several)
 
 
 def attention(n: int, scale: float = 0.5, more: bool = False) -> tuple[Finished, tvmdml.CompiledGraph]:
@@ -49,7 +49,7 @@ def attention(n: int, scale: float = 0.5, more: bool = False) -> tuple[Finished,
 
 def test_a_program_for_another_size() -> None:
     """It gives the bits of the graph that is recorded for the size."""
-    found = BySize({n: attention(n)[0] for n in (5, 6, 7)})
+    found = BySize.through({n: attention(n)[0] for n in (5, 6, 7)})
     assert found.wanted == ()
     for n in (5, 9, 40):
         x = np.random.default_rng(n).standard_normal((n, 8), np.float32)
@@ -63,4 +63,4 @@ def test_programs_that_are_no_function() -> None:
     """Another number of calls, another attribute, another constant."""
     for other in (attention(7, 0.25)[0], attention(7, more=True)[0]):
         with pytest.raises(Differs):
-            BySize({5: attention(5)[0], 6: attention(6)[0], 7: other})
+            BySize.through({5: attention(5)[0], 6: attention(6)[0], 7: other})

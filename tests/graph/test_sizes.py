@@ -132,7 +132,7 @@ def test_kernels(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (3, 4, 7, 90, 301):
         graph, made = _graph(n, kind)
         programs[n] = finished(graph, [made[kind]()], target)
-    function = BySize(programs)
+    function = BySize.through(programs)
     varying = [one for one in function.descs if one.varies]
     assert varying
     sizes = range(3, 302)

@@ -32,6 +32,12 @@ class Counted(converting.Conversion):
         return super().of(*arguments)
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each model learns for itself, and a new one is converted."""
+    monkeypatch.setenv("TVMDML_DISABLE_PLANS", "1")
+
+
 @pytest.fixture
 def conversions(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
     """How often models were converted."""
@@ -278,8 +284,8 @@ def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.
     Only the largest of many lengths is planned, whatever their order is.
     """
     planned = []
-    monkeypatch.setattr("tvmdml.onnx.growing.laid_out", lambda *_, **__: planned.append(1))
-    monkeypatch.setattr("tvmdml.onnx.growing.Grown", lambda *given: planned.append(given[1]) or Grown(*given))
+    monkeypatch.setattr("tvmdml.onnx.functions.laid_out", lambda *_, **__: planned.append(1))
+    monkeypatch.setattr("tvmdml.onnx.functions.Grown", lambda *given: planned.append(given[1]) or Grown(*given))
     made = decoder()
     try:
         loaded = tvmdml.onnx.load(made, target=target)
@@ -374,7 +380,7 @@ def test_a_size_that_is_halved(conversions: type[Counted]) -> None:
             (other,) = tvmdml.onnx.load(made)(x=x)
             assert np.array_equal(found.view(np.uint32), other.view(np.uint32)), n
             graph, fresh = loaded.compiled(x=x), tvmdml.onnx.load(made).compiled(x=x)
-            assert not any(one.varies for one in BySize({n: graph.parts(), n + 1: fresh.parts()}).descs), n
+            assert not any(one.varies for one in BySize.through({n: graph.parts(), n + 1: fresh.parts()}).descs), n
     assert conversions.whole <= 3 + 2 + 7 * 4 + 2 * len(checked)
 
 

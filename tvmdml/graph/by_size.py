@@ -8,7 +8,8 @@ function. Between the values that were tried it makes programs without conversio
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ class Number(NamedTuple):
 _NO_LEAD = Fraction(0), Fraction(0)
 
 
-class _Made(NamedTuple):
+class Made(NamedTuple):
     """A descriptor, a tuple, or anything else whose integers are numbers: its class, and its parts."""
 
     kind: type[Any]
@@ -80,7 +81,7 @@ class _Made(NamedTuple):
     parts: tuple[Any, ...]
 
 
-class _Other:
+class Other:
     """A value without such integers."""
 
     def __init__(self, value: Any) -> None:
@@ -88,37 +89,39 @@ class _Other:
         self._key = exact.key(value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Other) and self._key == other._key
+        return isinstance(other, Other) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
-_NUMBER = _Other("a number")
+NUMBER = Other("a number")
+"""Where an integer is."""
+Form = Made | Other
 
 
-def _form(value: Any, numbers: list[int]) -> Any:
+def _form(value: Any, numbers: list[int]) -> Form:
     """The form of a value; its integers are appended to ``numbers``."""
     kind = type(value)
     if kind is int:
         numbers.append(value)
-        return _NUMBER
+        return NUMBER
     if isinstance(value, (TensorDesc, Operator)):
         names = tuple(field.name for field in dataclasses.fields(value))  # type: ignore[arg-type] # both are dataclasses
-        return _Made(kind, names, tuple(_form(getattr(value, name), numbers) for name in names))
+        return Made(kind, names, tuple(_form(getattr(value, name), numbers) for name in names))
     if isinstance(value, tuple):
-        return _Made(kind, (), tuple(_form(one, numbers) for one in value))
-    return _Other(value)
+        return Made(kind, (), tuple(_form(one, numbers) for one in value))
+    return Other(value)
 
 
-def _value(form: Any, numbers: Iterable[int]) -> Any:
+def _value(form: Form, numbers: Iterable[Any]) -> Any:
     """The value of a form with these integers."""
     rest = iter(numbers)
 
     def made(form: Any) -> Any:
-        if form is _NUMBER:
+        if form is NUMBER:
             return next(rest)
-        if isinstance(form, _Other):
+        if isinstance(form, Other):
             return form.value
         parts = [made(part) for part in form.parts]
         if form.names:
@@ -131,8 +134,23 @@ def _value(form: Any, numbers: Iterable[int]) -> Any:
 class Described:
     """A value as a function of the size: a descriptor, or a tuple with any depth, whose integers are numbers."""
 
-    def __init__(self, sizes: Sequence[int], values: Sequence[Any]) -> None:
+    def __init__(self, form: Form, numbers: Sequence[int | Number]) -> None:
         """
+        Args:
+            form: what it is beside its integers.
+            numbers: these, in the order in which they are in it.
+        """
+        self.form, self.numbers = form, numbers
+        self.key = form, tuple(numbers)
+        """Equal for what is the same for each size."""
+        self.varies = any(isinstance(one, Number) for one in numbers)
+        """Whether it depends on the size."""
+        self._value = None if self.varies else _value(form, numbers)
+
+    @classmethod
+    def through(cls, sizes: Sequence[int], values: Sequence[Any]) -> Described:
+        """What has these values.
+
         Raises:
             Differs: the values differ by more than numbers.
         """
@@ -140,17 +158,12 @@ class Described:
         forms = [_form(value, own) for value, own in zip(values, numbers, strict=True)]
         if any(form != forms[0] for form in forms[1:]):
             raise Differs
-        self._value, self._form = values[0], forms[0]
-        self._numbers = [Number.through(sizes, one) if len(set(one)) > 1 else one[0] for one in zip(*numbers, strict=True)]
-        self.key = self._form, tuple(self._numbers)
-        """Equal for what is the same for each size."""
-        self.varies = any(isinstance(one, Number) for one in self._numbers)
-        """Whether it depends on the size."""
+        return cls(forms[0], [Number.through(sizes, one) if len(set(one)) > 1 else one[0] for one in zip(*numbers, strict=True)])
 
     def is_like(self, other: Described) -> bool:
         """Whether it grows as another one does."""
-        mine, others = ([one.leads() if isinstance(one, Number) else _NO_LEAD for one in some._numbers] for some in (self, other))
-        return self._form == other._form and mine == others
+        mine, others = ([one.leads() if isinstance(one, Number) else _NO_LEAD for one in some.numbers] for some in (self, other))
+        return self.form == other.form and mine == others
 
     def together(self, sizes: Sequence[int], first: int, function: Callable[[Any], Any]) -> tuple[list[int], Any]:
         """What a function makes of the value for many sizes, as ``lanes.together`` returns it: cases are places of ``sizes``.
@@ -159,11 +172,11 @@ class Described:
             Differs: a number is no integer at one of them.
             Exception: as ``lanes.together``.
         """
-        numbers = [[one.at(n) for n in sizes] for one in self._numbers if isinstance(one, Number)]
+        numbers = [[one.at(n) for n in sizes] for one in self.numbers if isinstance(one, Number)]
 
         def made(given: list[Any]) -> Any:
             rest = iter(given)
-            return function(_value(self._form, [next(rest) if isinstance(one, Number) else one for one in self._numbers]))
+            return function(_value(self.form, [next(rest) if isinstance(one, Number) else one for one in self.numbers]))
 
         return lanes.together(made, numbers, first)
 
@@ -171,7 +184,7 @@ class Described:
         """The value for a size."""
         if not self.varies:
             return self._value
-        return _value(self._form, [one.at(n) if isinstance(one, Number) else one for one in self._numbers])
+        return _value(self.form, [one.at(n) if isinstance(one, Number) else one for one in self.numbers])
 
 
 class Values:
@@ -191,21 +204,47 @@ class Values:
         return found
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A node: in which list of its program it is, and where."""
 
     kind: str
     number: int
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class BySize:
     """A program for each value of a size.
 
-    Inputs of the programs that are none of their callers' stand for constants: ``at`` gets their arrays.
+    Inputs of the programs that are none of their callers' stand for constants: ``at`` gets their arrays. Equal descriptions are one
+    object: layers have calls that are alike.
     """
 
-    def __init__(self, programs: Mapping[int, Finished]) -> None:
-        """
+    name: str
+    titles: Sequence[tuple[str, str]]
+    """The name of each call, and where it was made."""
+    constants: Sequence[Constant]
+    """Those that are the same for each size."""
+    descs: Sequence[Described]
+    """Of each call."""
+    edges: Sequence[Described]
+    """What each call reads: pairs of a tensor's name and an edge, whose last part is the offset."""
+    inputs: Sequence[Described]
+    """The type, the caller's type, and whether it is owned, of each input."""
+    ends: Sequence[Described]
+    """The edge of each result."""
+    results: Sequence[Described]
+    """The descriptor of each result."""
+    forms: Sequence[Described]
+    """The type and shape of each output."""
+    names: tuple[str, ...]
+    """Of the inputs."""
+    wanted: tuple[str, ...]
+    """The names of the inputs that stand for constants."""
+
+    @classmethod
+    def through(cls, programs: Mapping[int, Finished]) -> BySize:
+        """The function with these programs.
+
         Args:
             programs: after all passes, by the size. Three have a common function if they have the same calls; more must agree.
 
@@ -219,10 +258,10 @@ class BySize:
         for first, *others in zip(*(own.constants for own in nodes), strict=True):
             if not all(_same(first.array, other.array) for other in others):
                 raise Differs
-        seen: dict[Any, Described] = {}  # layers have calls that are alike
+        seen: dict[Any, Described] = {}
 
         def described(values: Iterable[Any]) -> Described:
-            found = Described(list(programs), list(values))
+            found = Described.through(list(programs), list(values))
             return seen.setdefault(found.key, found)
 
         def by_call(what: Callable[[Call, _Nodes], Any]) -> list[Described]:
@@ -235,34 +274,34 @@ class BySize:
                 raise Differs
             return [described(values) for values in zip(*several, strict=True)]
 
-        self._name, self._constants = finished[0].name, nodes[0].constants
-        self._calls = list(finished[0].program.calls)
-        self.descs = by_call(lambda call, _: call.desc)
-        """Of each call."""
-        self.edges = by_call(lambda call, own: tuple((name, own.edge(edge)) for name, edge in call.edges.items()))
-        """What each call reads: pairs of a tensor's name and an edge, whose last part is the offset."""
-        self.inputs = by_place(lambda one, _: [(i.desc, i.dtype, i.owned) for i in one.inputs])
-        """The type, the caller's type, and whether it is owned, of each input."""
-        self._ends = by_place(lambda one, own: [own.edge(end.edge) for end in one.program.results])
-        self._results = by_place(lambda one, _: [end.desc for end in one.program.results])
-        self.forms = by_place(lambda one, _: one.forms)
-        """The type and shape of each output."""
-        self.names: tuple[str, ...] = described(tuple(i.name for i in one.inputs) for one in finished).at(next(iter(programs)))
-        """Of the inputs."""
-        self.wanted: tuple[str, ...] = described(own.names() for own in nodes).at(next(iter(programs)))
-        """The names of the inputs that stand for constants."""
+        first_size = next(iter(programs))
+        return cls(
+            finished[0].name,
+            [(call.name, call.where) for call in finished[0].program.calls],
+            nodes[0].constants,
+            by_call(lambda call, _: call.desc),
+            by_call(lambda call, own: tuple((name, own.edge(edge)) for name, edge in call.edges.items())),
+            by_place(lambda one, _: [(i.desc, i.dtype, i.owned) for i in one.inputs]),
+            by_place(lambda one, own: [own.edge(end.edge) for end in one.program.results]),
+            by_place(lambda one, _: [end.desc for end in one.program.results]),
+            by_place(lambda one, _: one.forms),
+            described(tuple(i.name for i in one.inputs) for one in finished).at(first_size),
+            described(own.names() for own in nodes).at(first_size),
+        )
+
+    def described(self) -> Iterator[Described]:
+        """All that depends on the size, or may do so."""
+        return itertools.chain(self.descs, self.edges, self.inputs, self.ends, self.results, self.forms)
 
     def is_like(self, other: BySize) -> bool:
         """Whether the programs are those of another function, with numbers that grow alike."""
-        mine, others = (
-            [*some.descs, *some.edges, *some.inputs, *some._ends, *some._results, *some.forms] for some in (self, other)
-        )
+        mine, others = list(self.described()), list(other.described())
         if (self.names, self.wanted, len(mine)) != (other.names, other.wanted, len(others)):
             return False
-        if len(self._constants) != len(other._constants):
+        if len(self.constants) != len(other.constants):
             return False
-        pairs = {(id(a), id(b)): (a, b) for a, b in zip(mine, others, strict=True)}  # layers have calls that are alike
-        arrays = zip(self._constants, other._constants, strict=True)
+        pairs = {(id(a), id(b)): (a, b) for a, b in zip(mine, others, strict=True)}
+        arrays = zip(self.constants, other.constants, strict=True)
         return all(a.is_like(b) for a, b in pairs.values()) and all(_same(a.array, b.array) for a, b in arrays)
 
     def at(self, n: int, arrays: Sequence[NumpyArray]) -> Finished:
@@ -279,17 +318,16 @@ class BySize:
         inputs = [input_of(value(one), name) for one, name in zip(self.inputs, self.names, strict=True)]
         given = [Constant(array, name, "") for name, array in zip(self.wanted, arrays, strict=True)]
         calls: list[Call] = []
-        lists: Mapping[str, Sequence[Node]] = {"inputs": inputs, "constants": self._constants, "given": given, "calls": calls}
+        lists: Mapping[str, Sequence[Node]] = {"inputs": inputs, "constants": self.constants, "given": given, "calls": calls}
 
         def edge(found: Any) -> Edge:
             (kind, number), output, offset = found
             return Edge(lists[kind][number], output, offset)
 
-        for old, desc, edges in zip(self._calls, self.descs, self.edges, strict=True):
-            calls.append(Call(value(desc), {name: edge(one) for name, one in value(edges)}, old.name, old.where))
-        ends = zip(map(value, self._ends), map(value, self._results), strict=True)
-        results = [Result(edge(one), desc) for one, desc in ends]
-        return Finished(self._name, inputs, Program(calls, results), list(map(value, self.forms)))
+        for (name, where), desc, edges in zip(self.titles, self.descs, self.edges, strict=True):
+            calls.append(Call(value(desc), {tensor: edge(one) for tensor, one in value(edges)}, name, where))
+        results = [Result(edge(value(one)), value(desc)) for one, desc in zip(self.ends, self.results, strict=True)]
+        return Finished(self.name, inputs, Program(calls, results), list(map(value, self.forms)))
 
 
 def input_of(form: tuple[TensorDesc, Any, bool], name: str) -> Input:
@@ -311,9 +349,9 @@ class _Nodes:
             "given": self._given,
             "calls": finished.program.calls,
         }
-        self._places = {id(node): _Place(kind, i) for kind, nodes in lists.items() for i, node in enumerate(nodes)}
+        self._places = {id(node): Place(kind, i) for kind, nodes in lists.items() for i, node in enumerate(nodes)}
 
-    def edge(self, edge: Edge) -> tuple[_Place, int, int]:
+    def edge(self, edge: Edge) -> tuple[Place, int, int]:
         """An edge with its source's place."""
         return self._places[id(edge.source)], edge.output, edge.offset
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from tvmdml.onnx.types import is_narrow, named
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
+    from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.graph.program import Finished
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -132,18 +133,36 @@ class Kept:
 
     def keep(self, shapes: Shapes, decided: Decided, ready: Ready) -> None:
         """Keep a plan, if the files are still those that it was found for, and nothing else that decides has changed."""
-        if self._header is None or surroundings(self._target) != self._around or not self.content.is_unchanged():
-            return
         described = {"reads": list(ready.inputs), "known": list(ready.known), "lengths": list(ready.lengths)}
+        self._keep(self._plan(shapes, decided), ready.graph, described, list(ready.known.values()))
+
+    def find_part(self, name: str) -> kept.Kept | None:
+        """Something else of the model, by its name."""
+        return kept.find(self._store, self._part(name), self._holdings, self._target, _nothing)
+
+    def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
+        """Keep something else, under the same conditions as a plan; returns whether that could be done."""
+        return self._keep(self._part(name), None, described, arrays)
+
+    def _keep(self, key: str, graph: CompiledGraph | None, described: Mapping[str, Any], arrays: Sequence[NumpyArray]) -> bool:
+        if self._header is None or surroundings(self._target) != self._around or not self.content.is_unchanged():
+            return False
         before = len(self._holdings.names)
-        arrays = list(ready.known.values())
-        done = kept.keep(self._store, self._plan(shapes, decided), self._holdings, ready.graph, described, arrays)
+        done = kept.keep(self._store, key, self._holdings, graph, described, arrays)
         if done and len(self._holdings.names) != before:
             self.keep_header(*self._header)
+        return done
+
+    def _part(self, name: str) -> str:
+        return key_of("part", self._around, self.content.digest, self._others, name)
 
     def _plan(self, shapes: Shapes, decided: Decided) -> str:
         known = {name: [array.dtype.str, array.shape, array.tobytes().hex()] for name, array in decided.items()}
         return key_of("plan", self._around, self.content.digest, self._others, dict(shapes), known)
+
+
+def _nothing() -> Finished:
+    raise ValueError("a graph where none is kept")
 
 
 def _written(one: Argument) -> list[Any]:

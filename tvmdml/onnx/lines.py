@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -46,6 +47,24 @@ class Line:
         steps = [b - a for name, one in shapes.items() for a, b in zip(one, other[name], strict=True)]
         common = math.gcd(*steps) * (1 if next(filter(None, steps)) > 0 else -1)
         return cls(shapes, tuple(step // common for step in steps))
+
+    @classmethod
+    def read(cls, written: Sequence[Any]) -> Line:
+        """The line that ``written`` wrote.
+
+        Raises:
+            Exception: it is damaged.
+        """
+        shapes, direction, period = written
+        found = {name: tuple(shape) for name, shape in shapes}
+        flat = [*direction, period, *(n for shape in found.values() for n in shape)]
+        if any(type(n) is not int for n in flat) or period < 1 or len(direction) != sum(map(len, found.values())):
+            raise ValueError("no line")
+        return cls(found, tuple(direction), period)
+
+    def written(self) -> list[Any]:
+        """As JSON."""
+        return [[[name, list(shape)] for name, shape in self._first.items()], list(self.direction), self.period]
 
     def every(self, period: int, shapes: Shapes) -> Line:
         """The points of this line that are a multiple of ``period`` from one of them."""
@@ -87,6 +106,11 @@ class Line:
         """Whether it is a line that ``beside`` of another one gives."""
         alike = (self.direction, self.period) == (other.direction, other.period)
         return alike and Line(self._first, self.direction).place(other._first) is not None
+
+    def is_one(self, other: Line) -> bool:
+        """Whether it has the same points."""
+        alike = (self.direction, self.period) == (other.direction, other.period)
+        return alike and self.place(other._first) is not None
 
     def between(self, first: int, last: int) -> int:
         """A place between two, an odd number of steps before the last one."""

@@ -21,6 +21,7 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message, safe_repr
 from tvmdml.onnx.kept import Kept
+from tvmdml.onnx.learned import Learned
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import Numbers
@@ -32,6 +33,7 @@ from tvmdml.packs.files import is_pack
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.graph.program import Finished
+    from tvmdml.onnx.functions import Functions
     from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
@@ -100,8 +102,10 @@ class Model(Runnable):
         self._lock = threading.RLock()
         _models.add(self)
         self._read: Origin | None = None
+        self._grown: Functions | None = None
         self._is_known = False
         self._kept = Kept.of(model, sizes, target)
+        self._learned = None if self._kept is None else Learned(self._kept, target)
         header = None if self._kept is None else self._kept.header()
         if header is None:
             self._about, self._deciding = self._origin().about(sizes), frozenset[str]()
@@ -163,12 +167,13 @@ class Model(Runnable):
                 from tvmdml.onnx.origin import Origin
 
                 content = None if self._kept is None else self._kept.content
-                read = Origin(self._given, None if content is None else content.opened(), self.target, self._check)
+                file = None if content is None else content.opened()
+                read = Origin(self._given, file, self.target, self._check, self._functions())
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"
                         raise ModelError(message(self.name, given, "the same file", "Load it again."))
-                    self._kept = None  # it is changing now
+                    self._kept = self._learned = None  # it is changing now
                 elif content is not None and content.folder is not None:
                     read.source.folder = content.folder
                 self.name, self._read, self._given = read.name, read, None
@@ -219,16 +224,28 @@ class Model(Runnable):
 
     def _found(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
         """Made from those of other sizes, from the cache, or converted and compiled."""
-        if self._read is not None and not decided and (grown := self._read.grown(shapes)) is not None:
-            return grown
+        if self._grown is not None and not decided and (graph := self._grown.graph(shapes)) is not None:
+            return _grown(graph)
         if self._kept is not None:
             finished = functools.partial(self._finished, shapes, decided)
             if (found := self._kept.find(shapes, decided, finished)) is not None:
                 return found
+        if self._learned is not None and not decided and (name := self._learned.find(shapes)) is not None:
+            known = self._functions()
+            if known.read(name, lambda: self._origin().model) and (graph := known.graph(shapes)) is not None:
+                return _grown(graph)
         found = self._origin().compiled(shapes, decided, self._progress, self._known_shapes() is None)
         if self._kept is not None and found.tail is None:
             self._kept.keep(shapes, decided, found)
         return found
+
+    def _functions(self) -> Functions:
+        """What is known for sizes that grow."""
+        if self._grown is None:
+            from tvmdml.onnx.functions import Functions
+
+            self._grown = Functions(self.target, self._learned)
+        return self._grown
 
     def _finished(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Finished:
         return self._origin().finished(shapes, decided)
@@ -323,6 +340,10 @@ class InferenceSession(Runnable):
 
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
         return self._model._ready(shapes, views)
+
+
+def _grown(graph: CompiledGraph) -> Ready:
+    return Ready(graph, graph.input_names(), {})
 
 
 def _key(shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Any:

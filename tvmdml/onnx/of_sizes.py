@@ -15,6 +15,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.graph.by_size import Described, Differs
 from tvmdml.onnx import folding
 from tvmdml.onnx.converting import Conversion, Model, Traced, kind_of
+from tvmdml.onnx.function import Needed
 from tvmdml.onnx.node import Node, Result
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
@@ -34,8 +35,26 @@ class _Step(NamedTuple):
 class Constants:
     """Constants that follow from sizes: the model's nodes that compute them, from what its Shape nodes give."""
 
-    def __init__(self, model: Model, wanted: Sequence[str], tensors: Mapping[int, Mapping[str, Value]]) -> None:
+    def __init__(self, model: Model, needed: Needed) -> None:
         """
+        Args:
+            model: the model.
+            needed: what follows from sizes, and how.
+
+        Raises:
+            Differs: they are not computed in this way.
+        """
+        self._model, self.needed = model, needed
+        every = model.source.model.graph.node
+        self._nodes = [every[i] for i in needed.nodes]
+        varying = {name for name, (one, _) in needed.sizes.items() if one.varies}
+        varying.update(str(name) for proto in self._nodes for name in proto.output)
+        self._steps = self._recorded(needed.first, varying)
+
+    @classmethod
+    def through(cls, model: Model, wanted: Sequence[str], tensors: Mapping[int, Mapping[str, Value]]) -> Constants:
+        """Those of a model.
+
         Args:
             model: the model.
             wanted: the tensors that they are.
@@ -44,7 +63,6 @@ class Constants:
         Raises:
             Differs: they are not computed in this way.
         """
-        self._model, self._wanted = model, wanted
         every = model.source.model.graph.node
         makers = {str(name): i for i, proto in enumerate(every) for name in proto.output}
         needed: set[int] = set()
@@ -59,29 +77,29 @@ class Constants:
             else:
                 needed.add(i)
                 waiting += map(str, every[i].input)
-        nodes = [every[i] for i in sorted(needed)]
-        self._sizes: dict[str, tuple[Described, tuple[int, ...]]] = {}
-        self._given: dict[str, NumpyArray] = {}
+        sizes: dict[str, tuple[Described, tuple[int, ...]]] = {}
         for name in sized:
             known = [one.array for own in tensors.values() if (one := own.get(name)) is not None and one.array is not None]
             if len(known) < len(tensors):
                 raise Differs
-            self._sizes[name] = Described(list(tensors), [tuple(one.reshape(-1).tolist()) for one in known]), known[0].shape
-        varying = {name for name, (one, _) in self._sizes.items() if one.varies}
-        fixed = []
-        self._nodes = []
-        for proto in nodes:
-            if varying.isdisjoint(map(str, proto.input)):
-                fixed.append(proto)
+            described = Described.through(list(tensors), [tuple(one.reshape(-1).tolist()) for one in known])
+            sizes[name] = described, known[0].shape
+        varying = {name for name, (one, _) in sizes.items() if one.varies}
+        fixed, others = [], []
+        for i in sorted(needed):
+            if varying.isdisjoint(map(str, every[i].input)):
+                fixed.append(every[i])
             else:
-                self._nodes.append(proto)
-                varying.update(map(str, proto.output))
+                others.append(i)
+                varying.update(map(str, every[i].output))
         first = next(iter(tensors))
-        self._given, _ = self._values(first, fixed, sorted({str(name) for one in fixed for name in one.output} - {""}))
-        self._steps = self._recorded(first, varying)
+        names = sorted({str(name) for one in fixed for name in one.output} - {""})
+        given, _ = _values(model, _sizes_at(sizes, first), fixed, names)
+        found = cls(model, Needed(tuple(wanted), sizes, given, tuple(others), first))
         for n, own in tensors.items():
-            if not all(same(array, own[name].array) for name, array in zip(wanted, self.at(n), strict=True)):
+            if not all(same(array, own[name].array) for name, array in zip(wanted, found.at(n), strict=True)):
                 raise Differs
+        return found
 
     def at(self, n: int) -> list[NumpyArray]:
         """The constants for a size, row-major.
@@ -91,35 +109,20 @@ class Constants:
         """
         found = self._again(n) if self._steps is not None else None
         if found is None:
-            found, _ = self._values(n, self._nodes, self._wanted)
-        return [np.ascontiguousarray(found[name]).reshape(found[name].shape) for name in self._wanted]
+            found, _ = self._computed(n)
+        return [np.ascontiguousarray(found[name]).reshape(found[name].shape) for name in self.needed.wanted]
 
-    def is_like(self, other: Constants) -> bool:
-        """Whether what the Shape nodes give grows as that of others."""
-        mine, others = self._sizes, other._sizes
-        return mine.keys() == others.keys() and all(one.is_like(others[name][0]) for name, (one, _) in mine.items())
+    def _given(self, n: int) -> dict[str, NumpyArray]:
+        return {**self.needed.given, **_sizes_at(self.needed.sizes, n)}
 
-    def _sizes_at(self, n: int) -> dict[str, NumpyArray]:
-        """What the Shape nodes give."""
-        return {name: np.array(one.at(n), np.int64).reshape(shape) for name, (one, shape) in self._sizes.items()}
-
-    def _values(self, n: int, nodes: Sequence[Any], wanted: Sequence[str]) -> tuple[dict[str, NumpyArray], list[Traced]]:
-        """Tensors that some nodes compute for a size, and how they were computed.
-
-        Raises:
-            Differs: they cannot be computed.
-        """
-        found, trace = Conversion.part(self._model, {**self._given, **self._sizes_at(n)}, nodes, wanted)
-        known = {name: one for name, one in zip(wanted, found, strict=True) if one is not None}
-        if len(known) < len(found):
-            raise Differs
-        return known, trace
+    def _computed(self, n: int) -> tuple[dict[str, NumpyArray], list[Traced]]:
+        return _values(self._model, self._given(n), self._nodes, self.needed.wanted)
 
     # -- Without inference
 
     def _recorded(self, n: int, varying: set[str]) -> list[_Step] | None:
         """The nodes that depend on the size; ``None`` if there are some that cannot be computed again."""
-        _, trace = self._values(n, self._nodes, self._wanted)
+        _, trace = self._computed(n)
         if len(trace) != len(self._nodes) or not all(one.folded and len(one.results) == 1 for one in trace):
             return None
         steps = []
@@ -134,7 +137,7 @@ class Constants:
 
     def _again(self, n: int) -> dict[str, NumpyArray] | None:
         """The constants for a size; ``None`` if they must be computed in the long way."""
-        values = {name: Value.known(array) for name, array in (self._given | self._sizes_at(n)).items()}
+        values = {name: Value.known(array) for name, array in self._given(n).items()}
         with np.errstate(all="ignore"):
             for node, inputs, output, dtype in self._steps or ():
                 given = [values[one] if type(one) is str else one for one in inputs]
@@ -146,8 +149,28 @@ class Constants:
                 if found is None:
                     return None
                 values[output] = Value.known(found if found.dtype == dtype else found.astype(dtype))
-        known = {name: values[name].array for name in self._wanted}
+        known = {name: values[name].array for name in self.needed.wanted}
         return {name: array for name, array in known.items() if array is not None}
+
+
+def _sizes_at(sizes: Mapping[str, tuple[Described, tuple[int, ...]]], n: int) -> dict[str, NumpyArray]:
+    """What the Shape nodes give for a size."""
+    return {name: np.array(one.at(n), np.int64).reshape(shape) for name, (one, shape) in sizes.items()}
+
+
+def _values(
+    model: Model, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
+) -> tuple[dict[str, NumpyArray], list[Traced]]:
+    """Tensors that some nodes compute from those that are given, and how they were computed.
+
+    Raises:
+        Differs: they cannot be computed.
+    """
+    found, trace = Conversion.part(model, given, nodes, wanted)
+    known = {name: one for name, one in zip(wanted, found, strict=True) if one is not None}
+    if len(known) < len(found):
+        raise Differs
+    return known, trace
 
 
 def same(array: NumpyArray, other: NumpyArray | None) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
-from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,11 +13,11 @@ from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.building import finished
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.laid import Weights
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
+from tvmdml.onnx.functions import Functions
 from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
@@ -54,7 +53,9 @@ class Recorded(NamedTuple):
 class Origin:
     """A model that was read."""
 
-    def __init__(self, given: Any, file: BinaryIO | None, target: targets.Target, fits: Callable[[Shapes], None]) -> None:
+    def __init__(
+        self, given: Any, file: BinaryIO | None, target: targets.Target, fits: Callable[[Shapes], None], functions: Functions
+    ) -> None:
         """Read it.
 
         Args:
@@ -62,6 +63,7 @@ class Origin:
             file: the file at the path, where it was opened before.
             target: where it will run.
             fits: raises an error for shapes that the model does not take.
+            functions: what is known of it for sizes that grow; it gets what is learned.
 
         Raises:
             ModelError: it is not a valid model.
@@ -73,10 +75,10 @@ class Origin:
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        self._model, self._target = converting.Model(source, {}), target
+        self.model, self._target = converting.Model(source, {}), target
         self._takes_tensors = all(one.type.HasField("tensor_type") for one in source.model.graph.input)
-        self._weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()  # of all sizes
-        self._growth = Growth(self._model, target, fits, self._unseen, self._weights)
+        self._weights = functions.weights
+        self._growth = Growth(self.model, target, fits, self._unseen, functions)
 
     @property
     def name(self) -> str:
@@ -106,16 +108,11 @@ class Origin:
         if unknown := set(sizes) - set(known):
             given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
             raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {', '.join(known) or 'none'}"))
-        converting.raise_all(source.name, self._model.missing())
+        converting.raise_all(source.name, self.model.missing())
         outside = source.onnx.TensorProto.EXTERNAL
         places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
         return About(inputs, outputs, self._metadata(), tuple(sorted(elsewhere)))
-
-    def grown(self, shapes: Shapes) -> Ready | None:
-        """The model for shapes near others that were seen, if that needs no conversion."""
-        found = self._growth.graph(shapes)
-        return None if found is None else Ready(found, found.input_names(), {})
 
     def compiled(
         self,
@@ -149,7 +146,7 @@ class Origin:
 
     def _unseen(self, shapes: Shapes) -> Conversion | None:
         """The model for shapes that it may be called with later."""
-        found = Conversion.of(self._model, shapes, {})
+        found = Conversion.of(self.model, shapes, {})
         return None if found.problems or found.tail or any(one.array is not None for one in found.outputs) else found
 
     def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
@@ -164,7 +161,7 @@ class Origin:
             Undecided: an input's elements decide how the model is computed.
             ModelError, Unsupported: as ``load``.
         """
-        conversion = Conversion.of(self._model, shapes, {})
+        conversion = Conversion.of(self.model, shapes, {})
         converting.raise_all(self.name, conversion.problems)
         if conversion.tail:
             kinds = ", ".join(dict.fromkeys(converting.kind_of(one) for one in conversion.tail))
@@ -181,7 +178,7 @@ class Origin:
         self, shapes: Shapes, decided: Mapping[str, NumpyArray]
     ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, Lengths]:
         """The model for shapes, what is known of its outputs' tensors, what the graph computes, and what is computed after it."""
-        conversion = Conversion.of(self._model, shapes, decided)
+        conversion = Conversion.of(self.model, shapes, decided)
         converting.raise_all(self.name, conversion.problems)
         outputs, graph = conversion.outputs, conversion.graph
         tensors = [tensor for one in outputs for tensor in one.tensors()]
@@ -203,7 +200,7 @@ class Origin:
         computed = [
             tensor.expression(conversion.graph) for one in read.values() for tensor in one.tensors() if tensor.array is None
         ]
-        return Tail(self._model, conversion.tail, read, later, conversion.draws), computed
+        return Tail(self.model, conversion.tail, read, later, conversion.draws), computed
 
     def _metadata(self) -> ModelMetadata:
         about = self.source.model
