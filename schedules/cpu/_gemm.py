@@ -21,6 +21,8 @@ from tvmdml.schedules.cpu._gemm_panels import Factor, up
 from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
+_STEPS = 8
+"""Places of a tile for each cache line of the next rows that it asks for."""
 SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
 
@@ -128,6 +130,7 @@ class Product:
             ask: ``ask(row, column, count)``: ask for the memory that ``finish`` reads and writes, of so many columns.
         """
         self.plan, self.finish, self.ask = plan, finish, ask
+        self.next_rows: tuple[Any, Any] | None = None
         self.panels_a, self.panels_b, self.partial, self.lines = buffers
         if self.packed[0]:
             self.panels_a = self.factors[0].buffer
@@ -215,6 +218,9 @@ class Product:
                         where = _Where(line, start, T.hold(T.min(T.i64(mr), r1 - line)), (sums_a, sums_b))
                         if self.as_it_lies:
                             self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
+                        if self.as_it_lies and self.ask is not None:
+                            ahead = T.hold(T.min(line + mr + jr * self.a.lines_asked(KC // _STEPS), r1 - 1))
+                            self.next_rows = ahead, place
                         if late:
                             self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
                         self._tile(a, b, groups, at, first, last, where, late)
@@ -297,8 +303,8 @@ class Product:
                     for i in range(mr):
                         self.ask(T.hold(where.row + T.min(T.i64(i), where.rows - 1)), where.column, nr)
             sums = Sums(mr, shape.vectors, lambda i, j: zeros(lanes, kind), self.arithmetic.step)
-            with T.loop(count) as k:
-                place = T.hold(k0 + k)
+
+            def step(place: Any) -> None:
                 if late:
                     along = [T.hold(one) for one in self.b.vectors(place, lanes)]
                     for j, one in enumerate(along):
@@ -306,10 +312,12 @@ class Product:
                 else:
                     along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
 
-                def scalar(i: int, place: Any = place) -> Any:
+                def scalar(i: int) -> Any:
                     return self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
 
                 sums.add(scalar, along)
+
+            self._each_place(k0, count, step)
 
             def total(i: int, j: int) -> Any:
                 own = sums.get(i, j)
@@ -332,6 +340,24 @@ class Product:
                 return
             keep()
             self._finish_kept(at, is_last, where)
+
+    def _each_place(self, first: Any, count: Any, step: Callable[[Any], None]) -> None:
+        """Run a step for so many places; meanwhile ask for the next panel of rows, if these are read as they lie.
+
+        Each tile asks for some of its lines. Else the next row's first tile would wait for memory.
+        """
+        done = T.i64(0)
+        if self.next_rows is not None:
+            line, place = self.next_rows
+            some = T.hold(T.truncdiv(count, T.i64(_STEPS)))
+            with T.loop(some) as i:
+                self.a.ask(line, place + first, i)
+                begin = T.hold(first + i * _STEPS)
+                with T.loop(T.i64(_STEPS)) as k:
+                    step(T.hold(begin + k))
+            done = T.hold(some * _STEPS)
+        with T.loop(T.hold(count - done)) as k:
+            step(T.hold(first + done + k))
 
     def _finish_kept(self, at: Any, last: Any, where: _Where) -> None:
         """Finish the sums of a tile that are in memory, if they are the last ones."""

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.kernels.contraction import KC
+from tvmdml.schedules.cpu._ahead import read_ahead, read_far_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -144,6 +145,17 @@ class Packer:
     def lines(self) -> list[Any]:
         """Where each line of the panel begins."""
         return [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
+
+    def lines_asked(self, times: int) -> int:
+        """How many lines of ``KC`` places ``ask`` asks for in so many times."""
+        return max(times * self.per_line // KC, 1)
+
+    def ask(self, line: Any, place: Any, number: Any) -> None:
+        """Ask for one of the cache lines that have ``KC`` places of a line, and of those behind it, by its number."""
+        count = KC // self.per_line
+        own = T.hold(T.truncdiv(number, T.i64(count)))
+        at = self._offset(line + own, place + (number - own * count) * self.per_line)
+        read_far_ahead(self.factor.buffer, T.hold(at))
 
     def value(self, line: Any, k: Any) -> Any:
         """The value of such a line at a place, of a factor that needs no arranging."""
