@@ -23,6 +23,7 @@ from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import Plan
 from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, tile_for
+from tvmdml.schedules.cpu._crowded import after, once_more, place_of, vector_at
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from tvmdml.targets import Target
 
-TILES = {16: ((13, 2), (7, 3), (6, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
+TILES = {16: ((13, 2), (7, 3), (7, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
 """The most places, and vectors of filters, by the lanes of a vector."""
 _NUMBERS = (
     "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
@@ -46,6 +47,10 @@ _NUMBERS = (
 
 _LINE = 16
 """Elements of a cache line."""
+_MOST_SUMS = 26
+"""The most sums that leave registers for all that a step reads."""
+_NEAR = 1 << 15
+"""The most bytes of filters that stay in the first cache while tiles follow each other."""
 _ASKS = 16
 """Steps between those that ask for filters."""
 
@@ -108,7 +113,9 @@ class Last:
         self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True, cycles=OF_FLOATS, knobs=knobs)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
-        self.blocked = plan.products > KC
+        self.stay = KC if KC * self.width * 4 <= _NEAR else KC // 2
+        self.blocked, self.parted = plan.products > KC, plan.products > self.stay
+        self.held = int(self.parted and self.stay < KC)
         self.frame_elements = -(-self.channels // self.block) * self.block * math.prod(self.room)
         self.by_rows = ORDERS[knobs.order](self.filters * plan.products, self.frame_elements)
         self.steps = self.after.steps()
@@ -121,13 +128,14 @@ class Last:
         temporaries = (
             ("float32", groups * self.frame_elements),
             ("int64", own.products),
-            ("float32", self.tasks * self.follow * tile.places * self.width if self.blocked else 1),
+            ("float32", max(1, (self.blocked + self.held) * self.tasks * self.follow * tile.places * self.width)),
         )
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "lanes": self.lanes, "step": self.step, "block": self.block, "blocked": self.blocked,
             "by_rows": self.by_rows, "last": self.given.input_tensor.layout[1] == 1, "row": self.image_steps[1] == 1,
-            "parallel": self.tasks > 1, "skips": self.skips[1], "steps": self.steps, "after": self.after.places,
+            "parted": self.parted, "parallel": self.tasks > 1, "skips": self.skips[1], "steps": self.steps,
+            "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         panels = self.panels.panel, self.panels.room, self.panels.count
@@ -270,42 +278,64 @@ class Last:
             self._run(image, group, panel, _Run(T.let(number + low), T.let(high - low), sizes), task)
 
     def _run(self, image: Any, group: Any, panel: Any, run: _Run, task: Any) -> None:
-        """Its tiles, for each block of products."""
+        """Its tiles, for each block of products: sums of half of ``KC`` are continued, those of ``KC`` are added to the others."""
         n, tile, zero = self.n, self.tile, zeros(self.lanes)
         start = T.let(group * self.of_group + panel * self.panel)
-        scratch = T.let(task * (self.most * (tile.places * self.width)))
-        with T.loop(T.let(up(n.depth, KC)) if self.blocked else T.i64(1)) as block, T.loop(run.count) as i:
+        size = tile.places * self.width
+        scratch = T.let(task * (self.most * ((self.blocked + self.held) * size)))
+        with T.loop(T.let(up(n.depth, self.stay)) if self.parted else T.i64(1)) as block, T.loop(run.count) as i:
             row, column = T.unravel(T.let(run.first + i), list(run.sizes))
             y = T.hold(T.min(row * tile.lines, n.rows - tile.lines))
             x = T.hold(T.min(column * tile.run, n.columns - tile.run))
-            begin = T.let(block * KC)
-            count = T.hold(T.min(n.depth - begin, T.i64(KC)))
+            begin = T.let(block * self.stay)
+            end = T.hold(T.min(begin + self.stay, n.depth))
             sums = Sums(tile.places, tile.vectors, lambda r, j: zero, multiply_add)
-            self._steps(sums, (group, start, y, x), begin, count, (i, run.count))
-            if self.blocked:
-                self._add(sums, T.let(scratch + i * (tile.places * self.width)), (image, group, panel, y, x), begin, count)
+            totals, unfinished = (
+                self._kept(T.let(scratch + i * size)),
+                self._kept(T.let(scratch + (i + self.most * self.blocked) * size)),
+            )
+            if self.held:
+                with T.when(T.truncmod(begin, T.i64(KC)) > T.i64(0)):
+                    self._each(lambda r, j, sums=sums, kept=unfinished: sums.set(r, j, self.totals[kept(r, j)]))
+            self._steps(sums, (group, start, y, x), begin, T.let(end - begin), (i, run.count))
+
+            def finish(value: Any, y: Any = y, x: Any = x) -> None:
+                self._finish(image, group, panel, y, x, value)
+
+            def add(sums: Sums = sums, begin: Any = begin, end: Any = end, kept: Any = totals, finish: Any = finish) -> None:
+                self._add(sums, kept, begin, end, finish)
+
+            if self.held:
+                more = T.And(T.truncmod(end, T.i64(KC)) > T.i64(0), end < n.depth)
+                T.either(more, lambda sums=sums, kept=unfinished: self._keep(kept, sums.get), add)
             else:
-                self._finish(image, group, panel, y, x, sums.get)
+                add()
 
-    def _add(self, sums: Sums, scratch: Any, where: tuple[Any, Any, Any, Any, Any], begin: Any, count: Any) -> None:
+    def _kept(self, scratch: Any) -> Any:
+        """Where a tile's sums are kept."""
+        return lambda r, j: T.run(scratch + (r * self.width + j * self.lanes), self.lanes)
+
+    def _each(self, body: Any) -> None:
+        for r in range(self.tile.places):
+            for j in range(self.tile.vectors):
+                body(r, j)
+
+    def _keep(self, kept: Any, value: Any) -> None:
+        self._each(lambda r, j: T.store(self.totals, kept(r, j), value(r, j)))
+
+    def _add(self, sums: Sums, kept: Any, begin: Any, end: Any, finish: Any) -> None:
         """The sums of a block of products to those of the blocks before."""
-        tile = self.tile
-
-        def place(r: int, j: int) -> Any:
-            return T.run(scratch + (r * self.width + j * self.lanes), self.lanes)
+        if not self.blocked:
+            finish(sums.get)
+            return
 
         def total(r: int, j: int) -> Any:
-            return self.totals[place(r, j)] + sums.get(r, j)
-
-        def keep(value: Any) -> None:
-            for r in range(tile.places):
-                for j in range(tile.vectors):
-                    T.store(self.totals, place(r, j), value(r, j))
+            return self.totals[kept(r, j)] + sums.get(r, j)
 
         def later() -> None:
-            T.either(begin + count == self.n.depth, lambda: self._finish(*where, total), lambda: keep(total))
+            T.either(end == self.n.depth, lambda: finish(total), lambda: self._keep(kept, total))
 
-        T.either(begin == T.i64(0), lambda: keep(sums.get), later)
+        T.either(begin < T.i64(KC), lambda: self._keep(kept, sums.get), later)
 
     def _steps(self, sums: Sums, where: tuple[Any, Any, Any, Any], begin: Any, count: Any, part: tuple[Any, Any]) -> None:
         """Add a block of products. Each tile of a run asks for its part of the filters that the next block needs."""
@@ -319,8 +349,7 @@ class Last:
                 k = T.let(first + i)
                 place = T.let(origin + self.table[k])
                 lines = [place, *(T.let(place + line * i) for i in range(1, tile.lines))]
-                vectors = [T.let(filters[T.run(start + k * self.width + j * self.lanes, self.lanes)]) for j in range(tile.vectors)]
-                sums.add(lambda r: self.frame[lines[r // tile.run] + r % tile.run * self.step], vectors)
+                self._step(sums, lines, T.let(start + k * self.width))
 
         if not self.by_rows:  # there are few filters: they stay in the second cache
             some(begin, count)
@@ -328,12 +357,29 @@ class Last:
         number, of = part
         times = T.let(up(count, _ASKS))
         lines = T.hold(up(count * self.width, T.let(times * of * _LINE)))
-        to = T.let(start + (begin + KC) * self.width + number * times * lines * _LINE)
+        to = T.let(start + (begin + self.stay) * self.width + number * times * lines * _LINE)
         with T.loop(times) as i:
             with T.loop(lines) as j:
                 read_far_ahead(filters, T.let(to + (i * lines + j) * _LINE))
             done = T.let(i * _ASKS)
             some(T.let(begin + done), T.hold(T.min(count - done, T.i64(_ASKS))))
+
+    def _step(self, sums: Sums, lines: list[Any], at: Any) -> None:
+        """Add a product to each sum. Without a register for the last vector of filters, it is read again for each place."""
+        tile, filters = self.tile, self.tensors["filter_tensor"]
+        crowded = tile.places * tile.vectors > _MOST_SUMS
+        there = tile.vectors - crowded
+        vectors = [T.let(filters[T.run(at + j * self.lanes, self.lanes)]) for j in range(there)]
+        if not crowded:
+            sums.add(lambda r: self.frame[lines[r // tile.run] + r % tile.run * self.step], vectors)
+            return
+        last = place_of(filters, at + there * self.lanes)
+        for r in range(tile.places):
+            line = r // tile.run
+            if r:
+                lines[line] = after(lines[line], [sums.get(r - 1, j) for j in range(tile.vectors)])
+            last = once_more(last)
+            sums.add_row(r, self.frame[lines[line] + r % tile.run * self.step], [*vectors, vector_at(last)])
 
     def _finish(self, image: Any, group: Any, panel: Any, y: Any, x: Any, total: Any) -> None:
         """Finished sums to the output, vector by vector."""

@@ -28,10 +28,14 @@ class Sums:
 
     def add(self, scalar: Callable[[int], Any], vectors: list[Any]) -> None:
         """To each sum the product of its row's scalar and its column's vector."""
-        for i, own in enumerate(self._sums):
-            factor = T.let(T.splat(scalar(i), T.lanes(vectors[0])))
-            for total, vector in zip(own, vectors, strict=True):
-                total.set(self._step(factor, vector, total.value))
+        for row in range(self.rows):
+            self.add_row(row, scalar(row), vectors)
+
+    def add_row(self, row: int, scalar: Any, vectors: list[Any]) -> None:
+        """The same for one row."""
+        factor = T.let(T.splat(scalar, T.lanes(vectors[0])))
+        for total, vector in zip(self._sums[row], vectors, strict=True):
+            total.set(self._step(factor, vector, total.value))
 
 
 def _variable(value: Any) -> T.Variable:

@@ -170,12 +170,12 @@ def test_channels_last_have_the_bits_of_channels_first(geometry: Any, reads: boo
 
 
 @pytest.mark.usefixtures("in_parallel")
-@pytest.mark.parametrize("tile", TILES[:2], ids=str)
+@pytest.mark.parametrize("tile", [*TILES[:2], (7, 1, 4)], ids=str)
 def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     random = seeded("last")
     numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 2), (1, 1), (1, 0), (1, 1)), strict=True))
     usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
-    inputs = (*(random.standard_normal(one).astype(np.float32) for one in ((1, 40, 13, 19), (50, 40, 3, 3))), None)
+    inputs = (*(random.standard_normal(one).astype(np.float32) for one in ((1, 45, 13, 19), (70, 45, 3, 3))), None)
     desc: Any = tvmdml.Convolution.of(*map(desc_of, inputs), **usual, **numbers)
     wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
     tvmdml.compile(desc)(*inputs, *wanted)
