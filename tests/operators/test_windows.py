@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Array, assert_same_bits, seeded
+from support import Array, assert_same_bits, desc_of, seeded
 
 import tvmdml
 from tvmdml import TensorDesc, knobs, operators, targets
+from tvmdml.compiler import CompiledOperator
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
@@ -343,26 +344,21 @@ def test_gradients_by_rows_are_those_of_elements(dtype: str, given: dict[str, An
     for value, part in ((nan, 0.05), (-inf, 0.3)):
         x[rng.random(sizes) < part] = value
     dilations = tuple(rng.integers(1, 3, rank))
-    for name, more in (("average", {"include_padding": bool(rng.integers(2))}), ("max", {"dilations": dilations})):
-        wide = more.get("dilations", (1,) * rank)
-        ends = zip(
-            sizes[2:], given["start_padding"], given["end_padding"], given["window_size"], wide, given["strides"], strict=True
-        )
-        counts = [(n + a + b - (k - 1) * d - 1) // s + 1 for n, a, b, k, d, s in ends]
+    for name, more in (("AVERAGE", {"include_padding": bool(rng.integers(2))}), ("MAX", {"dilations": dilations})):
+        wide: Any = more.get("dilations", (1,) * rank)
+        numbers = (given[one] for one in ("start_padding", "end_padding", "window_size", "strides"))
+        ends = zip(sizes[2:], *numbers, wide, strict=True)
+        counts = [(n + a + b - (k - 1) * d - 1) // s + 1 for n, a, b, k, s, d in ends]
         gradient = rng.standard_normal((2, 2, *counts)).astype(dtype)
         gradient[rng.random(gradient.shape) < 0.2] = -0.0
-        window = {**given, **more}
-        if name == "average":
-            window["window_sizes"] = window.pop("window_size")
-        inputs = (gradient,) if name == "average" else (x, gradient)
-        if name == "average":
-            window["output_gradient_sizes"] = sizes
-        compute = getattr(tvmdml, f"{name}_pooling_grad")
+        inputs = (gradient,) if name == "AVERAGE" else (x, gradient)
         apart = np.zeros((*sizes, 2), dtype)[..., 0]
-        compute(*inputs, out=apart, **window)
-        for tasks in (1, 3):
-            with knobs.using(window={"task_elements": 1 if tasks > 1 else 1 << 23}):
-                assert_same_bits(compute(*inputs, **window), apart, any_nan=True)
+        for result, least in ((apart, 1 << 23), (np.zeros(sizes, dtype), 1 << 23), (np.zeros(sizes, dtype), 1)):
+            to = {"output_gradient_tensor": desc_of(result)}
+            desc = operators.by_name(f"{name}_POOLING_GRAD").of(*map(desc_of, inputs), **to, **given, **more)
+            with knobs.using(window={"task_elements": least}):  # many tasks, or one
+                CompiledOperator(desc, targets.resolve("cpu"))(*inputs, result)
+            assert_same_bits(result, apart, any_nan=True)
 
 
 def test_gradients_have_vectors_where_rows_are_long() -> None:
