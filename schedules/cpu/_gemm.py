@@ -12,15 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
 from tvmdml.schedules.cpu._gemm_owned import Panels
 from tvmdml.schedules.cpu._gemm_panels import Factor, up
 from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
+_AHEAD = 4
+"""Steps of a tile between what it reads of a panel of columns and what it asks for: the second cache's latency, also where threads
+share a core. A step of vectors of 64 bytes takes so long that asking takes no time."""
 _STEPS = 8
 """Places of a tile for each cache line of the next rows that it asks for."""
 SLACK = 64
@@ -304,12 +310,17 @@ class Product:
                         self.ask(T.hold(where.row + T.min(T.i64(i), where.rows - 1)), where.column, nr)
             sums = Sums(mr, shape.vectors, lambda i, j: zeros(lanes, kind), self.arithmetic.step)
 
+            reads_ahead = self.ask is not None and kind != "int32" and lanes * np.dtype(self.arithmetic.packed).itemsize == 64
+
             def step(place: Any) -> None:
                 if late:
                     along = [T.hold(one) for one in self.b.vectors(place, lanes)]
                     for j, one in enumerate(along):
                         T.store(self.panels_b, T.run(b + place * nr + j * lanes, lanes), one)
                 else:
+                    if reads_ahead:
+                        for j in range(shape.vectors):
+                            read_ahead(self.panels_b, b + place * nr + (_AHEAD * nr + j * lanes))
                     along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
 
                 def scalar(i: int) -> Any:

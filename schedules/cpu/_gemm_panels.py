@@ -20,9 +20,9 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 AHEAD = 8
 """How many rows, or cache lines of a row, are loaded before they are needed."""
-AHEAD_ALONG = 4
-"""The same where squares are transposed: four of these take as long as memory does, and all of their lines have room in the sets of
-the first cache."""
+AHEAD_OF_FEW = 4
+"""The same of rows of single elements, and of the squares that are transposed: all of their lines have room in the few sets of the
+first cache that they may share, and processors run ahead by themselves."""
 TOGETHER = 3
 """Vectors of bytes of a row that are packed at once."""
 ACROSS, ALONG, SINGLE = "across", "along", "single"
@@ -207,10 +207,12 @@ class Packer:
         zeros = [self._zero(self.line + i, lanes) for i in starts]
         zeros = [None if one is None else T.hold(one) for one in zeros]
 
+        rows_ahead = AHEAD_OF_FEW if self.group == 1 else AHEAD
+
         def ask(k: Any, places: int) -> None:
             for r in range(places):
                 for i in range(0, self.width, self.per_line):
-                    ahead = self._offset(self.line + i, self.place + (k + AHEAD) * self.group + r)
+                    ahead = self._offset(self.line + i, self.place + (k + rows_ahead) * self.group + r)
                     read_ahead(self.factor.buffer, ahead)
 
         def group(k: Any, places: int) -> None:
@@ -267,7 +269,7 @@ class Packer:
         def square(block: Any, start: int) -> None:
             some = range(start, min(start + SIDE, self.width))
             for i in some:
-                read_ahead(self.factor.buffer, lines[i] + block * step + AHEAD_ALONG * self.per_line)
+                read_ahead(self.factor.buffer, lines[i] + block * step + AHEAD_OF_FEW * self.per_line)
             rows = [self.factor.buffer[T.run(lines[i] + block * step, step)] for i in some]
             packed = [T.hold(self.arithmetic.many(self.factor.side, row, zeros[i])) for i, row in zip(some, rows, strict=True)]
             for k, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):
