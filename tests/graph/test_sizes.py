@@ -146,3 +146,15 @@ def test_kernels(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 kinds.add(kernel.identity)
                 assert choice == Choice.of(desc, (), kernel), n
         assert kinds, "each was looked at alone"
+
+
+def test_there_may_be_more_sizes_than_memory_can_hold() -> None:
+    (target,) = elsewhere("cpu")
+    programs = {}
+    for n in (3, 4, 7, 90, 301):
+        graph, made = _graph(n, _KINDS[0])
+        programs[n] = finished(graph, [made[_KINDS[0]]()], target)
+    one = next(one for one in BySize(programs).descs if one.varies)
+    found = Sizes(target, range(3, 1 << 60))
+    assert found.choice(one, (), 90) == Sizes(target, range(3, 302)).choice(one, (), 90)
+    assert found.choice(one, (), 1 << 61) is None

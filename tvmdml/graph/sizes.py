@@ -112,14 +112,13 @@ class _Table(Generic[T]):
 class Sizes:
     """What follows from descriptions for the sizes of a line."""
 
-    def __init__(self, target: Target, every: Sequence[int]) -> None:
+    def __init__(self, target: Target, every: range) -> None:
         """
         Args:
             target: where kernels run.
-            every: all sizes, in their order.
+            every: all sizes, of which there may be more than memory can hold.
         """
         self.target, self._every = target, every
-        self._places = {n: i for i, n in enumerate(every)}
         self._tables: dict[tuple[object, ...], _Table[Any]] = {}
 
     def now(self) -> int | None:
@@ -173,8 +172,9 @@ class Sizes:
         self, key: tuple[object, ...], one: Described, n: int, function: Callable[[Any], T], check: Check[T]
     ) -> _Alike[T] | None:
         """What a function makes of a description for a size."""
-        if (place := self._places.get(n)) is None:
+        if n not in self._every:
             return None
+        place = self._every.index(n)
         begin = place - place % _TOGETHER
         key = *key, begin
         if (table := self._tables.get(key)) is None:

@@ -69,10 +69,10 @@ def _results(call: Call, edges: dict[str, Edge], no_kernel: bool) -> dict[int, N
         source = edges[name].source
         arrays[name] = reading(source.array if isinstance(source, Constant) else _NOTHING, edges[name].offset, tensor)
     found, results = {}, {}
-    for i, (name, tensor) in enumerate(call.desc.tensors(Role.OUTPUT)):
-        if tensor is not None:
-            found[i] = np.empty(tensor.stored.span_in_bytes, np.uint8)
-            results[name] = reading(found[i], 0, tensor)
+    for i, (name, output) in enumerate(call.desc.tensors(Role.OUTPUT)):
+        if output is not None:
+            found[i] = np.empty(output.stored.span_in_bytes, np.uint8)
+            results[name] = reading(found[i], 0, output)
     if no_kernel:
         with np.errstate(all="ignore"):
             answers = call.desc.reference(*(arrays.get(name) for name, _ in call.desc.tensors(Role.INPUT)))
