@@ -38,7 +38,7 @@ KNOBS = Knobs(
     "matrix",
     tile=Knob("auto", ("auto", *_NAMES), "rows and vectors of columns of a tile"),
     depth_blocks=Knob(
-        1, _BLOCKS, f"places of packed panels of floats, in blocks of {KC}", derived=lambda caches: min(caches.l2 >> 20, 2)
+        1, _BLOCKS, f"places of packed panels of floats, about, in blocks of {KC}", derived=lambda caches: min(caches.l2 >> 20, 2)
     ),
     depth_blocks_of_others=Knob(1, _BLOCKS, "the same of bytes, and in matrix tiles"),
     row_bytes=Knob(1 << 15, tuple(1 << n for n in range(13, 23)), "bytes of packed rows", derived=lambda caches: caches.l2 // 32),
@@ -124,6 +124,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         depth_blocks = knobs.depth_blocks if isinstance(self.arithmetic, Floats) else knobs.depth_blocks_of_others
         if packs[1] and total != "int32" and depth <= 2 * KC:  # then unfinished sums need not be kept in memory
             depth_blocks = max(depth_blocks, 2)
+        if isinstance(self.arithmetic, Floats) and depth_blocks > 1:
+            depth_blocks = _depth(depth, depth_blocks)
         places = min(depth, depth_blocks * KC * group)
         packed = -(-places // group) * element
         batch = math.prod(plain.batch)
@@ -298,6 +300,12 @@ def _even(size: int, most: int, width: int) -> int:
     """The lines of a block: about ``most``, a multiple of the tile's, and so that no block is much smaller than others."""
     count = max(1, round(size / max(most, width)))
     return max(1, -(-size // (count * width))) * width
+
+
+def _depth(places: int, most: int) -> int:
+    """How deep panels are, in blocks of ``KC``: up to half as much again as wanted, rather than a short block at the end."""
+    count = max(1, -(-(2 * places - most * KC) // (2 * most * KC)))
+    return -(-places // (count * KC))
 
 
 def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tuple[int, int]:

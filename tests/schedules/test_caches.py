@@ -246,8 +246,18 @@ def test_panels_of_floats_are_as_deep_as_the_second_cache_allows(name: str, bloc
         assert matrix.KNOBS.now(variant) == matrix.KNOBS.now(None), "a pack is for a generic machine"
 
 
-def _product(a_type: str, b_type: str) -> Any:
-    a, b = (tvmdml.TensorDesc(kind, size) for kind, size in ((a_type, (200, 2048)), (b_type, (2048, 300))))
+@pytest.mark.parametrize(
+    ("places", "depth"), [(200, 1), (300, 2), (512, 2), (513, 3), (768, 3), (769, 2), (1024, 2), (1280, 3), (1281, 2), (4096, 2)]
+)
+def test_no_block_of_places_is_much_shorter_than_others(places: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = Plan._fields.index("depth_block")
+    desc = _product("float32", "float32", places)
+    assert kernel_for(desc, here(monkeypatch, MACHINES["Intel"])).scalars[at] == depth * KC
+    assert kernel_for(desc, here(monkeypatch, MACHINES["Zen 4"])).scalars[at] == KC
+
+
+def _product(a_type: str, b_type: str, places: int = 2048) -> Any:
+    a, b = (tvmdml.TensorDesc(kind, size) for kind, size in ((a_type, (200, places)), (b_type, (places, 300))))
     return tvmdml.Gemm.of(a, b) if a_type == b_type else tvmdml.MatrixMultiplyInteger.of(a, None, b, None)
 
 
