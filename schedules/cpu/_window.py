@@ -9,7 +9,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators._window import Cascade
-from tvmdml.operators._window_largest import exceeds, least
+from tvmdml.operators._window_largest import least
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import per_task
 
@@ -86,9 +86,9 @@ class Vector:
             return
         for tap, x in enumerate(row):
             best = self._best.value
-            take = exceeds(x, best)
-            self._index.set(T.Select(take, index(tap), self._index.value))
-            self._best.set(T.Select(take, x, best))
+            stays = kept(x, best)
+            self._index.set(T.Select(stays, self._index.value, index(tap)))
+            self._best.set(T.Select(stays, best, x))
 
     def total(self) -> Any:
         """The sums."""
@@ -116,6 +116,11 @@ def largest(values: Sequence[Any]) -> Any:
         nan = (T.is_nan(x) if nan is None else nan | T.is_nan(x)) if T.is_float(x) else None
     # No number is larger than a NaN, so one that came first is kept; but a NaN is not larger than a number.
     return found if nan is None else T.hold(T.select(nan, float("nan"), found))
+
+
+def kept(x: Any, best: Any) -> Any:
+    """Whether the best elements so far stay: what ``exceeds`` denies, in fewer comparisons."""
+    return T.hold((x <= best) | T.is_nan(best)) if T.is_float(x) else x <= best
 
 
 def larger(x: Any, best: Any) -> Any:

@@ -18,10 +18,10 @@ from tvmdml.kernels.loops import nested
 from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators._window import Along, levels_of, up
 from tvmdml.operators._window_gradients import Gathered
-from tvmdml.operators._window_largest import exceeds, least
+from tvmdml.operators._window_largest import least
 from tvmdml.operators.pooling_grad import AveragePoolingGrad, MaxPoolingGrad
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._window import Way, load
+from tvmdml.schedules.cpu._window import Way, kept, load
 from tvmdml.schedules.cpu._woven import MOST, woven
 
 _MOST_TAPS = 16
@@ -86,7 +86,7 @@ class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another
         self.rows = min(height, max(min(fitting, _ROWS), 2 * down.span))
         self.lines = min(counts[-2], (self.rows + down.span - 2) // down.stride + 1)
         """The most windows that reach so many rows."""
-        self.kept = beside * self.lines * self.length
+        self.total = beside * self.lines * self.length
         blocks = math.prod(desc.whole().sizes[:-2]) * -(-height // self.rows)
         super().__init__(desc, min(tasks, blocks), lanes=lanes)
 
@@ -101,7 +101,7 @@ class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another
 
     def scratch(self) -> list[tuple[str, str, int]]:
         """The name, the type, and a task's elements of each part of scratch memory."""
-        return [("given", self.given.computed, self.kept)]
+        return [("given", self.given.computed, self.total)]
 
     def function(self) -> Any:
         """The TensorIR."""
@@ -292,7 +292,7 @@ class _Taken(_Shifted):
 
     def scratch(self) -> list[tuple[str, str, int]]:
         rows = math.prod(one.size for one in self.others)
-        own = [("places", "int32", self.kept), ("firsts", "int32", self.vector_count * self.lanes)]
+        own = [("places", "int32", self.total), ("firsts", "int32", self.vector_count * self.lanes)]
         return [*super().scratch(), *own, ("elements", self.given.computed, rows * self.width)]
 
     def prepare(self, counts: dict[str, Any]) -> None:
@@ -334,9 +334,9 @@ class _Taken(_Shifted):
             with nested([T.loop(reach.count) for reach in reaches]) as rounds:
                 row = T.let(_row_of(self._there(reaches, rounds), sizes[2:]) + (o * along.stride - along.start))
                 for tap, x in enumerate(self._tap_elements(T.let(self._row_at(rounds) + o * along.stride))):
-                    take = T.hold(exceeds(x, best.value))
-                    index.set(T.Select(take, self.numbers(row + tap * along.dilation, along.stride, lanes), index.value))
-                    best.set(T.Select(take, x, best.value))
+                    stays = kept(x, best.value)
+                    index.set(T.Select(stays, index.value, self.numbers(row + tap * along.dilation, along.stride, lanes)))
+                    best.set(T.Select(stays, best.value, x))
             T.store(places, T.run(T.let(own + to + o), lanes), index.value)
 
     def _there(self, reaches: Sequence[Any], rounds: Sequence[Any]) -> list[Any]:
