@@ -49,7 +49,7 @@ _LINE = 16
 """Elements of a cache line."""
 _MOST_SUMS = 26
 """The most sums that leave registers for all that a step reads."""
-_NEAR = 1 << 15
+_NEAR = 40 << 10
 """The most bytes of filters that stay in the first cache while tiles follow each other."""
 _ASKS = 16
 """Steps between those that ask for filters."""
@@ -113,7 +113,7 @@ class Last:
         self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True, cycles=OF_FLOATS, knobs=knobs)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
-        self.stay = KC if KC * self.width * 4 <= _NEAR else KC // 2
+        self.stay = KC if min(KC, plan.products) * self.width * 4 <= _NEAR else KC // 2
         self.blocked, self.parted = plan.products > KC, plan.products > self.stay
         self.held = int(self.parted and self.stay < KC)
         self.frame_elements = -(-self.channels // self.block) * self.block * math.prod(self.room)
@@ -195,14 +195,16 @@ class Last:
     # -- The frame
 
     def _copy(self, image: Any, task: Any) -> None:
-        """Rows of blocks of channels."""
+        """Rows of blocks of channels: tasks that compute rows of the output copy those of the image, which are near them then."""
         n, x = self.n, self.tensors["input_tensor"]
         blocks = T.let(up(n.channels, self.block))
         begin, end = share(task, self.count, T.let(n.groups * blocks * n.room_rows))
         with T.loop(T.let(end - begin)) as i:
             unit = T.let(begin + i)
-            group, block, row = (T.hold(one) for one in T.unravel(unit, [n.groups, blocks, n.room_rows]))
-            to = T.let(unit * (n.room_columns * self.block))
+            sizes = [blocks, n.room_rows] if self.by_rows else [n.room_rows, blocks]
+            group, *inner = (T.hold(one) for one in T.unravel(unit, [n.groups, *sizes]))
+            block, row = inner if self.by_rows else inner[::-1]
+            to = T.let(((group * blocks + block) * n.room_rows + row) * (n.room_columns * self.block))
             channel = T.let(block * self.block)
             y = T.let(row * n.skip_down - n.top)
             inside = T.And(y >= T.i64(0), y < n.height)
