@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import itertools
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -66,12 +67,10 @@ def by_name(name: str) -> type[Operator]:
         Unsupported: tvmdml has no such operator.
     """
     wanted = name.upper().removeprefix("DML_OPERATOR_")
-    for module in (*_candidates(wanted.lower()), *_groups(wanted)):
+    for module in itertools.chain(_groups(wanted), modules_like(wanted.title().replace("_", ""))):
         for cls in classes_in(module):
             if wanted == cls.NAME:
                 return cls
-    if wanted in all_operators():
-        return all_operators()[wanted]
     with whole():
         import difflib
     near = [one for one in all_operators() if one.endswith(f"_{wanted}")] or difflib.get_close_matches(wanted, all_operators())
