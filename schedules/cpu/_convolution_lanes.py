@@ -352,7 +352,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
                 if self.blocked:
                     total = self._keep(task, j, block, sums)
                     with T.when(last):
-                        self._finish(image, phase, group, panel, at, task, total)
+                        self._finish(image, phase, group, panel, at, task, total, kept=True)
                 else:
                     self._finish(image, phase, group, panel, at, task, sums.get)
 
@@ -422,24 +422,35 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self._finish(
             *(image, phase, group, panel, at, task),
             lambda r, j: self.totals[T.run(first + (r * tile.width + j * LANES), LANES)],
+            kept=True,
         )
 
-    def _finish(self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, total: Any) -> None:
-        """Finished sums to the output, filter by filter."""
+    def _finish(
+        self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, total: Any, kept: bool = False
+    ) -> None:
+        """Finished sums to the output, filter by filter. ``kept``: they are in memory, where a loop can take them from."""
         n, tile, y = self.n, self.shape, self.tensors["output_tensor"]
-        scratch = T.let(task * self._scratch_room)
-        for j in range(tile.vectors):
+        scratch, own = T.let(task * self._scratch_room), T.hold(T.min(n.filters, T.i64(tile.width)))
+
+        def turn(j: Any) -> None:
             rows = [T.hold(total(r, j)) for r in range(tile.places)]
             rows += [zeros(LANES, self.sums)] * (SIDE - tile.places)
             for f, row in enumerate(transposed(rows)):
                 T.store(self.totals, T.run(scratch + (j * LANES + f) * SIDE, SIDE), row)
+
+        if kept and tile.vectors > 1:
+            with T.loop(T.let(up(own, LANES))) as some:
+                turn(some)
+        else:
+            for j in range(tile.vectors):
+                turn(j)
         first = T.hold(T.max(T.min(panel * tile.width, n.filters - tile.width), T.i64(0)))
         ends = [(line * tile.run, (line + 1) * tile.run) for line in range(tile.lines)]
         windows = self.window(group, at, ends) if self.of_places else None
         where = phase.places(at, self.each("backward"), self.each("padding"))
         base = T.let(image * n.output_batch + T.dot(where, self.each("output_step")))
         line_step = T.let(n.backward1 * n.output_step1)
-        with T.loop(T.hold(T.min(n.filters, T.i64(tile.width)))) as f:
+        with T.loop(own) as f:
             channel = T.let(group * n.filters + first + f)
             places = [T.let(base + channel * n.output_channel + line_step * line) for line in range(tile.lines)]
 

@@ -132,4 +132,5 @@ class TileLanes(Lanes):  # type: ignore[misc] # mypy knows these modules by anot
         self._finish(
             *(image, phase, group, panel, at, task),
             lambda r, j: self.totals[T.run(totals + (r * width + j * SIDE), SIDE)],
+            kept=True,
         )
