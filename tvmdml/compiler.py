@@ -112,7 +112,8 @@ def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | No
 def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, manifest: dict[str, object]) -> Launcher:
     global compiled_count
     build = target.build(kernel.written(target))
-    compiled_count += 1
+    with _locks_guard:
+        compiled_count += 1
     try:
         with store.staging(name) as folder:
             written = build.write(folder)
@@ -215,18 +216,17 @@ def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Ready:
     return Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
 
 
-def missing(desc: Operator, target: Target, shared: Shared = ()) -> Kernel | None:
-    """The kernel that ``ready`` would have to compile; ``None`` if it is loaded, in a pack, or in the store.
+def missing(desc: Operator, target: Target, shared: Shared = ()) -> list[Kernel]:
+    """The kernels that ``ready`` would have to compile: those that are not loaded, in a pack, or in the store.
 
     Raises:
         Unsupported: as ``ready``.
     """
     wanted = desc.canonical()
     with whole():
-        if shelf.ready(wanted, target, shared) is not None:
-            return None
-        kernel = kernel_for(wanted, target, shared)
-        return None if all(_is_here(one, target) for one in kernel.every) else kernel
+        if shelf.strict() or shelf.ready(wanted, target, shared) is not None:
+            return []
+        return [one for one in kernel_for(wanted, target, shared).every if not _is_here(one, target)]
 
 
 def _is_here(kernel: Kernel, target: Target) -> bool:

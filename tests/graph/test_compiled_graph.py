@@ -6,15 +6,17 @@ import gc
 import json
 import re
 import threading
+import time
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import Graph, compiler
+from tvmdml import Graph, compiler, targets
 from tvmdml.graph import kernels
 
 
@@ -188,18 +190,71 @@ def test_thousands_of_nodes() -> None:
 
 
 @pytest.mark.usefixtures("forget")
-@pytest.mark.parametrize("many", [False, True], ids=["here", "in other processes"])
-def test_missing_kernels_are_compiled(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_missing_kernels_are_compiled(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "FEW", dict.fromkeys((False, True), 2 if many else 9))
-    monkeypatch.setattr(kernels, "_processors", lambda: 2)
+    monkeypatch.setattr(kernels, "_threads", lambda target, count: threads)
     graph, told, before = Graph(), list[tuple[int, int]](), compiler.compiled_count
     x = graph.input((4, 4))
     results = [tvmdml.gemm(x, x), tvmdml.top_k(x, 1).indices]
     found = graph.compile(results, progress=lambda done, total: told.append((done, total)))([normal(4, 4)])
     assert np.array_equal(found[1], normal(4, 4).argmax(-1, keepdims=True))
     assert told == [(0, 2), (1, 2), (2, 2)]
-    assert compiler.compiled_count - before == (0 if many else 2)
+    assert compiler.compiled_count - before == 2
+
+
+@pytest.mark.usefixtures("forget")
+def test_each_kernel_is_compiled_by_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupt in one ends the others after what they compile, and a kernel that does not compile says so to the caller."""
+    monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
+    graph = Graph()
+    x = graph.input((4, 4))
+    results = [tvmdml.abs(x), tvmdml.top_k(x, 1).indices, tvmdml.round(x), tvmdml.gemm(x, x)]
+    asked = list[str]()
+    find, both = compiler.find, threading.Barrier(2, timeout=60)
+
+    def interrupted(kernel: Any, target: Any) -> Any:
+        asked.append(kernel.name)
+        both.wait()
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return find(kernel, target)
+
+    monkeypatch.setattr(kernels, "_threads", lambda target, count: 2)
+    monkeypatch.setattr(kernels, "find", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        graph.compile(results)
+    assert len(asked) == 2
+
+    def refused(kernel: Any, target: Any) -> Any:
+        raise tvmdml.CompileError(kernel.name)
+
+    before = compiler.compiled_count
+    monkeypatch.setattr(kernels, "find", refused)
+    graph.compile(results)
+    assert compiler.compiled_count - before in (3, 4), "of the interrupted run, at most one was compiled"
+
+
+def test_the_kernels_of_an_operator_are_written_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A convolution and the kernel that packs its filters are written by the same object."""
+    threads: dict[str, list[tuple[int, int]]] = {}
+
+    def find(kernel: Any, target: Any) -> None:
+        time.sleep(0.01)
+        threads.setdefault(kernel.name, []).append((threading.get_ident(), kernel.identity[1]))
+
+    def missing(desc: Any, target: Any, shared: Any) -> list[Any]:
+        return [SimpleNamespace(name=desc, identity=(desc, i)) for i in range(3)]
+
+    monkeypatch.setattr(kernels, "_threads", lambda target, count: count)
+    monkeypatch.setattr(kernels, "find", find)
+    monkeypatch.setattr(kernels, "missing", missing)
+    names: Any = ["a", "b", "c", "a"]
+    kernels.compile_all([(name, ()) for name in names], targets.resolve("cpu"), None)
+    assert sorted(threads) == ["a", "b", "c"]
+    for calls in threads.values():
+        assert [number for _, number in calls] == [0, 1, 2]
+        assert len({thread for thread, _ in calls}) == 1
 
 
 def test_an_explanation_names_every_call(tmp_path: Any) -> None:

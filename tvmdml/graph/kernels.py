@@ -1,72 +1,99 @@
-"""Compile the kernels of a graph that no store has, several at a time: each in another process, which puts it into the store."""
+"""Compile the kernels of a graph that no store has, several at a time: the compiler does most of its work without Python's lock."""
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tvmdml import targets
-from tvmdml._workers import Failure, Workers
-from tvmdml.compiler import missing, ready_owned
+from tvmdml.compiler import find, missing
 from tvmdml.errors import TvmdmlError
-from tvmdml.kernels import knobs
+from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
+from tvmdml.targets.cpu.thread_count import thread_count
 
 Operation = tuple[Operator, Shared]
 """A descriptor, and the pairs of its tensors that share memory."""
 Progress = Callable[[int, int], object]
 """Called with (kernels ready, kernels in all)."""
-
-FEW = {False: 5, True: 16}
-"""With fewer kernels to compile, other processes would take longer: they import the compiler, which is in this one or is not."""
-PATIENCE = 600.0
-"""Seconds that a kernel may take to compile, on the slowest of machines."""
+_LOOK = 0.005
+"""Seconds after which a thread that waits for others looks how far they are."""
 
 
 def compile_all(operations: Iterable[Operation], target: Target, progress: Progress | None) -> None:
     """Compile what is missing. A kernel that does not compile is left to the caller, who compiles it again for the error.
 
-    An interrupt loses nothing: what is compiled is in the store.
+    An interrupt loses nothing: what is compiled is in the store, and so will be what is being compiled.
     """
-    wanted: dict[object, Operation] = {}
+    wanted: list[list[Kernel]] = []
+    known: set[object] = set()
     for desc, shared in operations:
         with contextlib.suppress(TvmdmlError):  # the caller meets it again
-            if (kernel := missing(desc, target, shared)) is not None:
-                wanted.setdefault(kernel.identity, (desc, shared))
-    with shown(progress) as report:
-        if not wanted:
-            return
-        report(0, len(wanted))
-        if not _elsewhere(len(wanted), target):
-            for done, (desc, shared) in enumerate(wanted.values(), 1):
-                with contextlib.suppress(TvmdmlError):
-                    ready_owned(desc, target, shared)
-                report(done, len(wanted))
-            return
-        with Workers(min(_processors(), len(wanted) // 2), {}, PATIENCE) as workers:
-            for done, _ in enumerate(workers.map(_compile, [(*one, target.name) for one in wanted.values()]), 1):
-                report(done, len(wanted))
+            if own := [one for one in missing(desc, target, shared) if one.identity not in known]:
+                wanted.append(own)
+                known.update(one.identity for one in own)
+    if wanted:
+        with shown(progress) as report:
+            _compile(wanted, target, report)
 
 
-def _elsewhere(count: int, target: Target) -> bool:
-    """Whether other processes do the same, and faster."""
-    here_only = knobs.in_force() or target.knobs or target.logs is not None
-    forbidden = os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0")
-    few = FEW["tvm" in sys.modules]
-    return not (count < few or _processors() < 2 or here_only or forbidden or target.moves)
+def _compile(kernels: Sequence[Sequence[Kernel]], target: Target, report: Progress) -> None:
+    """Compile the kernels of each operator, one after the other: the same object writes them, and is for one thread."""
+    waiting, ready, told, count = deque(kernels), list[Kernel](), 0, sum(map(len, kernels))
+
+    def work() -> Iterator[None]:
+        with contextlib.suppress(IndexError):
+            while True:
+                for kernel in waiting.popleft():
+                    with contextlib.suppress(Exception):
+                        find(kernel, target)
+                    ready.append(kernel)
+                    yield
+
+    def tell() -> None:
+        nonlocal told
+        while told < len(ready):
+            told += 1
+            report(told, count)
+
+    report(0, count)
+    process, others = os.getpid(), list[weakref.ref[_Other]]()
+    try:
+        with contextlib.suppress(RuntimeError, MemoryError):  # the system provides no more threads
+            for _ in range(_threads(target, len(kernels)) - 1):
+                other = _Other()
+                _thread.start_new_thread(other.run, (work(),))
+                others.append(weakref.ref(other))
+                del other
+        for _ in work():
+            tell()
+        while any(other() for other in others) and process == os.getpid():  # a signal handler may fork
+            time.sleep(_LOOK)
+            tell()
+    finally:
+        waiting.clear()
+    tell()
 
 
-def _compile(desc: Operator, shared: Shared, target: str) -> bool | Failure:
-    """Compile a kernel in a process of its own."""
-    with contextlib.suppress(TvmdmlError):
-        ready_owned(desc, targets.resolve(target), shared)
-        return True
-    return False
+class _Other:
+    """An object that lives as long as a thread. ``threading.Thread`` waits forever for a thread that had no memory to begin."""
+
+    def run(self, work: Iterator[None]) -> None:
+        for _ in work:
+            pass
+
+
+def _threads(target: Target, kernels: int) -> int:
+    """How many threads compile. Code for devices is written in Python, by one thread at a time."""
+    return 1 if target.moves else min(thread_count(), _processors(), kernels)
 
 
 def _processors() -> int:
