@@ -51,6 +51,10 @@ _MOST_SUMS = 26
 """The most sums that leave registers for all that a step reads."""
 _NEAR = 40 << 10
 """The most bytes of filters that stay in the first cache while tiles follow each other."""
+_PLACES_OF_FILTERS = 8
+"""From so many filters for each place on, filters of one tap are read as those of several are; a product packs places instead."""
+_FEW_PLACES = 16
+"""With fewer places a product reads filters once, too."""
 _ASKS = 16
 """Steps between those that ask for filters."""
 
@@ -81,6 +85,12 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
     last = y.layout[1] == 1 and y.layout[-1] >= y.sizes[1] and x.data_type.tvm == "float32"
     fixed = "filter_tensor" in desc.owned() and plan.rows_contiguous and desc.filter_tensor.data_type.tvm == "float32"
     return bool(last and fixed and set(After(desc).steps()) <= {0, 1})
+
+
+def few(desc: Any, plan: Plan) -> bool:
+    """Whether filters of one tap are so many, beside the places, that reading each of them once decides."""
+    alone = plan.taps == 1 and all(one.stride == 1 for one in desc.along())
+    return alone and _FEW_PLACES <= plan.places <= desc.filters()[0] // _PLACES_OF_FILTERS
 
 
 class Last:

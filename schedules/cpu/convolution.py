@@ -50,7 +50,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     lanes = found is not None and _convolution_register_tile.suits(desc, found, target)
     by_lanes = lanes and found is not None and found.in_place and _convolution_register_tile.few(desc, found)
-    if not by_lanes and matrix.plain(desc.contraction().simplified()) is not None:
+    by_last = found is not None and _convolution_last.suits(desc, found, target) and _convolution_last.few(desc, found)
+    if not by_lanes and not by_last and matrix.plain(desc.contraction().simplified()) is not None:
         product: Kernel = matrix.kernel(desc, target, shared, knobs)
         return product
     if not After(desc).suits:

@@ -189,6 +189,25 @@ def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, in
                 in_all_places(turned, inputs, tuple(wanted))
 
 
+@pytest.mark.parametrize(
+    ("places", "filters", "way"), [((4, 4), 130, "last"), ((7, 7), 395, "last"), ((2, 2), 395, ""), ((7, 7), 390, "")]
+)
+def test_many_filters_of_one_tap_are_read_once(places: tuple[int, int], filters: int, way: str) -> None:
+    random = seeded(places, filters)
+    numbers: dict[str, Any] = dict(zip(NUMBERS, ((1, 1), (1, 1), (0, 0), (0, 0)), strict=True))
+    usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0), "group_count": 1}
+    x, w = (random.standard_normal(one).astype(np.float32) for one in ((2, 300, *places), (filters, 300, 1, 1)))
+    bias = random.standard_normal((1, filters, 1, 1)).astype(np.float32)
+    desc: Any = tvmdml.Convolution.of(*map(desc_of, (x, w, bias)), **usual, **numbers)
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    tvmdml.compile(desc)(x, w, bias, *wanted)
+    turned = dataclasses.replace(
+        desc, input_tensor=channels_last(desc.input_tensor), output_tensor=channels_last(desc.output_tensor)
+    )
+    assert (kernel_for(owning(turned, "filter_tensor"), CPU).name == "last") == bool(way)
+    in_all_places(turned, (x, w, bias), tuple(wanted))
+
+
 def matrix_serves(desc: Any) -> bool:
     return convolution.matrix.plain(desc.contraction().simplified()) is not None
 
