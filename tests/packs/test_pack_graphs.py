@@ -449,6 +449,36 @@ def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
 
 
 @CC
+def test_conditions_that_no_kernel_reads_are_in_the_pack(tmp_path: Path) -> None:
+    """One is a constant, the other one is given when the graph is initialized. Each is only looked at."""
+    graph = tvmdml.Graph("looked")
+    x, owned = graph.input((2, 4), name="x"), graph.input((1, 1), "uint8", name="c", owned=True)
+    one, other = tvmdml.cumulative_summation(x, axis=1), tvmdml.cumulative_product(x, axis=1)
+    known = graph.constant(np.array([[3]], np.uint8))
+    first = tvmdml.where(known, one, other)
+    second = tvmdml.where(owned, tvmdml.cumulative_product(x, axis=0), tvmdml.cumulative_summation(x, axis=0))
+    tvmdml.save_graph(graph.compile([first, second], TARGETS[-1]), tmp_path / "looked.graph")
+    packs.build(tmp_path / "looked.graph", tmp_path / "looked.pack", targets=TARGETS, jobs=1)
+    served = tvmdml.load_graph(tmp_path / "looked.pack", TARGETS[-1])
+    given = np.arange(1, 9, dtype=np.float32).reshape(2, 4)
+    right = [given.cumsum(1), given.cumsum(0)]
+    served.initialize({"c": np.zeros((1, 1), np.uint8)})
+    assert all(map(np.array_equal, served({"x": given}), right))
+    header.write(Pack(tmp_path / "looked.pack"), tmp_path)
+    (tmp_path / "main.c").write_text(
+        '#define LOOKED_IMPLEMENTATION\n#include <stdio.h>\n#include "looked.h"\n'
+        "int main(int count, char **a) {\n    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[2][8];\n    uint8_t given = 0;\n    int i;\n"
+        "    if (count < 2 || looked_open(a[1])) return 1;\n"
+        '    looked_context *context = looked_new(looked_find_graph("looked"));\n'
+        "    if (context == NULL || looked_graph_looked(context, x, &given, y[0], y[1])) return 1;\n"
+        '    for (i = 0; i < 16; i++) printf("%.9g\\n", y[i / 8][i % 8]);\n'
+        "    looked_free(context);\n    looked_close();\n    return 0;\n}\n"
+    )
+    printed = said(compiled("gcc", tmp_path / "main.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
+    assert np.array_equal(np.array(printed.split(), np.float32), np.concatenate(right).reshape(-1))
+
+
+@CC
 def test_a_program_in_c_computes_the_chosen_side_only(tmp_path: Path) -> None:
     """What is not chosen would overwrite the result, as both sides are written there."""
     graph = tvmdml.Graph("chosen")

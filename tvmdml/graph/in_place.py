@@ -60,6 +60,10 @@ class Pieces:
             edge = other._replace(offset=other.offset + edge.offset)
         return edge
 
+    def deciding(self) -> set[int]:
+        """What conditions are read from, by identity: it is needed although no kernel may read it."""
+        return {id(one.condition[0]) for own in self.guards.values() for one in own}
+
     def reduce(self) -> None:
         """Let calls work in place as long as that reduces the most memory."""
         for _ in range(_ROUNDS):

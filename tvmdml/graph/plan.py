@@ -107,7 +107,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     packed = _packed(calls, kernels)
     outputs = _outputs(program)
     read = {id(edge.source) for call, kernel in zip(calls, kernels, strict=True) for edge in _read(call, kernel)}
-    read |= {id(one.condition[0]) for own in pieces.guards.values() for one in own}
+    read |= pieces.deciding()
     constants = [node for node in program.constants() if id(node) in read]
     inputs = program.inputs()
     slots: dict[Value, int] = {(node, 0): 1 + i for i, node in enumerate(constants)}

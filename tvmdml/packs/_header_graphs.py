@@ -182,6 +182,8 @@ class GraphTables:
     def _require(self, graph: _Graph, step: _Step, places: Sequence[_Place], chosen: Chosen) -> None:
         """Every kernel and packer finds what it reads, and packers read constants."""
         by_name = dict(zip(step.names, places, strict=True))
+        if any(one.offset < 0 for one, _ in step.guards):
+            raise self._pack.damaged(f"its graph {graph.record.name!r} lacks a condition of {step.call}")
         for level in chosen:
             for launch in level[step.operation][:1]:
                 read = set(step.names) - {one.name for one in launch.owned}
@@ -206,7 +208,7 @@ class _Graph:
         program = finished.program
         calls, pieces = arranged(program, record.kind)
         read = {id(edge.source) for call in calls for edge in call.edges.values()}
-        read |= {id(one.edge.source) for one in program.results}
+        read |= {id(one.edge.source) for one in program.results} | pieces.deciding()
         # An owned input that nothing reads was given when the graph was compiled.
         self.inputs = [node for node in finished.inputs if not node.owned or id(node) in read]
         self.places = {id(call): i for i, call in enumerate(computing(program))}

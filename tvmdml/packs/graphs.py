@@ -195,8 +195,9 @@ def _arrays(call: Call, names: Sequence[str]) -> list[NumpyArray] | None:
 
 
 def _needed(graph: Planned, pack: Pack, packed: Any) -> set[int]:
-    """The constants that some kernel or packer reads as they are, by identity."""
+    """The constants that some kernel or packer reads as they are, or that say whether kernels run, by identity."""
     needed = {id(one.edge.source) for one in graph.finished.program.results}
+    needed |= arranged(graph.finished.program, graph.kind)[1].deciding()
     for at, call, shared in graph.calls():
         for _, machine in graph.machines:
             for launch in _launches(call, shared, pack, machine):
