@@ -154,7 +154,7 @@ def test_there_may_be_more_sizes_than_memory_can_hold() -> None:
     for n in (3, 4, 7, 90, 301):
         graph, made = _graph(n, _KINDS[0])
         programs[n] = finished(graph, [made[_KINDS[0]]()], target)
-    one = next(one for one in BySize(programs).descs if one.varies)
+    one = next(one for one in BySize.through(programs).descs if one.varies)
     found = Sizes(target, range(3, 1 << 60))
     assert found.choice(one, (), 90) == Sizes(target, range(3, 302)).choice(one, (), 90)
     assert found.choice(one, (), 1 << 61) is None

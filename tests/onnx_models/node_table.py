@@ -56,7 +56,7 @@ def refusals() -> Iterator[tuple[Any, str, bool]]:
     draws = []
 
     def convert(self: Model, shapes: Any, decided: Any) -> None:
-        found = converting.Conversion.of(self._origin()._model, shapes, decided)
+        found = converting.Conversion.of(self._origin().model, shapes, decided)
         draws.append(found.draws > 0)
         converting.raise_all("model", found.problems)
 

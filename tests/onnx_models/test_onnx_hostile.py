@@ -170,7 +170,7 @@ def test_changed_bytes_never_end_in_another_error(seed: int, monkeypatch: pytest
     from tvmdml.onnx.model import Model
 
     def convert(self: Model, shapes: Any, decided: Any) -> None:
-        converting.raise_all("model", converting.Conversion.of(self._origin()._model, shapes, decided).problems)
+        converting.raise_all("model", converting.Conversion.of(self._origin().model, shapes, decided).problems)
 
     monkeypatch.setattr(Model, "_compile", convert)
     chance = random.Random(seed)

@@ -166,7 +166,7 @@ def test_data_in_other_files_is_mapped(tmp_path: Path) -> None:
     onnx.save_model(made, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     found = tvmdml.onnx.load(tmp_path / "m.onnx")
     assert np.allclose(found(x=ramp(2, 64))[0], ramp(2, 64) @ w, atol=1e-4)
-    (_, array), *_ = found._origin()._model.arrays.values()
+    (_, array), *_ = found._origin().model.arrays.values()
     assert isinstance(array, np.memmap)
     assert np.array_equal(tvmdml.onnx.load((tmp_path / "m.onnx").as_posix())(x=ramp(2, 64))[0], found(x=ramp(2, 64))[0])
     with pytest.raises(tvmdml.ModelError, match="the path of the model"):
