@@ -232,12 +232,22 @@ def test_odd_tensors_are_left_to_pytorch() -> None:
 
 
 def test_a_refusal_is_of_some_sizes_only(graphs: list[Any]) -> None:
-    compiled = torch.compile(lambda x: x.sum(0), backend="tvmdml", dynamic=True)
+    """A product of nothing is added to what is not constant."""
+    compiled = torch.compile(lambda x, y: torch.addmm(y, x.t(), x), backend="tvmdml", dynamic=True)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for count in (0, 5):
-            torch.testing.assert_close(compiled(torch.ones(count, 4)), torch.full((4,), float(count)))
+            torch.testing.assert_close(compiled(torch.ones(count, 4), torch.ones(4, 4)), torch.full((4, 4), count + 1.0))
     assert len(graphs) == 1
+
+
+def test_sums_of_nothing_are_compiled(graphs: list[Any]) -> None:
+    compiled = torch.compile(lambda x: x.sum(0), backend="tvmdml", dynamic=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for count in (0, 5):
+            torch.testing.assert_close(compiled(torch.ones(count, 4)), torch.full((4,), float(count)))
+    assert len(graphs) == 2
 
 
 def test_training_with_a_pooling() -> None:
