@@ -170,10 +170,16 @@ class Rows:
         wide = [[T.let(T.splat(one, self.lanes)) for one in row] for row in values]
         lines = [T.let(self.base_b + low + times(T.let(place + r), row_step)) for r in range(count)]
 
+        # Behind the end of these rows lies what another task reads: the beginning of the next ones is asked for instead.
+        near = T.let(T.min(T.i64(_AHEAD), width))
+        to_next = T.let(times(T.i64(count), row_step) - width)
+        turn = T.let(width - near)
+
         def step(column: Any, lanes: int) -> None:
             if lanes > 1:
+                ahead = T.let(near + T.Select(column < turn, T.i64(0), to_next))
                 for line in lines:
-                    read_ahead(self.b, line + column + _AHEAD)
+                    read_ahead(self.b, line + column + ahead)
             along = [T.let(self._vector(line + column, lanes)) for line in lines]
             for row in range(self.rows):
                 at = T.let(self.at + row * 2 * width + column)
