@@ -234,6 +234,8 @@ FORGED: dict[str, Callable[[Any], object]] = {
     "reads before the begin": lambda one: _edges(one["table"]).__setitem__(-1, -64),
     "a node that is not there": lambda one: _edges(one["table"]).__setitem__(1, 1 << 20),
     "a description that is not there": lambda one: one["programs"]["descs"].__setitem__(0, 1 << 20),
+    "another input": lambda one: one["programs"]["names"].__setitem__(0, "other"),
+    "less results": lambda one: [one["programs"][name].pop() for name in ("ends", "results", "forms")],
     "no calls": lambda one: one["programs"].__setitem__("descs", []),
     "other places": lambda one: one.__setitem__("places", [9, 5]),
     "no place": lambda one: one.__setitem__("places", []),

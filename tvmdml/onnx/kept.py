@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -135,6 +135,10 @@ class Kept:
         """Keep a plan, if the files are still those that it was found for, and nothing else that decides has changed."""
         described = {"reads": list(ready.inputs), "known": list(ready.known), "lengths": list(ready.lengths)}
         self._keep(self._plan(shapes, decided), ready.graph, described, list(ready.known.values()))
+
+    def fits(self, reads: Iterable[str], shapes: Shapes, outputs: int) -> bool:
+        """Whether a graph reads nothing but inputs that have shapes and the state of random numbers, and gives every output."""
+        return self._header is not None and set(reads) <= {*shapes, STATE} and outputs == len(self._header.about.outputs)
 
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""

@@ -125,6 +125,8 @@ class Learned:
         line, places = Line.read(described["line"]), tuple(described["places"])
         if list(places) != sorted(places) or len(places) < 2 or any(line.at(n) is None for n in places):
             raise ValueError(f"the places {places}")
+        if not self._store.fits(programs.names, line.at(places[0]) or {}, len(programs.results)):
+            raise ValueError("a program of another model")
         kinds = tuple(map(int, described["kinds"]))
         every = Sizes(self._target, range(places[0], places[-1] + 1, line.step))
         return Function(line, places, kinds, programs, needed, _Later(needed, model).at, every, {}, is_read=True)
