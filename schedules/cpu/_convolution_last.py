@@ -9,6 +9,7 @@ there are many, tiles ask for those of the next block meanwhile.
 
 from __future__ import annotations
 
+import itertools
 import math
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -84,7 +85,8 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
     x, y = desc.input_tensor, desc.output_tensor
     last = y.layout[1] == 1 and y.layout[-1] >= y.sizes[1] and x.data_type.tvm == "float32"
     fixed = "filter_tensor" in desc.owned() and plan.rows_contiguous and desc.filter_tensor.data_type.tvm == "float32"
-    return bool(last and fixed and set(After(desc).steps()) <= {0, 1})
+    after = After(desc)
+    return bool(last and fixed and all(after.places) and set(after.steps()) <= {0, 1})
 
 
 def few(desc: Any, plan: Plan) -> bool:
@@ -113,8 +115,11 @@ class Last:
         flat = len(desc.along()) == 1
         self.image_steps = [0 if flat else x.layout[2], x.layout[-1]]
         self.output_steps = [0 if flat else y.layout[2], y.layout[-1]]
+        self.images = {name: [one.layout[0], 0 if flat else one.layout[2], one.layout[-1]] for name, one in self.after.images}
+        """What follows reads otherwise than it writes: the steps of images, rows and columns."""
         rows, columns = int(along[0].output), int(along[1].output)
-        merged = alone and (rows == 1 or self.output_steps[0] == columns * self.output_steps[1])
+        alike = all(down == columns * across for down, across in (self.output_steps, *(own[1:] for own in self.images.values())))
+        merged = alone and (rows == 1 or alike)
         self.rows, self.columns = (1, rows * columns) if merged else (rows, columns)
         self.filters, self.channels = desc.filters()
         self.block = min(knobs.block, self.channels)
@@ -149,7 +154,7 @@ class Last:
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         panels = self.panels.panel, self.panels.room, self.panels.count
-        scalars = (*self._numbers(), *panels, self.frame_elements, self.follow, self.tasks)
+        scalars = (*self._numbers(), *panels, self.frame_elements, self.follow, self.tasks, *itertools.chain(*self.images.values()))
         return Kernel(
             module, "last", parameters, self.function, scalars, temporaries, also=tuple(also), owned=(self._packing(module),)
         )
@@ -183,6 +188,7 @@ class Last:
             self.panel, self.of_group, self.count_of_panels, self.frame_of_group, self.most, self.count = (
                 f.scalar(name) for name in ("panel", "of_group", "panels", "frame", "follow", "tasks")
             )
+            self.steps_of = {name: f.scalars(f"image{i}_step", 3) for i, name in enumerate(self.images)}
             self._prepare()
             with T.loop(self.n.batch) as image:
                 per_task(self.count, self.tasks > 1, lambda task: self._copy(image, task))
@@ -398,6 +404,7 @@ class Last:
         n, tile, out = self.n, self.tile, self.tensors["output_tensor"]
         first = T.hold(T.min(panel * self.width, n.filters - self.width))
         base = T.let(image * n.output_batch + y * n.output_row + x * n.output_column)
+        bases = {name: T.let(image * own[0] + y * own[1] + x * own[2]) for name, own in self.steps_of.items()}
         names = self.after.addends()
         for j in range(tile.vectors):
             channel = T.let(group * n.filters + first + j * self.lanes)
@@ -408,8 +415,16 @@ class Last:
 
             addends = [T.hold(T.wide(of_channel(name, number))) for number, name in enumerate(names)]
             for r in range(tile.places):
-                at = T.let(base + (r // tile.run) * n.output_row + (r % tile.run) * n.output_column + channel)
+                down, across = r // tile.run, r % tile.run
+                at = T.let(base + down * n.output_row + across * n.output_column + channel)
+
+                def of_image(name: str, down: int = down, across: int = across, channel: Any = channel) -> Any:
+                    _, row, column = self.steps_of[name]
+                    return self.tensors[name][T.run(T.let(bases[name] + down * row + across * column + channel), self.lanes)]
+
                 value = T.hold(self.after.head.element(T.hold(total(r, j)), addends))
                 if self.after.changes:
-                    value = self.after.value(value, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, self.lanes)])
+                    value = self.after.value(
+                        *(value, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, self.lanes)], of_image)
+                    )
                 T.store(out, T.run(at, self.lanes), value)

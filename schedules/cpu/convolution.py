@@ -50,11 +50,12 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     lanes = found is not None and _convolution_register_tile.suits(desc, found, target)
     by_lanes = lanes and found is not None and found.in_place and _convolution_register_tile.few(desc, found)
-    by_last = found is not None and _convolution_last.suits(desc, found, target) and _convolution_last.few(desc, found)
+    last = found is not None and _convolution_last.suits(desc, found, target)
+    by_last = last and found is not None and _convolution_last.few(desc, found)
     if not by_lanes and not by_last and matrix.plain(desc.contraction().simplified()) is not None:
         product: Kernel = matrix.kernel(desc, target, shared, knobs)
         return product
-    if not After(desc).suits:
+    if not (last or After(desc).suits):
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
     processor = getattr(target, "processor", None)
@@ -77,9 +78,9 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     if _convolution_spread.suits(desc, found, target):
         blocks: Kernel = _convolution_spread.Spread(desc, found, tasks).kernel()
         return blocks
-    if _convolution_last.suits(desc, found, target):
-        last: Kernel = _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
-        return last
+    if last:
+        near: Kernel = _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
+        return near
     if lanes:
         writer = _convolution_tiles.TileLanes if _convolution_tiles.suits(desc, target) else Lanes
         narrow: Kernel = writer(desc, found, tasks, target, knobs).kernel()

@@ -13,6 +13,7 @@ from support import assert_same_bits
 import tvmdml
 from tvmdml.errors import InvalidArgument
 from tvmdml.graph import passes
+from tvmdml.graph.passes import layouts
 from tvmdml.graph.program import Program
 
 RNG = np.random.default_rng(5)
@@ -202,6 +203,35 @@ def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytes
         assert "FUSED_UPSAMPLE_2D, with 1 other" in text
         assert compiled.kernel_count == 14, text
         assert text.count("added: ELEMENT_WISE_IDENTITY") == 2  # of the two results that lie otherwise outside
+
+
+@pytest.mark.parametrize(("batch", "first", "copies"), [(1, 32, 2), (2, 8, 5)])
+def test_some_channels_of_an_image_are_read_where_they_are(
+    batch: int, first: int, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of an image are convolved, added and joined; fewer channels than a line has are copied."""
+    monkeypatch.setattr(layouts, "_PRODUCTS", 0)
+    graph = tvmdml.Graph()
+    x = graph.input((batch, 3, 12, 10), name="x")
+
+    def conv(image: tvmdml.Expression, filters: int, size: int = 3, **given: Any) -> tvmdml.Expression:
+        weights = graph.constant(array(filters, image.shape[1], size, size))
+        y = tvmdml.convolution(image, weights, start_padding=[size // 2] * 2, end_padding=[size // 2] * 2, **given)
+        return y * tvmdml.activation_sigmoid(y)
+
+    whole = conv(conv(x, 48), 48 + first, 1)
+    some, others = whole[:, :first], whole[:, first:]
+    inner = conv(conv(others, 48), 48) + others
+    two = conv(inner, 48) * others + tvmdml.activation_relu(others)
+    product = conv(inner, 48, 1) + others
+    result = conv(tvmdml.join([some, others, inner, two, product], axis=1), 32, 1)
+    part = tvmdml.reduce(others[:, :, 2:6], function="sum", axes=[2, 3])
+    compiled, (found, right) = both(graph, [result, part], monkeypatch, x=array(batch, 3, 12, 10))
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+    if tvmdml.targets.resolve("cpu").processor.has("avx2"):
+        text = str(compiled.explain())
+        assert text.count("added: ELEMENT_WISE_IDENTITY") == copies, text  # the result, and what `reduce` reads
+        assert text.count("last of FUSED_CONVOLUTION, with 5 others") == 6 * (batch == 1), text
 
 
 def test_owned_filters_are_laid_out_as_constants_are() -> None:

@@ -37,12 +37,30 @@ _FEWEST = 2
 """The least convolutions that are worth copies."""
 _PRODUCTS = 1024
 """The least products for each element that is copied."""
+_CHANNELS = 16
+"""The least neighbours of a place that are read without the others: with fewer, the lines that are read are mostly others'."""
 
 
 def last(tensor: TensorDesc) -> TensorDesc:
     """The same with channels last."""
     _, c, h, w = tensor.sizes
     return dataclasses.replace(tensor, strides=(c * h * w, 1, w * c, c), total_tensor_size_in_bytes=None)
+
+
+def part(whole: TensorDesc, tensor: TensorDesc, offset: int) -> tuple[TensorDesc, int] | None:
+    """Some channels of an image, and the byte where they begin, with channels last; ``None`` if these are no such part of it."""
+    if tensor.is_like(whole):
+        return None if offset else (last(tensor), 0)
+    sizes = list(zip(tensor.sizes, whole.sizes, strict=True)) if tensor.rank == whole.rank else []
+    steps = zip(tensor.sizes, tensor.layout, whole.layout, strict=False)
+    same = tensor.data_type is whole.data_type and all(mine == its for mine, its in (*sizes[:1], *sizes[2:]))
+    if not sizes or not same or any(n > 1 and mine != its for n, mine, its in steps) or tensor.sizes[1] < _CHANNELS:
+        return None
+    size = whole.data_type.itemsize
+    first, rest = divmod(offset, whole.layout[1] * size)
+    if rest or first + tensor.sizes[1] > whole.sizes[1]:
+        return None
+    return dataclasses.replace(tensor, strides=last(whole).strides, total_tensor_size_in_bytes=None), first * size
 
 
 def run(program: Program, target: Target) -> None:
@@ -62,8 +80,8 @@ class _Found:
         self._program, self._target, self._uses = program, target, program.uses()
         self._values: dict[Value, TensorDesc] = {}
         """The values, as they are without this."""
-        self._readers: dict[Call, list[str]] = {}
-        """The inputs that follow, by call."""
+        self._readers: dict[Call, dict[str, tuple[TensorDesc, int]]] = {}
+        """The inputs that follow, by call: how each lies then, and from which byte of the value on."""
         self.convolutions = self.products = 0
         for call in program.calls:
             self._add(call)
@@ -88,20 +106,23 @@ class _Found:
             return False
         if not never_changes(call.edges["filter_tensor"].source):
             return False
-        added = [name for name, tensor, _ in call.inputs() if name.startswith("epilogue") and _is_image(tensor)]
         image = desc.input_tensor
-        if not all(map(self._follows, [call] * len(added), added)) or not image.is_packed or image.rank != 4:
+        added = [name for name, tensor, _ in call.inputs() if name.startswith("epilogue") and not _is_repeated(tensor)]
+        follow = self._follow(call, added)
+        if follow is None or image.rank != 4:
             return False
-        follows = self._follows(call, "input_tensor")
-        changed = {"output_tensor": last(y), **{name: last(y) for name in added}}
-        if follows or not _is_image(image):
-            changed["input_tensor"] = last(image)
+        follow |= self._follow(call, ["input_tensor"]) or {}
+        changed = {"output_tensor": last(y), **{name: tensor for name, (tensor, _) in follow.items()}}
+        if "input_tensor" not in follow:
+            if not image.is_packed:
+                return False
+            changed |= {} if _is_image(image) else {"input_tensor": last(image)}
         try:
             if kernel_for(marked(changed_to(desc, changed), ["filter_tensor"]), self._target).name not in KERNELS:
                 return False
         except TvmdmlError:
             return False
-        self._readers[call] = [*added, *(["input_tensor"] if follows else [])]
+        self._readers[call] = follow
         self.convolutions += _is_image(y)
         self.products += desc.products() * y.element_count
         return True
@@ -110,10 +131,10 @@ class _Found:
         (*names,) = (name for name, tensor in call.desc.tensors(Role.OUTPUT) if tensor is not None)
         tensors = dict(call.desc.tensors())
         beside = [name for name, tensor, _ in call.inputs() if name.startswith("epilogue") and not _is_repeated(tensor)]
-        follow = ["input_tensor", *beside]
-        if len(names) != 1 or not all(_is_image(tensors[name]) and self._follows(call, name) for name in follow):  # type: ignore[arg-type]
+        follow = self._follow(call, ["input_tensor", *beside])
+        if len(names) != 1 or follow is None or not _is_image(tensors[names[0]]):  # type: ignore[arg-type]
             return False
-        changed = {name: last(tensors[name]) for name in (*follow, *names)}  # type: ignore[arg-type]
+        changed = {names[0]: last(tensors[names[0]]), **{name: tensor for name, (tensor, _) in follow.items()}}  # type: ignore[arg-type]
         if kernel_for(changed_to(call.desc, changed), self._target).name == _SLOW:
             return False
         self._readers[call] = follow
@@ -121,26 +142,29 @@ class _Found:
 
     def _alike(self, call: Call) -> bool:
         """All that is read and written lies alike, but for what is repeated for all places."""
-        desc, names = call.desc, []
+        desc, names = call.desc, list[str]()
         pointwise = isinstance(desc, Pointwise)
         sizes = desc.outputs()[0].sizes
         for name, tensor, _ in call.inputs():
-            if _is_image(tensor) and self._follows(call, name):
+            if not ((pointwise or name.startswith("epilogue")) and tensor.sizes == sizes and _is_repeated(tensor)):
                 names.append(name)
-            elif (pointwise or name.startswith("epilogue")) and tensor.sizes == sizes and _is_repeated(tensor):
-                continue
-            else:
-                return False
-        if not names or not all(_is_image(one) and (not pointwise or one.sizes == sizes) for one in desc.outputs()):
+        follow = self._follow(call, names)
+        if not follow or not all(_is_image(one) and (not pointwise or one.sizes == sizes) for one in desc.outputs()):
             return False
-        self._readers[call] = names
+        self._readers[call] = follow
         return True
 
-    def _follows(self, call: Call, name: str) -> bool:
-        """Whether an input reads a whole value that is to have its channels last."""
-        edge, tensor = call.edges[name], dict(call.desc.tensors(Role.INPUT))[name]
-        own = self._values.get(edge.value)
-        return own is not None and tensor is not None and not edge.offset and tensor.is_like(own)
+    def _follow(self, call: Call, names: Iterable[str]) -> dict[str, tuple[TensorDesc, int]] | None:
+        """How inputs lie that read values that are to have their channels last, or some channels; ``None`` if not all do."""
+        tensors, found = dict(call.desc.tensors(Role.INPUT)), {}
+        for name in names:
+            edge, tensor = call.edges[name], tensors[name]
+            whole = self._values.get(edge.value)
+            own = None if whole is None or tensor is None else part(whole, tensor, edge.offset)
+            if own is None:
+                return None
+            found[name] = own
+        return found
 
     def copies(self) -> Iterable[tuple[Value, TensorDesc]]:
         """The values that others need as they were, too."""
@@ -161,14 +185,15 @@ class _Found:
             instead[node, output] = Edge(copy)
             behind.setdefault(node, []).append(copy)
         for call in program.calls:
-            follows = self._readers.get(call, ())
+            follow = self._readers.get(call, {})
             for name, edge in call.edges.items():
-                if name not in follows and edge.value in instead:
+                if name in follow:
+                    call.edges[name] = edge._replace(offset=follow[name][1])
+                elif edge.value in instead:
                     call.edges[name] = instead[edge.value]._replace(offset=edge.offset)
-            outputs = [name for i, name in enumerate(call.output_names()) if (call, i) in self._values]
-            tensors = dict(call.desc.tensors())
-            changed = {name: last(tensors[name]) for name in (*follows, *outputs)}  # type: ignore[arg-type]
-            call.desc = changed_to(call.desc, changed)
+            outputs = [(name, self._values.get((call, i))) for i, name in enumerate(call.output_names())]
+            changed = {name: last(tensor) for name, tensor in outputs if tensor is not None}
+            call.desc = changed_to(call.desc, changed | {name: tensor for name, (tensor, _) in follow.items()})
         program.results = [
             one._replace(edge=instead[one.edge.value]._replace(offset=one.edge.offset)) if one.edge.value in instead else one
             for one in program.results
