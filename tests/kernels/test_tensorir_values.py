@@ -96,7 +96,6 @@ WORDS: dict[str, Word] = {
     "maximum": Word(ALL, T.maximum, lambda a, b: np.where((a > b) | (a != a), a, b), 2),
     "minimum": Word(ALL, T.minimum, lambda a, b: np.where((a < b) | (a != a), a, b), 2),
     "round_even": Word(FLOATS[:2], T.round_even, np.rint),
-    "in_float32": Word(FLOATS, lambda x: T.in_float32(lambda y: T.rounded(y * y) + y, x), lambda x: _in_float32(x), 1),
     "times 0": Word(FLOATS[:2], lambda x: x * T.like(x, 0), lambda x: x * x.dtype.type(0)),
     "times -0": Word(FLOATS[:2], lambda x: x * T.like(x, -0.0), lambda x: x * x.dtype.type(-0.0)),
     "plus 0": Word(FLOATS[:2], lambda x: x + T.like(x, 0), lambda x: x + x.dtype.type(0)),
@@ -113,11 +112,6 @@ WORDS: dict[str, Word] = {
     "wrapped": Word(INTS, lambda x: T.wrapped(x * T.like(x, 2) - T.like(x, 3)) < T.like(x, 5), lambda x: _wrapped(x), 1, "uint8"),
     "select": Word(ALL, lambda a, b: T.select(a == b, 1, T.select(a > b, a, b)), lambda a, b: _selected(a, b), 2),
 }  # fmt: skip
-
-
-def _in_float32(x: Array) -> Array:
-    wide = x.astype(np.float32) if x.dtype == np.float16 else x
-    return (wide * wide + wide).astype(x.dtype)
 
 
 def _selected(a: Array, b: Array) -> Array:

@@ -324,6 +324,12 @@ def test_a_function_names_its_own_keywords_in_errors() -> None:
         assert text in str(caught.value)
 
 
+def test_a_descriptor_needs_the_numbers_that_a_function_has_usual_ones_for() -> None:
+    x, w = tvmdml.TensorDesc("float32", (1, 4, 5, 5)), tvmdml.TensorDesc("float32", (2, 4, 3, 3))
+    with pytest.raises(tvmdml.InvalidArgument, match="CONVOLUTION strides: given nothing; allowed: a sequence of integers"):
+        tvmdml.Convolution.of(x, w)
+
+
 def test_no_batch_no_channels_and_no_filters() -> None:
     x, w = np.ones((2, 3, 4, 4), f32), np.ones((5, 3, 2, 2), f32)
     assert tvmdml.convolution(x[:0], w).shape == (0, 5, 3, 3)

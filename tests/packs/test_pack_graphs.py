@@ -349,7 +349,7 @@ def test_weights_that_are_not_stored_packed_are_packed_when_the_header_is_opened
 def test_mistakes_in_c_are_errors(program: Path, folder: Path, tmp_path: Path) -> None:
     assert said(program, folder, "net", "errors").splitlines() == [
         "no pack is open: call net_open first",
-        "no graph was given: net is one of the 1 of this header",
+        "no graph was given, or none has the name: this header has 1, the first is net",
         "the graph is not one of this header's",
         "net_graph_net: no context was given",
         "net_graph_net: no tensors were given",

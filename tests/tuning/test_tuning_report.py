@@ -96,6 +96,15 @@ def test_a_job_is_shown_as_it_goes_on() -> None:
     assert "job 3 of 51, 0:09:40 left" in text, "2 trials, and 6 of each of 48 more jobs, in 2 seconds each"
 
 
+def test_a_failed_trial_is_the_best_of_none() -> None:
+    def act(show: Terminal, clock: Clock) -> None:
+        show.begin(job(), 1, 1, 6, 0)
+        clock.now += 2
+        show.trial(trial(0), trial(0))
+
+    assert "1/6  nothing faster yet  1 failed" in shown(act)
+
+
 def test_a_single_job_has_no_line_for_all_jobs() -> None:
     assert "job 1 of" not in shown(lambda show, clock: show.begin(job(), 1, 1, 6, 0))
 
@@ -136,7 +145,7 @@ def test_elsewhere_there_are_lines_for_each_job() -> None:
         "the server \\x1b[2J[bold]a[/] was lost",  # neither terminal escapes nor rich's markup are interpreted
         f"3/51 {TITLE}: 1.25x, 4 µs against 5 µs (task_elements=1024), 3 trials, 1 failed",
         "  1 failed: crashed: SIGSEGV",
-        f"4/51 {TITLE}: nothing faster than the defaults, 5 µs, 1 trials",
+        f"4/51 {TITLE}: nothing faster than the defaults, 5 µs, 1 trial",
     ]
     found = shown(act, terminal=False, width=20).splitlines()
     assert found == [*began, *expected[:-1], f"4/51 {TITLE}: up to 6 trials", expected[-1]]

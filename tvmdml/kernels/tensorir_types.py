@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -177,11 +176,6 @@ def wide(value: Any) -> Any:
     found = cast(value, "float32")
     # Otherwise LLVM computes some functions on the float16 itself, element by element.
     return T.rounded(found) if T.lanes(found) > 1 else found
-
-
-def in_float32(compute: Callable[[Any], Any], value: Any) -> Any:
-    """The result of a computation on a float; for a float16 it is computed in float32 and rounded once."""
-    return to(compute(wide(value)), scalar_type(value))
 
 
 def repeated(value: Any, lanes: int) -> Any:

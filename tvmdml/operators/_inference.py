@@ -34,7 +34,9 @@ def fields_of(cls: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> dic
     first = next((tensor for tensor in _flat(values) if isinstance(tensor, TensorDesc)), None)
     for field in fields.values():
         if field.role not in TENSORS:
-            values[field.name] = _attribute(cls, field, named.get(field.name, field.default), first)
+            # Functions have a usual value where the field itself may not be absent: a descriptor needs one.
+            default = MISSING if field.default is None and not field.optional else field.default
+            values[field.name] = _attribute(cls, field, named.get(field.name, default), first)
     return values
 
 

@@ -238,7 +238,8 @@ pack_context *pack_new(const pack_graph *graph) {
     char *memory;
     if (graph == NULL || number < 0 || number >= PACK_GRAPHS || graph != &pack_graphs[number]) {
         if (graph != NULL) pack_fail_("the graph is not one of this header's");
-        else pack_fail_("no graph was given: %s is one of the %d of this header", pack_graphs[0].name, PACK_GRAPHS);
+        else pack_fail_("no graph was given, or none has the name: this header has %d, the first is %s", PACK_GRAPHS,
+                        pack_graphs[0].name);
         return NULL;
     }
     memory = (char *)malloc(head + (size_t)graph->memory + PACK_ALIGNMENT_);

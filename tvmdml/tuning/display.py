@@ -180,10 +180,11 @@ class _Progress:
 
     def figures(self, left: float | None) -> list[tuple[str, str]]:
         """The texts beside the bar, with their styles."""
-        faster = self.best is not None and self.best.outcome.ratio > 1
+        best = self.best if self.best is not None and self.best.outcome.ratio else None  # one that failed has no time
+        faster = best is not None and best.outcome.ratio > 1
         return [
             (f"{self.done}/{self.trials}", ""),
-            ("nothing faster yet" if self.best is None else gain(*_times(self.best)), "green" if faster else ""),
+            ("nothing faster yet" if best is None else gain(*_times(best)), "green" if faster else ""),
             (f"{self.failed} failed" if self.failed else "", "yellow"),
             (_shown_left(left).removeprefix(", "), "dim"),
         ]
@@ -256,7 +257,7 @@ def summary(tuned: Tuned) -> str:
     else:
         found = f"nothing faster than the defaults, {shown_seconds(record.default_seconds)}"
     failed = sum(failures(tuned).values())
-    return f"{title(tuned.job)}: {found}, {len(tuned.trials)} trials{f', {failed} failed' if failed else ''}"
+    return f"{title(tuned.job)}: {found}, {counted(len(tuned.trials), 'trial')}{f', {failed} failed' if failed else ''}"
 
 
 def _shown_left(seconds: float | None) -> str:

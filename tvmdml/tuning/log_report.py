@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.console import Row, shown_seconds
+from tvmdml.errors import counted
 from tvmdml.operators import tuned_as
 from tvmdml.tuning import log_files, logs
 from tvmdml.tuning.logs import Found, Logs
@@ -93,7 +94,8 @@ class Answer(NamedTuple):
         record = self.found.record
         which = "exact" if self.found.exact else f"nearest, {self.distance} away: {shown_members(record.shape_class)}"
         times = f"{shown_seconds(record.seconds)}, the defaults {shown_seconds(record.default_seconds)}: ratio {record.ratio:.2f}"
-        return f"{head}\n{which}\nknobs: {shown_knobs(record)} ({self.found.hash})\n{times} ({record.trials} trials, {record.date})"
+        knobs, trials = shown_knobs(record), counted(record.trials, "trial")
+        return f"{head}\n{which}\nknobs: {knobs} ({self.found.hash})\n{times} ({trials}, {record.date})"
 
 
 def _why(known: Logs, operator: str, machine: Machine, types: Mapping[str, str], shape_class: ShapeClass) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.console import INTERRUPTED, parsed, say
-from tvmdml.errors import DeviceError, InvalidArgument, message
+from tvmdml.errors import DeviceError, InvalidArgument, counted, message
 from tvmdml.operation_options import Operation, in_place_options, named_size, operation_options, operator_name
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _by_trials(
         from tvmdml.tuning import of_graphs, tuner
 
         for one in of_graphs.shares(graph, tuner.here(target), trials):
-            _note(f"{graph.name}: {one.share:.1%} of the time, {one.trials} trials: {one.wanted.desc.NAME}")
+            _note(f"{graph.name}: {one.share:.1%} of the time, {counted(one.trials, 'trial')}: {one.wanted.desc.NAME}")
             yield [one.wanted], one.trials
 
 

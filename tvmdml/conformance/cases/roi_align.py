@@ -17,7 +17,6 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 NEAREST, LINEAR = InterpolationMode
 AVERAGE, MAX = ReduceFunction.AVERAGE, ReduceFunction.MAX
 MOST = (1 << 32) - 1
-ImageSizes = tuple[int, int, int, int]
 
 PLAIN: Mapping[str, Any] = {
     "reduction_function": AVERAGE,
