@@ -56,6 +56,14 @@ NOTHING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
     "product": (lambda x, y: tvmdml.gemm(x, x, trans_b="transpose"), (3, 0)),
     "view": (lambda x, y: tvmdml.reduce(x[1:1], function="sum", axes=[0]), (3, 4)),
     "what nothing computes": (lambda x, y: tvmdml.reduce(tvmdml.exp(x), function="multiply", axes=[0]) + y[:1], (0, 4)),
+    "product and sum": (lambda x, y: tvmdml.gemm(x, x, y[:, :3] * 2, trans_b="transpose", alpha=3, beta=-2.5), (3, 0)),
+    "products and a row": (lambda x, y: tvmdml.gemm(x, x, y[:2, :2], trans_a="transpose", beta=2), (0, 2)),
+    "convolution": (
+        lambda x, y: tvmdml.convolution(x, np.zeros((4, 0, 1, 2), np.float32), (y[:1] + 1).reshape(1, 4, 1, 1), group_count=2),
+        (2, 0, 3, 5),
+    ),
+    "scatter": (lambda x, y: tvmdml.scatter_elements(y + 1, x.astype(np.int32), x, axis=0), (0, 4)),
+    "scatter of rows": (lambda x, y: tvmdml.scatter_nd(y.T, x.astype(np.int64), y[:0, :3]) * 2, (0, 1)),
     "join": (lambda x, y: tvmdml.join((x, y, x, tvmdml.exp(x)), axis=0), (0, 4)),
     "join of none": (lambda x, y: tvmdml.join((x, x), axis=0), (0, 4)),
     "parts": (

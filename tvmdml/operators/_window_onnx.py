@@ -53,6 +53,9 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
     sizes = []
     for i, n in enumerate(x.sizes[2:]):
         room = n + starts[i] + ends[i] - spans[i]
+        if -strides[i] < room < 0:  # ONNX divides towards 0: there is one window, of which a part is outside of the padding, too
+            window[i] = max(n + starts[i] + ends[i] - 1, 0) // dilations[i] + 1
+            room = 0
         count = room // strides[i] + 1
         # A window more, unless it begins behind the tensor.
         if node.integer("ceil_mode", 0) and room % strides[i] and count * strides[i] < n + starts[i]:

@@ -124,11 +124,19 @@ def _pad(node: Node) -> Results:
     return tvmdml.padding(x, start_padding=starts, end_padding=ends, padding_mode=modes[mode], padding_value=value)
 
 
-@rule("MaxPool")
+@rule("AveragePool", "LpPool", "MaxPool")
 def _pool(node: Node) -> Results:
+    """ONNX's shape inference counts windows that begin behind the input. The standard, and ONNX Runtime, leave them out."""
+    found = _columns_first(node) if node.integer("storage_order", 0) else described.convert(node)
+    if node.integer("ceil_mode", 0):
+        rank = len(node.shape())
+        shapes = [None if one is None else (*one.shape[:2], *one.shape[one.ndim - rank + 2 :]) for one in found]
+        node.results = [one._replace(shape=shape) for one, shape in zip(node.results, shapes, strict=False)]
+    return found
+
+
+def _columns_first(node: Node) -> list[Any]:
     """Indices that count columns first are made of those that count rows first."""
-    if not node.integer("storage_order", 0):
-        return described.convert(node)
     own = {name: value for name, value in node.attributes.items() if name != "storage_order"}
     found: list[Any] = list(described.convert(node.replaced("MaxPool", **own)))
     if len(found) < 2 or found[1] is None:

@@ -70,12 +70,24 @@ _KERNELS: Mapping[str, tuple[Callable[[NumpyArray, float], NumpyArray], int]] = 
 
 @rule("Resize")
 def _resize(node: Node) -> Results:
+    if 0 in node.shape():
+        return _of_none(node)
     if node.text("mode", "nearest") not in _KERNELS or node.opset < 11:
         return described.convert(node)
     try:
         return described.convert(node)
     except (Refused, TvmdmlError):
         return _by_weights(node)
+
+
+def _of_none(node: Node) -> NumpyArray:
+    """Nothing, of the sizes that the node states: ONNX derives none, as a size of 0 has no scale."""
+    sizes = list(node.shape())
+    for i, n in zip(node.attributes.get("axes", range(len(sizes))), node.integers(3), strict=True):
+        sizes[i] = n
+    if 0 not in sizes or any(n and not before for n, before in zip(sizes, node.shape(), strict=True)):
+        raise Refused(f"it resizes {list(node.shape())}, which has no elements, to {sizes}")
+    return np.empty(sizes, node.dtype())
 
 
 def _by_weights(node: Node) -> Results:

@@ -1,0 +1,73 @@
+"""Small models at the edges of what ONNX allows, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+from test_onnx_models import model  # noqa: E402 - it needs ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+
+def f(*shape: int) -> Any:
+    return np.random.default_rng(9).standard_normal(shape).astype(np.float32)
+
+
+def i(*shape: int) -> Any:
+    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+
+
+ODD: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = {
+    "a window beyond the padding": (
+        "MaxPool",
+        [f(1, 2, 4, 4)],
+        {"kernel_shape": [6, 5], "strides": [4, 2], "pads": [0, 0, 1, 0]},
+        (),
+    ),
+    "its average": ("AveragePool", [f(2, 1, 4, 3)], {"kernel_shape": [5, 3], "strides": [2, 2]}, ()),
+    "its average, with padding": (
+        "AveragePool",
+        [f(2, 1, 4)],
+        {"kernel_shape": [3], "dilations": [3], "strides": [3], "pads": [1, 0], "count_include_pad": 1},
+        (),
+    ),
+    "its norm": ("LpPool", [f(1, 1, 3, 4, 3)], {"kernel_shape": [4, 2, 2], "strides": [2, 1, 1]}, ()),
+    "a window that begins behind the input": ("MaxPool", [f(1, 2, 4)], {"kernel_shape": [3], "strides": [4], "ceil_mode": 1}, ()),
+    "two of those": (
+        "AveragePool",
+        [f(1, 2, 4, 8)],
+        {"kernel_shape": [4, 3], "strides": [4, 4], "pads": [0, 0, 1, 1], "ceil_mode": 1},
+        (),
+    ),
+    "no images": ("Resize", [f(0, 2, 4, 4), None, None, np.array([0, 2, 8, 3])], {"mode": "linear"}, (3,)),
+    "images without rows": ("Resize", [f(1, 2, 0, 4), None, None, np.array([0, 3])], {"axes": [2, 3]}, (3,)),
+    "a scatter of nothing": ("ScatterElements", [f(3, 4), i(0, 4), f(0, 4)], {}, ()),
+    "a scatter of no rows": ("ScatterND", [i(3, 4), i(0, 1), i(0, 4)], {}, (1,)),
+    "a sum of no updates": ("ScatterND", [f(3, 4), i(0, 2), f(0)], {"reduction": "add"}, (1,)),
+    "a product of no depth": ("Gemm", [f(3, 0), f(4, 0), f(4)], {"transB": 1, "alpha": 3.0, "beta": 2.0}, ()),
+    "products of no depth": ("MatMul", [f(2, 3, 0), f(0, 4)], {}, ()),
+    "an image without channels": ("Conv", [f(1, 0, 4, 4), f(3, 0, 2, 2), f(3)], {}, (1,)),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_at_the_edge_is_what_onnx_runtime_makes(name: str) -> None:
+    kind, arrays, attributes, weights = ODD[name]
+    names = ["" if one is None else f"x{n}" for n, one in enumerate(arrays)]
+    given = {name: one for name, one in zip(names, arrays, strict=True) if name}
+    constants = {names[n]: given.pop(names[n]) for n in weights}
+    to_type = onnx.helper.np_dtype_to_tensor_dtype
+    inputs = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
+    nodes = [onnx.helper.make_node(kind, names, ["y"], **attributes)]
+    made = model(nodes, inputs, [onnx.helper.ValueInfoProto(name="y")], constants)
+    made.ir_version = 10
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    (right,), (found,) = session.run(None, given), tvmdml.onnx.load(made)(given)
+    assert (found.dtype, found.shape) == (right.dtype, right.shape)
+    np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-6)
