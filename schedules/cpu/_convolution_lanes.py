@@ -24,11 +24,11 @@ from tvmdml.schedules.cpu._convolution_filters import Filters
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
 from tvmdml.schedules.cpu._convolution_register_tile import DEEP, LANES, OF_FLOATS, TILES, Tile, late, tile_for
+from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
-from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
-from tvmdml.schedules.cpu._tiles import SIDE, transposed
+from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -429,50 +429,25 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self, image: Any, phase: Phase, group: Any, panel: Any, at: tuple[Any, Any, Any], task: Any, total: Any, kept: bool = False
     ) -> None:
         """Finished sums to the output, filter by filter. ``kept``: they are in memory, where a loop can take them from."""
-        n, tile, y = self.n, self.shape, self.tensors["output_tensor"]
+        n, tile = self.n, self.shape
         scratch, own = T.let(task * self._scratch_room), T.hold(T.min(n.filters, T.i64(tile.width)))
-
-        def turn(j: Any) -> None:
-            rows = [T.hold(total(r, j)) for r in range(tile.places)]
-            rows += [zeros(LANES, self.sums)] * (SIDE - tile.places)
-            for f, row in enumerate(transposed(rows)):
-                T.store(self.totals, T.run(scratch + (j * LANES + f) * SIDE, SIDE), row)
-
-        if kept and tile.vectors > 1:
-            with T.loop(T.let(up(own, LANES))) as some:
-                turn(some)
-        else:
-            for j in range(tile.vectors):
-                turn(j)
+        turned = Turned(
+            *(tile, self.after, self.tensors, self.totals, self.steps),
+            *(self.step, T.let(n.backward2 * n.output_step2)),
+        )
+        turned.turn(total, scratch, own, kept)
         first = T.hold(T.max(T.min(panel * tile.width, n.filters - tile.width), T.i64(0)))
-        ends = [(line * tile.run, (line + 1) * tile.run) for line in range(tile.lines)]
-        windows = self.window(group, at, ends) if self.of_places else None
+        windows = self.window(group, at, turned.ends) if self.of_places else None
         where = phase.places(at, self.each("backward"), self.each("padding"))
         base = T.let(image * n.output_batch + T.dot(where, self.each("output_step")))
         line_step = T.let(n.backward1 * n.output_step1)
-        with T.loop(own) as f:
-            channel = T.let(group * n.filters + first + f)
-            places = [T.let(base + channel * n.output_channel + line_step * line) for line in range(tile.lines)]
 
-            def of_channel(name: str, number: int, channel: Any = channel) -> Any:
-                return T.hold(T.splat(self.tensors[name][T.let(channel * self.steps[number])], SIDE))
+        def places(channel: Any) -> list[Any]:
+            return [T.let(base + channel * n.output_channel + line_step * line) for line in range(tile.lines)]
 
-            def of_output(buffer: Any, places: list[Any] = places) -> Any:
-                kept = zeros(SIDE, str(buffer.dtype))
-                for place, (begin, end) in zip(places, ends, strict=True):
-                    kept = T.hold(load_part(buffer, T.let(place - begin), T.const(begin, "int32"), T.const(end, "int32"), kept))
-                return kept
+        def corrected(found: Any, f: Any, channel: Any) -> Any:
+            if not self.bytes:
+                return found
+            return self.corrected(found, T.let(group * self.room + self.sums_at + panel * tile.width + f), channel, windows)
 
-            addends = [T.wide(of_channel(name, number)) for number, name in enumerate(self.after.addends())]
-            found = T.hold(self.totals[T.run(scratch + f * SIDE, SIDE)])
-            if self.bytes:
-                found = self.corrected(found, T.let(group * self.room + self.sums_at + panel * tile.width + f), channel, windows)
-            value = T.hold(self.after.head.element(found, addends))
-            if self.after.changes:
-                value = T.hold(self.after.value(value, self.tensors, of_channel, of_output))
-            for to, (begin, end) in zip(places, ends, strict=True):
-                if self.step:
-                    store_part(y, T.let(to - begin * self.step), T.const(begin, "int32"), T.const(end, "int32"), value, self.step)
-                else:
-                    for i in range(begin, end):
-                        T.store(y, to + (i - begin) * (n.backward2 * n.output_step2), T.Shuffle([value], [i]))
+        turned.store(scratch, own, T.let(group * n.filters + first), places, corrected)

@@ -1,7 +1,8 @@
-"""Convolutions to images whose channels are last: a register tile of places by vectors of filters that never change.
+"""Convolutions over blocks of channels that are last: a register tile of places by vectors of filters that never change.
 
 The image is copied once, with its padding, into a frame that has blocks of channels, each with its places: then what a
-tile reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are.
+tile reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are
+where the output's channels are last, and turned where its columns are contiguous (``_convolution_turned.py``).
 
 Tiles that follow each other meet the same block of products before the next one, so that its filters stay in the first cache; where
 there are many, tiles ask for those of the next block meanwhile.
@@ -23,11 +24,13 @@ from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import Plan
-from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, tile_for
+from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, parts_of_vectors, tile_for
+from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._crowded import after, once_more, place_of, vector_at
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
+from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 from tvmdml.schedules.cpu._woven import MOST, woven
@@ -41,8 +44,8 @@ TILES = {16: ((13, 2), (7, 3), (7, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
 """The most places, and vectors of filters, by the lanes of a vector."""
 _NUMBERS = (
     "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
-    "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_row", "output_column", "rows", "columns",
-    "room_rows", "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
+    "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_channel", "output_row", "output_column", "rows",
+    "columns",    "room_rows", "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
 )  # fmt: skip
 
 
@@ -78,15 +81,20 @@ def lanes_of(target: Target) -> int:
 
 
 def suits(desc: Any, plan: Plan, target: Target) -> bool:
-    """Whether filters never change, and the output's channels are last."""
+    """Whether filters never change, and the output's channels are last, or its columns are contiguous and tiles can be turned."""
     lanes, along = lanes_of(target), desc.along()
     if not lanes or plan.backward or len(along) > 2 or desc.filters()[0] < lanes or desc.computed != "float32":
         return False
     x, y = desc.input_tensor, desc.output_tensor
-    last = y.layout[1] == 1 and y.layout[-1] >= y.sizes[1] and x.data_type.tvm == "float32"
     fixed = "filter_tensor" in desc.owned() and plan.rows_contiguous and desc.filter_tensor.data_type.tvm == "float32"
     after = After(desc)
-    return bool(last and fixed and all(after.places) and set(after.steps()) <= {0, 1})
+    lies = all(after.places) if _last(y) else y.layout[-1] == 1 and after.suits and parts_of_vectors(target)
+    return bool(lies and x.data_type.tvm == "float32" and fixed and set(after.steps()) <= {0, 1})
+
+
+def _last(tensor: Any) -> bool:
+    """Whether channels are last."""
+    return bool(tensor.layout[1] == 1 and tensor.layout[-1] >= tensor.sizes[1])
 
 
 def few(desc: Any, plan: Plan) -> bool:
@@ -100,11 +108,11 @@ class Last:
 
     def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target, knobs: Any) -> None:
         self.given, self.plan, self.tasks, self.target, self.after = desc, plan, tasks, target, After(desc)
-        self.lanes = lanes_of(target)
+        self.lanes, self.turns = lanes_of(target), not _last(desc.output_tensor)
+        self.masked = parts_of_vectors(target)
         along = desc.along()
         if len(along) == 1:
             along = [along[0]._replace(image=1, kernel=1, output=1, stride=1, dilation=1, start=0), *along]
-        self.along = along
         alone = plan.taps == 1  # then places are skipped when they are copied
         self.skips = [one.stride if alone else 1 for one in along]
         self.strides = [1 if alone else one.stride for one in along]
@@ -121,11 +129,16 @@ class Last:
         alike = all(down == columns * across for down, across in (self.output_steps, *(own[1:] for own in self.images.values())))
         merged = alone and (rows == 1 or alike)
         self.rows, self.columns = (1, rows * columns) if merged else (rows, columns)
+        whole = all(one.stride == 1 and one.start == 0 and one.image == one.output for one in along)
+        if merged and whole and self.image_steps[0] == columns * self.image_steps[1]:  # a row of the frame, too
+            along = [one._replace(image=n, output=n) for one, n in zip(along, (1, rows * columns), strict=True)]
+            self.room = [1, rows * columns]
+        self.along = along
         self.filters, self.channels = desc.filters()
         self.block = min(knobs.block, self.channels)
         self.step = self.strides[1] * self.block
         shape = SimpleNamespace(output1=self.rows, output2=self.columns, filters=self.filters)
-        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=True, cycles=OF_FLOATS, knobs=knobs)
+        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=not self.turns, cycles=OF_FLOATS, knobs=knobs)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
         self.stay = KC if min(KC, plan.products) * self.width * 4 <= _NEAR else KC // 2
@@ -143,12 +156,13 @@ class Last:
         temporaries = (
             ("float32", groups * self.frame_elements),
             ("int64", own.products),
-            ("float32", max(1, (self.blocked + self.held) * self.tasks * self.follow * tile.places * self.width)),
+            ("float32", max(1, self.tasks * self._room(self.follow))),
         )
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "lanes": self.lanes, "step": self.step, "block": self.block, "blocked": self.blocked,
             "by_rows": self.by_rows, "last": self.given.input_tensor.layout[1] == 1, "row": self.image_steps[1] == 1,
+            "turns": self.turns, "masked": self.masked,
             "parted": self.parted, "parallel": self.tasks > 1, "skips": self.skips[1], "steps": self.steps,
             "after": self.after.places,
         }  # fmt: skip
@@ -158,6 +172,10 @@ class Last:
         return Kernel(
             module, "last", parameters, self.function, scalars, temporaries, also=tuple(also), owned=(self._packing(module),)
         )
+
+    def _room(self, follow: Any) -> Any:
+        """The sums that a task keeps: those of tiles of which not all is added, and finished ones that are turned."""
+        return follow * ((self.blocked + self.held) * self.tile.places * self.width) + self.turns * self.width * SIDE
 
     def _packing(self, module: str) -> Any:
         """How filters are packed, once."""
@@ -173,7 +191,7 @@ class Last:
         return (
             *(y.sizes[0], desc.group_count, self.channels, self.filters, self.plan.products),
             *(x.layout[0], x.layout[1], *self.image_steps, down.image, across.image, down.start, across.start, *self.skips),
-            *(y.layout[0], *self.output_steps, self.rows, self.columns, *self.room, self.strides[0]),
+            *(y.layout[0], y.layout[1], *self.output_steps, self.rows, self.columns, *self.room, self.strides[0]),
             *(down.kernel, across.kernel, down.dilation, across.dilation),
         )
 
@@ -263,8 +281,22 @@ class Last:
                 for c, row in enumerate(arranged(rows)):
                     T.store(self.frame, T.run(to + b * block + c * SIDE, SIDE), row)
             done.set(low + tiles * SIDE)
+            if self.masked and block == SIDE:
+                self._few(x, T.let(first + done.value), T.let(to + done.value * block), T.let(high - done.value))
+                return
         rest = T.let(done.value)
         self._part(x, first, step, to, rest, high, T.i64(block))
+
+    def _few(self, x: Any, first: Any, to: Any, count: Any) -> None:
+        """Fewer than ``SIDE`` places of a block that is full."""
+        end, zero = T.hold(T.cast(count, "int32")), zeros(SIDE)
+        with T.when(count > T.i64(0)):
+            rows = [
+                T.hold(load_part(x, T.let(first + self.n.image_channel * c), T.const(0, "int32"), end, zero)) for c in range(SIDE)
+            ]
+            for c, row in enumerate(transposed(rows)):
+                with T.when(T.i64(c) < count):
+                    T.store(self.frame, T.run(to + c * SIDE, SIDE), row)
 
     def _part(self, x: Any, first: Any, step: Any, to: Any, low: Any, high: Any, count: Any) -> None:
         """The same element by element."""
@@ -300,7 +332,7 @@ class Last:
         n, tile, zero = self.n, self.tile, zeros(self.lanes)
         start = T.let(group * self.of_group + panel * self.panel)
         size = tile.places * self.width
-        scratch = T.let(task * (self.most * ((self.blocked + self.held) * size)))
+        scratch = T.let(task * self._room(self.most))
         with T.loop(T.let(up(n.depth, self.stay)) if self.parted else T.i64(1)) as block, T.loop(run.count) as i:
             row, column = T.unravel(T.let(run.first + i), list(run.sizes))
             y = T.hold(T.min(row * tile.lines, n.rows - tile.lines))
@@ -318,7 +350,10 @@ class Last:
             self._steps(sums, (group, start, y, x), begin, T.let(end - begin), (i, run.count))
 
             def finish(value: Any, y: Any = y, x: Any = x) -> None:
-                self._finish(image, group, panel, y, x, value)
+                if self.turns:
+                    self._turn(image, group, panel, y, x, value, T.let(scratch + self._room(self.most) - self.width * SIDE))
+                else:
+                    self._finish(image, group, panel, y, x, value)
 
             def add(sums: Sums = sums, begin: Any = begin, end: Any = end, kept: Any = totals, finish: Any = finish) -> None:
                 self._add(sums, kept, begin, end, finish)
@@ -428,3 +463,17 @@ class Last:
                         *(value, self.tensors, of_channel, lambda buffer, at=at: buffer[T.run(at, self.lanes)], of_image)
                     )
                 T.store(out, T.run(at, self.lanes), value)
+
+    def _turn(self, image: Any, group: Any, panel: Any, y: Any, x: Any, total: Any, scratch: Any) -> None:
+        """Finished sums to an output whose columns are contiguous, filter by filter."""
+        n, steps = self.n, [T.i64(step) for step in self.steps]
+        turned = Turned(self.tile, self.after, self.tensors, self.totals, steps, 1, T.i64(1))
+        count = T.hold(T.min(n.filters, T.i64(self.width)))
+        turned.turn(total, scratch, count, kept=False)
+        first = T.hold(T.max(T.min(panel * self.width, n.filters - self.width), T.i64(0)))
+        base = T.let(image * n.output_batch + y * n.output_row + x)
+
+        def places(channel: Any) -> list[Any]:
+            return [T.let(base + channel * n.output_channel + n.output_row * line) for line in range(self.tile.lines)]
+
+        turned.store(scratch, count, T.let(group * n.filters + first), places)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_filters import together
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
-
-if TYPE_CHECKING:
-    from tvmdml.targets import Target
 
 LANES = 16
 
@@ -37,11 +34,17 @@ class Tile(NamedTuple):
         return self.vectors * LANES
 
 
-def suits(desc: Any, plan: Plan, target: Target) -> bool:
-    """Whether this pays, and the processor has what it needs."""
+def parts_of_vectors(target: Any) -> bool:
+    """Whether the processor has vectors of 16 floats, and reads and writes parts of them."""
     processor = getattr(target, "processor", None)
-    if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
+    return processor is not None and all(map(processor.has, ("avx512f", "avx512bw", "avx512vl")))
+
+
+def suits(desc: Any, plan: Plan, target: Any) -> bool:
+    """Whether this pays, and the processor has what it needs."""
+    if not parts_of_vectors(target):
         return False
+    processor = target.processor
     if desc.filters()[0] < LANES or (After(desc).apart and plan.output_step2 * plan.backward2 != 1):
         return False
     if desc.computed == "int32":

@@ -16,6 +16,7 @@ from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
+from tvmdml.schedules.cpu._convolution_register_tile import parts_of_vectors
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._woven import woven
@@ -39,8 +40,7 @@ _NUMBERS = (
 
 def suits(desc: Any, plan: Plan, target: Target) -> bool:
     """Whether blocks are whole, floats lie so, and the processor stores parts of vectors."""
-    processor = getattr(target, "processor", None)
-    if processor is None or not all(map(processor.has, ("avx512f", "avx512bw", "avx512vl"))):
+    if not parts_of_vectors(target):
         return False
     n = plan.numbers
     kinds = {one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)}

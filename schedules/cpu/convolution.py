@@ -4,7 +4,8 @@
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
 - ``lanes``: a register tile of places by vectors of filters, of bytes, narrow images and transposed convolutions
   (``_convolution_lanes.py``); of bytes by matrix tiles, where the processor has them (``_convolution_tiles.py``).
-- ``last``: the same for floats, to images whose channels are last (``_convolution_last.py``).
+- ``last``: the same for floats by filters that never change, whose image is copied with blocks of channels last
+  (``_convolution_last.py``).
 - ``spread``: a product of matrices, of transposed ones whose steps are as large as their filters (``_convolution_spread.py``).
 - ``depthwise``: vectors along the rows of images whose groups have one filter (``_convolution_depthwise.py``).
 - ``channels``: the same of images whose channels are last (``_convolution_channels.py``).

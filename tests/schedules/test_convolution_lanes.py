@@ -150,10 +150,10 @@ def channels_last(tensor: TensorDesc) -> TensorDesc:
 
 
 @settings(max_examples=6)
-@given(geometries(), st.booleans(), st.booleans())
-def test_channels_last_have_the_bits_of_channels_first(geometry: Any, reads: bool, biased: bool) -> None:
+@given(geometries(), st.booleans(), st.booleans(), st.booleans())
+def test_channels_last_have_the_bits_of_channels_first(geometry: Any, reads: bool, writes: bool, biased: bool) -> None:
     sizes, filters, numbers = geometry
-    random = seeded(str(geometry), reads)
+    random = seeded(str(geometry), reads, writes)
     x, w = (random.standard_normal(one).astype(np.float32) for one in (sizes, filters))
     bias = random.standard_normal((1, filters[0], *(1 for _ in sizes[2:]))).astype(np.float32) if biased else None
     usual = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0,) * (len(sizes) - 2)}
@@ -163,7 +163,8 @@ def test_channels_last_have_the_bits_of_channels_first(geometry: Any, reads: boo
     wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
     tvmdml.compile(desc)(x, w, bias, *wanted)
     image = channels_last(desc.input_tensor) if reads else desc.input_tensor
-    turned = dataclasses.replace(desc, input_tensor=image, output_tensor=channels_last(desc.output_tensor))
+    output = channels_last(desc.output_tensor) if writes else desc.output_tensor
+    turned = dataclasses.replace(desc, input_tensor=image, output_tensor=output)
     if not matrix_serves(turned):
         assert kernel_for(owning(turned, "filter_tensor"), CPU).name == "last"
     in_all_places(turned, (x, w, bias), tuple(wanted))
@@ -180,13 +181,13 @@ def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, in
     wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
     tvmdml.compile(desc)(*inputs, *wanted)
     turned = dataclasses.replace(desc, output_tensor=channels_last(desc.output_tensor))
-    for width in (8, 16):
+    for width, wide in ((8, turned), (16, turned), (16, desc)):
         with monkeypatch.context() as patch:
             patch.setattr(last, "lanes_of", lambda target, width=width: width)
             with knobs.using(matrix=wanting(tile, order="filters" if width == 8 else "places", block=2 * width, follow=4)):
-                kernel = kernel_for(owning(turned, "filter_tensor"), CPU)
+                kernel = kernel_for(owning(wide, "filter_tensor"), CPU)
                 assert (kernel.name, dict(kernel.parameters)["parallel"]) == ("last", "True")
-                in_all_places(turned, inputs, tuple(wanted))
+                in_all_places(wide, inputs, tuple(wanted))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,8 @@ def test_bits_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, int], kind:
             with knobs.using(matrix=wanting(tile)):
                 kernel = kernel_for(owning(desc, "filter_tensor"), CPU)
                 run = min(tile[0], desc.output_tensor.sizes[-1])
-                assert (kernel.name, dict(kernel.parameters)["tile"]) == ("lanes", str((run, *tile[1:])))
+                way = "lanes" if kind == "uint8" else "last"
+                assert (kernel.name, dict(kernel.parameters)["tile"]) == (way, str((run, *tile[1:])))
                 assert dict(kernel.parameters)["parallel"] == "True"
                 in_all_places(desc, inputs, tuple(wanted))
 
@@ -301,9 +303,7 @@ def test_what_serves_what() -> None:
         desc = tvmdml.Convolution.of(x, w, None, **{**usual, **numbers, **given})
         return kernel_for(desc, CPU).name
 
-    assert name(64, 9, 64, 3) == "lanes", "narrow"
-    assert name(64, 64, 64, 3) == "direct", "wide"
-    assert name(3, 64, 64, 5) == "lanes", "few products"
+    assert name(64, 9, 64, 3) == name(64, 64, 64, 3) == name(3, 64, 64, 5) == "last"
     assert name(64, 9, 64, 3, mode="convolution") == "lanes", "turned"
     assert name(64, 9, 64, 3, direction="backward") == "lanes", "transposed"
     assert name(64, 16, 64, 2, direction="backward", strides=(2, 2)) == "spread", "transposed, and each place is a block"
@@ -311,7 +311,8 @@ def test_what_serves_what() -> None:
     assert name(64, 16, 64, 1) == "tiles", "one tap"
     assert name(256, 14, 256, 1, flags="NONE") == "lanes", "one tap, and many channels on few pages"
     assert name(256, 28, 128, 1, flags="NONE") == "tiles", "on many pages"
-    assert name(64, 9, 64, 1) == "lanes", "one tap, and places that fill few vectors"
+    assert name(64, 9, 64, 1) == "last", "one tap, and places that fill few vectors"
+    assert name(64, 9, 64, 1, flags="NONE") == "lanes", "the same with filters that are given in a call"
     assert name(64, 64, 64, 3, flags="NONE") == "lanes", "filters that are given in a call"
     assert name(64, 64, 40, 3, flags="NONE") == "direct", "the same that do not fill vectors"
     assert name(256, 16, 64, 1, flags="NONE") == "lanes", "the same with one tap and many channels"
