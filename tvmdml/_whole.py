@@ -3,6 +3,8 @@
 Imports and TVM's compiler cannot survive such an interruption. If a process forks while another thread imports a module, the child
 waits for that thread forever. An exception that a signal handler raises during an import leaves a half-initialised module; inside
 the compiler it becomes a compiler error. If Python ends a daemon thread during a call from C++, the whole process crashes.
+
+Every import of a module of this package is such work, wherever it is written.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import _thread
 import atexit
 import logging  # noqa: F401 - registers its hook before those below: hooks run in reverse order, and logging's hook takes a lock
 import os
+import sys
 import threading
 import time
 import weakref
@@ -24,6 +27,7 @@ BEGAN = time.time()
 """When this package was imported: its first module notes it."""
 PATIENCE = 30.0
 """Seconds that a fork, or the end of the process, waits for such work to finish. No work here takes that long."""
+_PACKAGE = __name__.partition(".")[0]
 _LOOK = 0.1
 """Seconds after which a waiting thread checks whether the thread it waits for still exists."""
 
@@ -42,7 +46,7 @@ def whole(*, begun: bool = False) -> Iterator[None]:
         begun: this work is part of work that another thread has begun and is waiting for.
     """
     thread, piece = threading.get_ident(), object()
-    nested = begun or thread in list(_under_way.values())
+    nested = begun or thread in _working()
     try:
         with nullcontext() if nested else _gate:
             _under_way[piece] = thread
@@ -51,10 +55,20 @@ def whole(*, begun: bool = False) -> Iterator[None]:
         _under_way.pop(piece, None)
 
 
+def _working() -> set[int]:
+    """The threads that do such work. Those that import modules of this package hold locks of importlib's."""
+    found = set(_under_way.values())
+    for name, lock in list(getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {}).items()):
+        owner = getattr(lock(), "owner", None)
+        if owner is not None and (name == _PACKAGE or name.startswith(f"{_PACKAGE}.")):
+            found.add(owner)
+    return found
+
+
 def _wait_for_others() -> None:
     """Wait until no other thread is doing such work."""
     me, end = threading.get_ident(), time.monotonic() + PATIENCE
-    while set(_under_way.values()) - {me} and time.monotonic() < end:
+    while _working() - {me} and time.monotonic() < end:
         time.sleep(0.001)
 
 
@@ -90,7 +104,7 @@ def apart(work: Callable[[], T]) -> T:
         return work()
     import contextvars
 
-    begun, process = here in list(_under_way.values()), os.getpid()
+    begun, process = here in _working(), os.getpid()
     try:
         answer: _Answer[T] = _Answer()
         thread = _Alive()

@@ -166,6 +166,34 @@ for number, moment in enumerate(moments):
     program(code, cache_dir, *moments(100 if often else 5, 0.002), *moments(100 if often else 8, 0.05), preface=BARE)
 
 
+def test_a_fork_waits_for_a_module_that_another_thread_imports(tmp_path: Path) -> None:
+    """Wherever it is imported; and what the module does while it is imported does not wait for the fork."""
+    slow = """
+import time
+from tvmdml import _whole
+time.sleep(0.3)
+with _whole.whole():
+    time.sleep(0.1)
+done = _whole.apart(lambda: _whole.whole().__enter__() is None)
+"""
+    (tmp_path / "slow.py").write_text(slow)
+    code = f"""
+tvmdml.__path__.append({str(tmp_path)!r})
+def imports():
+    import tvmdml.slow
+    return tvmdml.slow.done
+worker = threading.Thread(target=imports)
+worker.start()
+while "tvmdml.slow" not in sys.modules:
+    time.sleep(0.001)
+begun = time.monotonic()
+assert child(imports) == 0
+worker.join()
+assert imports() and time.monotonic() - begun < 20
+"""
+    program(code, tmp_path)
+
+
 def test_a_child_forked_while_the_store_is_locked_waits_for_its_turn(tmp_path: Path) -> None:
     program(
         """
