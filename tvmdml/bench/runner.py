@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tempfile
 import time
@@ -19,7 +20,7 @@ from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace
 from tvmdml.bench.peers import Attempt
 from tvmdml.bench.results import Entry, Result, Run
-from tvmdml.bench.task import Task
+from tvmdml.bench.task import Task, kind
 from tvmdml.bench.venues import Venue
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
@@ -206,6 +207,17 @@ def _operator(task: Task, target: Target, where: Room | None) -> Attempt:
     return _writing(partial(compiler.compile(task.desc, target), *_in_order(task, sources, outputs)), outputs, target)
 
 
+def _initialized(task: Task, target: Target, where: Room | None) -> Attempt:
+    desc: Any = task.desc
+    sources, outputs = where or room(task, target)
+    given = dict(zip((name for name, _ in desc.tensors()), _in_order(task, sources, outputs), strict=True))
+    weights = {name: given[name] for name in kind(task.work.operator).weights}
+    owned = {name: dataclasses.replace(getattr(desc, name), flags="OWNED_BY_DML") for name in weights}
+    operator = compiler.compile(dataclasses.replace(desc, **owned), target)
+    operator.initialize(**weights)
+    return _writing(operator.bind(*(None if name in weights else one for name, one in given.items())), outputs, target)
+
+
 def _in_order(task: Task, sources: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """All tensors as the descriptor orders them: what follows an operator has inputs behind its output."""
     given, present = iter(sources), iter(outputs)
@@ -228,7 +240,7 @@ def _function(task: Task, target: Target, where: Room | None) -> Attempt:
     return Attempt(call, results)
 
 
-_DOORS = {"bound": _bound, "operator": _operator, "function": _function}
+_DOORS = {"bound": _bound, "initialized": _initialized, "operator": _operator, "function": _function}
 
 
 def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target) -> Attempt:

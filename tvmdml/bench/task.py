@@ -136,6 +136,8 @@ class Kind(NamedTuple):
     """Whether a peer's values may be rounded in another way, since it computes them in other steps."""
     steps: int = 8
     """By how many rounding errors of the largest value they may then differ."""
+    weights: tuple[str, ...] = ()
+    """The inputs that are given once, if it is called so."""
     free: bool = False
     """Whether a peer's values may be any others, such as other random numbers; a peer may leave out further outputs."""
 

@@ -59,7 +59,8 @@ class Work:
     in_place: bool = False
     """Whether the output is written to the first input's memory."""
     door: str = "bound"
-    """How it is called: ``bound`` (converted once), ``operator`` (arrays checked each time) or ``function`` (results allocated)."""
+    """How it is called: ``bound`` (converted once), ``initialized`` (the same, and weights are given once), ``operator`` (arrays
+    checked each time) or ``function`` (results allocated)."""
     behind: tuple[str, ...] = ()
     """Pointwise operators that follow in the same kernel, each on the result before it; one with two inputs takes the next of the
     inputs that the operator itself does not."""

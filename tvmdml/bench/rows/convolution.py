@@ -13,7 +13,7 @@ LAYERS = Group("convolutions of ResNet-50", 1.0)
 DEPTHWISE = Group("depthwise convolutions", 2.0)
 TRANSPOSED = Group("transposed convolutions", 1.2)
 INTEGERS = Group("convolutions of integers", 1.0)
-KIND = Kind(close=True, steps=64)
+KIND = Kind(close=True, steps=64, weights=("filter_tensor",))
 """Sums of floats."""
 
 
@@ -84,18 +84,18 @@ BACKWARD = (Layer(256, 128, 14, 4, 2, 1, backward=True), Layer(128, 64, 28, 2, 2
 OF_INTEGERS = (RESNET[2], RESNET[3], RESNET[10], RESNET[16])
 
 
-def convolution(layer: Layer, dtype: str = "float32", batch: int = 1) -> Work:
-    """CONVOLUTION of a layer."""
+def convolution(layer: Layer, dtype: str = "float32", batch: int = 1, door: str = "initialized") -> Work:
+    """CONVOLUTION of a layer, whose filters are given once, as those of peers are."""
     x, w = Operand((batch, layer.channels, layer.size, layer.size), dtype, "unit"), Operand(layer.filter_sizes, dtype, "unit")
     direction = "BACKWARD" if layer.backward else "FORWARD"
     own: dict[str, Any] = {"mode": "CROSS_CORRELATION", "direction": direction, "output_padding": (0, 0)}
-    return Work.on("CONVOLUTION", x, w, **layer.numbers(), **own)
+    return Work.on("CONVOLUTION", x, w, door=door, **layer.numbers(), **own)
 
 
 def integers(layer: Layer) -> Work:
     """CONVOLUTION_INTEGER with a zero point of the image."""
     x, w = Operand((1, layer.channels, layer.size, layer.size), "uint8"), Operand(layer.filter_sizes, "int8")
-    return Work.on("CONVOLUTION_INTEGER", x, Operand((1,), "uint8"), w, **layer.numbers())
+    return Work.on("CONVOLUTION_INTEGER", x, Operand((1,), "uint8"), w, door="initialized", **layer.numbers())
 
 
 def quantized(layer: Layer) -> Work:
@@ -103,7 +103,9 @@ def quantized(layer: Layer) -> Work:
     x, w = Operand((1, layer.channels, layer.size, layer.size), "uint8"), Operand(layer.filter_sizes, "int8")
     one, zero = Operand((1,)), Operand((1,), "uint8")
     each, none = Operand((1, 1)), Operand((1,), "int8")
-    return Work.on("QUANTIZED_LINEAR_CONVOLUTION", x, one, zero, w, each, none, None, one, zero, **layer.numbers())
+    return Work.on(
+        "QUANTIZED_LINEAR_CONVOLUTION", x, one, zero, w, each, none, None, one, zero, door="initialized", **layer.numbers()
+    )
 
 
 def _goals() -> Iterator[Case]:
@@ -118,7 +120,7 @@ def _goals() -> Iterator[Case]:
     for number, layer in enumerate(OF_INTEGERS):
         yield Case("convolution of uint8 and int8", layer.point, integers(layer), 1.0, not number, group=INTEGERS)
         yield Case("quantized convolution", layer.point, quantized(layer), 1.0, not number, group=INTEGERS)
-    yield strided("convolution float32 of padded rows", convolution(RESNET[2]), "padded")
+    yield strided("convolution float32 of padded rows", convolution(RESNET[2], door="bound"), "padded")
 
 
 CASES = tuple(_goals())
