@@ -27,8 +27,8 @@ from tvmdml.schedules.cpu._sums import Sums, zeros
 _AHEAD = 4
 """Steps of a tile between what it reads of a panel of columns and what it asks for: the second cache's latency, also where threads
 share a core. A step of vectors of 64 bytes takes so long that asking takes no time."""
-_STEPS = 8
-"""Places of a tile for each cache line of the next rows that it asks for."""
+_EVERY = (8, 4, 2, 1)
+"""Places of a tile for each cache line of the next rows that it asks for: as many as let all tiles of a row ask for all of it."""
 SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
 
@@ -78,8 +78,9 @@ class Product:
         late: bool = False,
         as_it_lies: bool = False,
         packed: tuple[bool, bool] = (False, False),
+        every: int = _EVERY[0],
     ) -> None:
-        self.packed = packed
+        self.packed, self.every = packed, every
         self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
         self.factors = factors
@@ -225,7 +226,7 @@ class Product:
                         if self.as_it_lies:
                             self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
                         if self.as_it_lies and self.ask is not None:
-                            ahead = T.hold(T.min(line + mr + jr * self.a.lines_asked(KC // _STEPS), r1 - 1))
+                            ahead = T.hold(T.min(line + mr + jr * self.a.lines_asked(KC // self.every), r1 - 1))
                             self.next_rows = ahead, place
                         if late:
                             self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
@@ -360,13 +361,13 @@ class Product:
         done = T.i64(0)
         if self.next_rows is not None:
             line, place = self.next_rows
-            some = T.hold(T.truncdiv(count, T.i64(_STEPS)))
+            some = T.hold(T.truncdiv(count, T.i64(self.every)))
             with T.loop(some) as i:
                 self.a.ask(line, place + first, i)
-                begin = T.hold(first + i * _STEPS)
-                with T.loop(T.i64(_STEPS)) as k:
+                begin = T.hold(first + i * self.every)
+                with T.loop(T.i64(self.every)) as k:
                     step(T.hold(begin + k))
-            done = T.hold(some * _STEPS)
+            done = T.hold(some * self.every)
         with T.loop(T.hold(count - done)) as k:
             step(T.hold(first + done + k))
 
@@ -380,7 +381,19 @@ class Product:
     def _end(self, where: _Where, i: Any, j: int, value: Any) -> None:
         lanes = self.shape.lanes
         places = (where.sums[0] + i, where.sums[1] + j * lanes)
-        self.finish(T.hold(where.row + i), T.hold(where.column + j * lanes), T.hold(value), places)
+        self.finish(T.hold(where.row + i), T.hold(where.column + self.factors[1].line(j * lanes)), T.hold(value), places)
+
+
+def asks_every(shape: Shape, columns: int, per_line: int) -> int:
+    """How many places of a tile there are for each cache line of the next rows that it asks for.
+
+    Args:
+        shape: the tile.
+        columns: those of a block, over which the tiles of a row go; 0 if none asks.
+        per_line: the elements of a cache line.
+    """
+    tiles, lines = -(-columns // shape.columns), shape.rows / per_line  # of a place
+    return next((every for every in _EVERY if every * lines <= tiles), _EVERY[-1]) if columns else _EVERY[0]
 
 
 class _Where(NamedTuple):

@@ -43,6 +43,17 @@ class Factor(NamedTuple):
     """The zero points: a buffer, or ``None``."""
     zero_step: Any = 0
     """From one line's to the next one's; 0 if there is only one."""
+    last_at: Any = None
+    """Of the only panel, if it has too many lines: the line with which its last vector begins, to end with the last."""
+
+    def line(self, i: Any) -> Any:
+        """A line by its place in a panel, which is an integer or an expression."""
+        if self.last_at is None:
+            return i
+        last = self.width - SIDE
+        if isinstance(i, int):
+            return i if i < last else self.last_at + (i - last)
+        return T.Select(i < T.i64(last), i, self.last_at + (i - last))
 
 
 class Packer:
@@ -167,7 +178,7 @@ class Packer:
             read_ahead(self.factor.buffer, self._offset(self.line + i, self.place + k + AHEAD))
         offset = T.hold(self._offset(self.line, self.place + k))
         return [
-            self.arithmetic.woven(self.factor.side, [self.factor.buffer[T.run(offset + i, lanes)]])
+            self.arithmetic.woven(self.factor.side, [self.factor.buffer[T.run(offset + self.factor.line(i), lanes)]])
             for i in range(0, self.width, lanes)
         ]
 
@@ -175,7 +186,7 @@ class Packer:
 
     def _own(self, i: Any) -> Any:
         """A line's number; those behind the last one repeat it."""
-        return T.min(self.line + i, self.last)
+        return T.min(self.line + self.factor.line(i), self.last)
 
     def _offset(self, line: Any, place: Any) -> Any:
         own, along = self.factor.line_step, self.factor.place_step
@@ -199,7 +210,7 @@ class Packer:
         return self.at + k * self.width + i
 
     def _across(self) -> None:
-        """The lines are contiguous: there are at least as many as a panel has."""
+        """The lines are contiguous: there are at least as many as a panel has, or the last vector has others again."""
         lanes = self.width
         while lanes > SIDE or self.width % lanes:
             lanes -= 1
@@ -218,7 +229,8 @@ class Packer:
         def group(k: Any, places: int) -> None:
             ask(k, places)
             for i, zero in zip(starts, zeros, strict=True):
-                offsets = [self._offset(self.line + i, self.place + k * self.group + r) for r in range(places)]
+                line = self.line + self.factor.line(i)
+                offsets = [self._offset(line, self.place + k * self.group + r) for r in range(places)]
                 raws = [self.factor.buffer[T.run(one, lanes)] for one in offsets]
                 if places < self.group:  # no product comes of zeros
                     raws = [T.hold(one) for one in raws]

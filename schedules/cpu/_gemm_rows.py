@@ -177,9 +177,9 @@ class Rows:
 
         def step(column: Any, lanes: int) -> None:
             if lanes > 1:
-                ahead = T.let(near + T.Select(column < turn, T.i64(0), to_next))
+                later = T.let(column + near + T.Select(column < turn, T.i64(0), to_next))
                 for line in lines:
-                    read_ahead(self.b, line + column + ahead)
+                    read_ahead(self.b, line + later)
             along = [T.let(self._vector(line + column, lanes)) for line in lines]
             for row in range(self.rows):
                 at = T.let(self.at + row * 2 * width + column)

@@ -8,6 +8,7 @@ Sums of the columns, which zero points need, are sums with one more row, of ones
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -169,6 +170,9 @@ class ByteRows:
         left = T.hold(T.cast(self.width - whole * PLACES, "int32"))
         row_step, last = self.steps[1][2], T.hold(self.depth - 1)
         nothing = T.splat(T.const(0, str(self.b.dtype)), PLACES)
+        # Behind the end of these rows lies what another task reads: the beginning of the next ones is asked for instead.
+        near = T.hold(T.min(T.i64(_AHEAD_ACROSS), self.width))
+        to_next, turn = T.hold(times(T.i64(_STEP), row_step) - self.width), T.hold(self.width - near)
         with T.loop(T.hold(up(self.depth, _STEP))) as k:
             # Words of rows are zeros behind the last place, so any row of the matrix will do there.
             numbers = [T.hold(T.min(k * _STEP + r, last)) for r in range(_STEP)]
@@ -180,13 +184,13 @@ class ByteRows:
             ]
 
             def step(
-                column: Any, load: Callable[[Any], Any], lines: list[Any] = lines, first: Any = first, values: Any = values
+                column: Any, load: Callable[[Any, Any], Any], lines: list[Any] = lines, first: Any = first, values: Any = values
             ) -> None:
                 cells = [[T.hold(self._place(row, column + i * SIDE)) for i in range(4)] for row in range(self.every)]
                 zero = T.splat(T.const(0, "int32"), SIDE)
                 totals = [[T.hold(T.Select(T.splat(first, SIDE), zero, self._cell(at, SIDE))) for at in row] for row in cells]
                 for group in range(_STEP // 4):
-                    words = interleaved([T.hold(load(T.hold(line + column))) for line in lines[4 * group : 4 * group + 4]])
+                    words = interleaved([T.hold(load(line, column)) for line in lines[4 * group : 4 * group + 4]])
                     for row in range(self.every):
                         value = T.splat(values[row][group], SIDE)
                         totals[row] = [
@@ -196,14 +200,19 @@ class ByteRows:
                     for at, total in zip(places, own, strict=True):
                         T.store(self.scratch, T.run(at, SIDE), total)
 
-            def load(at: Any) -> Any:
-                read_ahead(self.b, at + _AHEAD_ACROSS)
-                return self.b[T.run(at, PLACES)]
+            def load(line: Any, column: Any, later: Any) -> Any:
+                read_ahead(self.b, line + later)
+                return self.b[T.run(T.hold(line + column), PLACES)]
 
             with T.loop(whole) as v:
-                step(T.hold(v * PLACES), load)
+                column = T.hold(v * PLACES)
+                later = T.hold(column + near + T.Select(column < turn, T.i64(0), to_next))
+                step(column, functools.partial(load, later=later))
             with T.when(left > T.const(0, "int32")):
-                step(T.hold(whole * PLACES), lambda at: load_part(self.b, at, T.const(0, "int32"), left, nothing))
+                step(
+                    T.hold(whole * PLACES),
+                    lambda line, column: load_part(self.b, T.hold(line + column), T.const(0, "int32"), left, nothing),
+                )
         with T.loop(T.hold(up(self.width, PLACES))) as v:
             for row in range(self.every):
                 cells = [T.hold(self._place(row, v * PLACES + i * SIDE)) for i in range(4)]

@@ -19,7 +19,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, split
-from tvmdml.schedules.cpu._gemm import Plan, Product, Shape
+from tvmdml.schedules.cpu._gemm import Plan, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
@@ -27,6 +27,7 @@ from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
+from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -100,13 +101,15 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         total = self.contraction.computed
+        self.short = False
         blocks_of_tiles = _gemm_amx.shape(rows, columns) if self._in_tiles(total) and knobs.tile == "auto" else None
         if blocks_of_tiles and total != "int32" and not suit(self._forms(blocks_of_tiles)):
             blocks_of_tiles = None
         lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
-        self.shape = blocks_of_tiles or _shape(rows, columns, lanes, knobs.tile, self.x86)
+        self.shape = blocks_of_tiles or _shape(rows, columns, lanes, knobs.tile, self.x86, self._may_be_short(total))
         self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
         mr, nr = self.shape.rows, self.shape.columns
+        self.short = SIDE <= columns < nr and blocks_of_tiles is None
         self.forms = self._forms(self.shape)
         packs = self._packed_sides()
         # Rows that lie right are read where they are.
@@ -135,6 +138,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         self.parallel = tasks > 1
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
+        beside = min(-(-columns // column_parts), column_block) if self.as_it_lies else 0
+        self.every = asks_every(self.shape, beside, 64 // element)
         blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = self._writer().scratch(
@@ -144,6 +149,10 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
         self.packings = [self._packing(side, target) for side in (0, 1) if packs[side]]
         self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, *room, *self.numbers)
+
+    def _may_be_short(self, total: str) -> bool:
+        """Whether the last vector of the only panel of columns may begin within the one before: these are ``SIDE`` floats."""
+        return total == "float32" and self.bytes_of_vector == 4 * SIDE and self.contraction.b.name not in self.desc.owned()
 
     def _in_tiles(self, total: str) -> bool:
         """Whether the processor has matrix tiles for these types."""
@@ -211,7 +220,9 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         _, row, column, place = self.plain.steps(self.operands[side])
         lines, line = self.plain.sizes[side], (row, column)[side]
         vectors = width < 16 or width % 16 == 0
-        form: str = ACROSS if line == 1 and lines >= width else ALONG if place == 1 and vectors else SINGLE
+        form: str = (
+            ACROSS if line == 1 and (lines >= width or (side and self.short)) else ALONG if place == 1 and vectors else SINGLE
+        )
         return form
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
@@ -221,8 +232,9 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             ("forms", " ".join(self.forms)),
             ("parallel", self.parallel),
             ("late", self.late),
-            ("asks", self.asks),
+            ("asks", self.every if self.asks else 0),
             ("as_it_lies", self.as_it_lies),
+            ("short", self.short),
             ("packed", " ".join(self.operands[side].name for side in self.packed)),
         )
         return (*self.key(), *choices)
@@ -237,12 +249,15 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             self.declare(f, tensors)
             zeros = self.zeros()
             factors = []
+            ends = None, T.hold(plan.columns - SIDE) if self.short else None
             for side, width in enumerate((self.shape.rows, self.shape.columns)):
                 steps, zero = self.steps[side], zeros[side]
                 buffer = tensors[self.operands[side].name]
                 zero_buffer = None if zero is None else tensors[self.operands[zero].name]
                 zero_step = 0 if zero is None else self.steps[zero][side]
-                factors.append(Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step))
+                factors.append(
+                    Factor(side, buffer, self.forms[side], width, steps[side], steps[2], zero_buffer, zero_step, ends[side])
+                )
             product = self._writer()(
                 self.shape,
                 self.arithmetic,
@@ -253,6 +268,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
                 self.late,
                 self.as_it_lies,
                 (0 in self.packed, 1 in self.packed),
+                self.every,
             )
             self.lines = [factors[side].buffer if side in self.packed else scratch[3] for side in (0, 1)]
             self.depth = plan.depth
@@ -273,8 +289,17 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         self.put(row, column, self.corrected(row, column, total, (of_row, of_column)))
 
 
-def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool) -> Shape:
-    """The tile that leaves the fewest rows and columns for nothing; the usual one if that is about as good."""
+def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool, short: bool) -> Shape:
+    """The tile that leaves the fewest rows and columns for nothing; the usual one if that is about as good.
+
+    Args:
+        rows: of the result.
+        columns: the same.
+        lanes: of a register.
+        wanted: a tile's name, or ``auto``.
+        x86: whether registers are those of x86.
+        short: whether the last vector of a tile may begin within the one before, where there are fewer columns than a tile has.
+    """
     while lanes > max(1, columns):
         lanes //= 2
     known = _TILES.get(lanes if x86 else 0, _TILES[4] if x86 else _TILES[0])
@@ -283,7 +308,8 @@ def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool) -> Shape
     if wanted != "auto":
         mr, vectors = map(int, wanted.split("x"))
         known = ((mr, vectors),)
-    fitting = [(mr, min(vectors, max(1, columns // lanes))) for mr, vectors in known]
+    most = max(1, -(-columns // lanes) if short and columns >= lanes else columns // lanes)
+    fitting = [(mr, min(vectors, most)) for mr, vectors in known]
     smaller = [(size, vectors) for mr, vectors in fitting for size in (1, 2, 4, 6, 8) if size < mr and size >= rows]
 
     def cost(one: tuple[int, int]) -> float:

@@ -73,6 +73,28 @@ def test_one_row_over_long_columns_has_the_same_bits(padding: int) -> None:
     assert dict(kernel_for(tvmdml.Gemm.of(*descs, trans_b="transpose"), targets.resolve("cpu")).parameters)["form"] == "blocks"
 
 
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("columns", [16, 17, 31, 33, 40, 47])
+@pytest.mark.skipif(not (FMA and host.host().has("avx512f")), reason="the processor has no vectors of 16 floats")
+def test_a_panel_of_fewer_columns_has_the_same_bits(columns: int) -> None:
+    """Its last vector begins within the one before, however the factors lie; nothing beside them is read or written."""
+    target = targets.resolve("cpu")
+    random = seeded(str(columns))
+    for depth, ways in ((11, "along"), (300, "across"), (600, "single")):
+        a, b, c = (random.standard_normal(one).astype(np.float32) for one in ((29, depth), (depth, columns), (29, columns)))
+        options = {"trans_b": "transpose" if ways == "along" else "none", "fused_activation": tvmdml.ActivationRelu.fused()}
+        given = b.T.copy() if ways == "along" else b
+        given = np.repeat(given, 2, 1)[:, ::2] if ways == "single" else given
+        inputs = [a, given, c]
+        desc = tvmdml.Gemm.of(*map(desc_of, inputs), beta=1.0, **options)
+        parameters = dict(kernel_for(desc.canonical(), target).parameters)
+        assert parameters["short"] == (columns > 16)
+        assert parameters["forms"].split()[1] == ways
+        (found,) = run(Work(desc, target), inputs, "kernel", Place(at_end=True), Place(at_end=True))
+        whole = tvmdml.gemm(*inputs, beta=1.0, device="cpu:x86-64-v3", **options)
+        assert np.array_equal(found.reshape(whole.shape), whole), ways
+
+
 @pytest.mark.parametrize("sizes", [(1, 70, 100), (3, 33, 35), (29, 300, 67), (67, 65, 70)], ids=str)
 def test_panels_of_nan_reach_only_their_own_rows_and_columns(sizes: tuple[int, int, int]) -> None:
     """What is beside the edges of a panel, or repeated there, comes into no other sum."""
