@@ -45,6 +45,14 @@ def within(x: Any) -> list[Any]:
     return [joined(summed(later) + later, summed(one), summed(other[1:]))]
 
 
+def halves(x: Any) -> list[Any]:
+    """Below each other, and beside each other: then the parts that others read have other strides, and begin elsewhere."""
+    one, other = summed(x), summed(x + x)
+    below = joined(one[:1], one[1:3], one[3:], summed(one[1:3]))
+    beside = tvmdml.join([summed(one), other[:, :32], other[:, 32:], summed(other[:, 16:48])], axis=1)
+    return [summed(below), summed(beside), summed(other[1:3, 8:40])]
+
+
 CASES: dict[str, tuple[Callable[[Any], Sequence[Any]], int]] = {
     "nested": (nested, 2),
     "its result is the graph's": (lambda x: [joined(summed(x), summed(x[1:]))], 1),
@@ -54,6 +62,9 @@ CASES: dict[str, tuple[Callable[[Any], Sequence[Any]], int]] = {
     "the same twice": (lambda x: [summed(joined(one := summed(x), one))], 0),
     "of a result of the graph": (lambda x: [one := summed(x), summed(joined(one, summed(one)))], 0),
     "of inputs and views": (lambda x: [summed(joined(x, summed(x))), summed(joined(summed(x)[::2], summed(summed(x))))], 0),
+    "of halves that others read, too": (halves, 2),
+    "of parts in another order": (lambda x: [summed(joined((one := summed(x))[2:], one[:2], summed(one)))], 0),
+    "of parts that are not all": (lambda x: [summed(joined((one := summed(x))[:1], one[2:], summed(one)))], 0),
     "of places where no array begins": (lambda x: [summed(joined(summed(x[:, :3]), summed(x[:, 3:6])))], 0),
 }
 
@@ -67,6 +78,32 @@ def test_joins_are_no_work_where_their_inputs_are_written_by_kernels(name: str, 
     assert str(compiled.explain()).count("its inputs are written where it is") == most
     for one, right in zip(compiled({"x": given}), make(given), strict=True):
         assert np.array_equal(one, right)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_parts_of_a_branch_are_written_once(batch: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """As in YOLOv8: a join has both halves of an image, and what is computed of one of them."""
+    graph = tvmdml.Graph()
+    x = graph.input((batch, 16, 20, 18), name="x")
+
+    def conv(image: Expression, filters: int, size: int) -> Expression:
+        weights = RNG.standard_normal((filters, image.shape[1], size, size)).astype(np.float32)
+        pad = [size // 2] * 2
+        return tvmdml.activation_relu(tvmdml.convolution(image, weights, start_padding=pad, end_padding=pad))
+
+    both = conv(x, 64, 3)
+    inner = conv(conv(both[:, 32:], 32, 3), 32, 3) + both[:, 32:]
+    outputs = [conv(conv(tvmdml.join([both[:, :32], both[:, 32:], inner], axis=1), 96, 3), 8, 1)]
+    compiled = graph.compile(outputs)
+    with monkeypatch.context() as patch:
+        patch.setattr(passes, "PASSES", tuple(one for one in passes.PASSES if one[1] is not passes.joins.run))
+        plain = graph.compile(outputs)
+    assert compiled.kernel_count == plain.kernel_count - 1
+    given = {"x": RNG.standard_normal((batch, 16, 20, 18)).astype(np.float32)}
+    (found,), (right,) = compiled(given), plain(given)
+    assert np.array_equal(found, right)
+    tvmdml.save_graph(compiled, tmp_path / "joined.graph")
+    assert np.array_equal(tvmdml.load_graph(tmp_path / "joined.graph")(given)[0], right)
 
 
 def test_branches_of_images_write_into_what_joins_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
