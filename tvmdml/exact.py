@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,3 +31,16 @@ def key(value: Any) -> Any:
     if dataclasses.is_dataclass(kind):
         return kind, *(key(getattr(value, field.name)) for field in dataclasses.fields(value))
     return kind, value
+
+
+def bits(value: Any) -> bytes:
+    """The bits of the floats in a value, in their order."""
+    return b"".join(_bits(key(value)))
+
+
+def _bits(part: Any) -> Iterator[bytes]:
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _bits(one)
+    elif isinstance(part, bytes):
+        yield part

@@ -22,7 +22,7 @@ import functools
 import itertools
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -62,8 +62,8 @@ from tvmdml.operators._roles import Scalar as Scalar
 from tvmdml.operators._roles import Size as Size
 from tvmdml.operators._roles import Uint as Uint
 from tvmdml.operators._roles import Uints as Uints
-from tvmdml.operators._support import Support
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.operators._support import Support, refusal, where_supported
+from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -147,6 +147,8 @@ class Operator:
     """``gradients(…)``: how the gradient of each of the function's inputs follows. See ``_gradients.py``."""
     ONNX: ClassVar[tuple[str, ...]] = ()
     """The ONNX operators that ``from_onnx`` converts."""
+    ONNX_INPUTS: ClassVar[tuple[int, ...]] = ()
+    """Which inputs of an ONNX node the descriptor's are, if those are in another order."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Make the subclass a dataclass."""
@@ -171,9 +173,6 @@ class Operator:
             if field.role in TENSORS and not field.many and (value is None or issubclass(type(value), field.kind)):
                 continue  # as ``coerce`` returns it: most tensors are those of another descriptor
             object.__setattr__(self, field.name, coerce(self.where(field.name), field, value))
-
-    ONNX_INPUTS: ClassVar[tuple[int, ...]] = ()
-    """Which inputs of an ONNX node the descriptor's are, if those are in another order."""
 
     # -- The contract ---------------------------------------------------------------------------------------------
 
@@ -399,7 +398,7 @@ class Operator:
         """The name of each attribute, and its value as text followed by the bits of its floats."""
         names = [field.name for field in self.fields() if field.role not in TENSORS and field.name not in left_out]
         values = ((name, getattr(self, name)) for name in names)
-        return tuple((name, f"{value!r} {b''.join(_float_bits((exact.key(value),))).hex()}") for name, value in values)
+        return tuple((name, f"{value!r} {exact.bits(value).hex()}") for name, value in values)
 
     # -- Speed ----------------------------------------------------------------------------------------------------
 
@@ -529,28 +528,14 @@ class Operator:
             raise Unsupported(
                 message(self.where("feature_level"), str(level), f"{introduced} and above", "That level introduced the operator.")
             )
-        rows = [r for r in self.rows() if (extensions if r.level is None else r.level <= level)]
-        if any(not self._misfit(row) for row in rows):
-            return
-        # Report the closest row: the one with the fewest tensors that do not fit.
-        row = min(rows, key=lambda r: len(self._misfit(r)))
-        name, desc = self._misfit(row)[0]
-        allows = [r.tensors[name.partition("[")[0]] for r in rows]
-        if any(a.takes(desc) for a in allows):  # but not together with the other tensors
-            allows = [row.tensors[name.partition("[")[0]]]
-        types = [t.tvm for t in TensorDataType if any(t in a.types for a in allows) and not (extensions and t.is_nibble)]
-        types += ["bool"] if extensions and self.TAKES_BOOL and "uint8" in types else []
-        low, high = min(a.min_rank for a in allows), max(a.max_rank for a in allows)
-        ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
-        at = "" if extensions else f", at feature level {level}"
-        raise Unsupported(
-            message(
-                self.where(name),
-                f"{desc.data_type.tvm} of rank {desc.rank}",
-                f"{', '.join(types)}; {ranks}{at}",
-                self._where_supported(level),
-            )
-        )
+        tensors = list(self.tensors())
+        refused = refusal([row for row in self.rows() if (extensions if row.level is None else row.level <= level)], tensors)
+        if refused is not None:
+            types = refused.types(nibbles=not extensions)
+            types += ["bool"] if extensions and self.TAKES_BOOL and "uint8" in types else []
+            allowed = f"{', '.join(types)}; {refused.ranks()}{'' if extensions else f', at feature level {level}'}"
+            given = f"{refused.desc.data_type.tvm} of rank {refused.desc.rank}"
+            raise Unsupported(message(self.where(refused.name), given, allowed, where_supported(self.rows(), tensors)))
 
     def check_part(self, name: str, fused: Operator, level: FeatureLevel, extensions: bool) -> None:
         """Refuse an operator that may not be fused into this one. ``extensions`` are those of ``validate``."""
@@ -562,21 +547,6 @@ class Operator:
         for tensor, desc in fused.tensors():
             self.require(desc is None, f"{name}.{tensor}", desc, "None", "A fused operator must not have tensors.")
         fused.check_attributes(level)
-
-    def _misfit(self, row: Support) -> list[tuple[str, TensorDesc]]:
-        return [
-            (name, desc)
-            for name, desc in self.tensors()
-            if desc is not None and not row.tensors[name.partition("[")[0]].takes(desc)
-        ]
-
-    def _where_supported(self, level: FeatureLevel) -> str:
-        for row in self.rows():
-            if not self._misfit(row):
-                if row.level is None:
-                    return "tvmdml's functions support it as an extension."
-                return f"Feature level {row.level} supports it."
-        return "Convert or reshape the tensor."
 
 
 _DERIVED = ("_exactly", "_found", "_found_bits")
@@ -597,13 +567,4 @@ def _bits_of(value: Any) -> bytes:
         return value._bits()
     if type(value) is tuple:
         return b"".join(map(_bits_of, value))
-    return b"" if value is None or type(value) in (bool, int) else b"".join(_float_bits((exact.key(value),)))
-
-
-def _float_bits(key: Iterable[Any]) -> Iterator[bytes]:
-    """The bits of the floats in an ``exact.key``, or in several."""
-    for part in key:
-        if isinstance(part, tuple):
-            yield from _float_bits(part)
-        elif isinstance(part, bytes):
-            yield part
+    return b"" if value is None or type(value) in (bool, int) else exact.bits(value)

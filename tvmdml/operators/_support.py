@@ -13,7 +13,7 @@ FLOAT64. A tensor that differs from the others has its own argument::
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tvmdml.enums import FeatureLevel
@@ -143,6 +143,58 @@ def _at(table: dict[str, Allows], level: str, levels: list[str]) -> Allows:
     if not known:
         raise ValueError(f"support: a tensor has no types at {level}, but another tensor has")
     return table[known[-1]]
+
+
+class Refused(NamedTuple):
+    """A tensor that no row of a support table takes."""
+
+    name: str
+    desc: TensorDesc
+    allows: tuple[Allows, ...]
+    """What the rows allow for it."""
+
+    def types(self, nibbles: bool) -> list[str]:
+        """The names of the types that are allowed; those of 4 bits with ``nibbles`` alone."""
+        return [t.tvm for t in TensorDataType if any(t in a.types for a in self.allows) and (nibbles or not t.is_nibble)]
+
+    def ranks(self) -> str:
+        """The ranks that are allowed, as text."""
+        low, high = min(a.min_rank for a in self.allows), max(a.max_rank for a in self.allows)
+        return f"rank {low}" if low == high else f"rank {low} to {high}"
+
+
+Tensors = Sequence[tuple[str, TensorDesc | None]]
+"""The tensors of a descriptor, by name; one of several has its number in brackets."""
+
+
+def refusal(rows: Sequence[Support], tensors: Tensors) -> Refused | None:
+    """The first tensor that does not fit the closest row, the one that most tensors fit; ``None`` if a row takes all."""
+    misfits = [_misfits(row, tensors) for row in rows]
+    if not all(misfits):
+        return None
+    closest = min(range(len(rows)), key=lambda i: len(misfits[i]))
+    name, desc = misfits[closest][0]
+    allows = tuple(row.tensors[_field(name)] for row in rows)
+    if any(one.takes(desc) for one in allows):  # but not together with the other tensors
+        allows = (rows[closest].tensors[_field(name)],)
+    return Refused(name, desc, allows)
+
+
+def where_supported(rows: Iterable[Support], tensors: Tensors) -> str:
+    """What helps: a level that takes these tensors, if one does."""
+    row = next((row for row in rows if not _misfits(row, tensors)), None)
+    if row is None:
+        return "Convert or reshape the tensor."
+    return "tvmdml's functions support it as an extension." if row.level is None else f"Feature level {row.level} supports it."
+
+
+def _misfits(row: Support, tensors: Tensors) -> list[tuple[str, TensorDesc]]:
+    return [(name, desc) for name, desc in tensors if desc is not None and not row.tensors[_field(name)].takes(desc)]
+
+
+def _field(tensor: str) -> str:
+    """The field of a tensor, which may be one of several."""
+    return tensor.partition("[")[0]
 
 
 def in_words(types: Collection[TensorDataType]) -> str:
