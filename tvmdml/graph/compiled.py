@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -218,10 +217,13 @@ class CompiledGraph:
         at_once = self._at_once(inputs)
         given, ready, restore = ((), at_once, None) if at_once is not None else self._given(inputs)
         results = self._new_outputs()
-        with self._arena() as arena:
+        arena = self._arena()
+        try:
             self._sequence([arena, *self._constants, *self._packed, *ready, *results[1]])
             if self.target.moves:
                 self.target.wait()
+        finally:
+            self._arenas.append(arena)
         return self._handed(results[0], given, restore)
 
     run = __call__
@@ -234,8 +236,11 @@ class CompiledGraph:
         """Run on arrays, as a call does: the results, and the time of each kernel."""
         given, ready, restore = self._given(inputs)
         results = self._new_outputs()
-        with self._arena() as arena:
+        arena = self._arena()
+        try:
             spent = self._sequence.timed([arena, *self._constants, *self._packed, *ready, *results[1]])
+        finally:
+            self._arenas.append(arena)
         said = zip(self._laid.reports().titles, self._laid.kernels, spent, strict=True)
         times = [Timed(title, kernel, max(ns, 0), ns < 0) for title, kernel, ns in said]
         return self._handed(results[0], given, restore), times
@@ -309,17 +314,12 @@ class CompiledGraph:
         """The inputs that are read."""
         return [one for one in self._inputs if one.slot >= 0]
 
-    @contextlib.contextmanager
-    def _arena(self) -> Iterator[Any]:
-        """Intermediate memory that no other run uses."""
+    def _arena(self) -> Any:
+        """Intermediate memory that no other run uses, until it is given back to the list."""
         try:
-            arena = self._arenas.pop()  # lists are safe for threads; a lock would be held for ever in a forked process
+            return self._arenas.pop()  # lists are safe for threads; a lock would be held for ever in a forked process
         except IndexError:
-            arena = self.target.empty((max(self._temporary, 1),), np.uint8)
-        try:
-            yield arena
-        finally:
-            self._arenas.append(arena)
+            return self.target.empty((max(self._temporary, 1),), np.uint8)
 
     def _at_once(self, inputs: Inputs) -> list[Any] | None:
         """The arrays as kernels read them, if nothing is to be converted, copied or refused: this takes a tenth of the time."""

@@ -348,7 +348,7 @@ def _grown(graph: CompiledGraph) -> Ready:
 
 def _key(shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Any:
     """Both in the order of the inputs."""
-    return tuple(shapes.items()), tuple((name, array.tobytes()) for name, array in decided.items())
+    return tuple(shapes.items()), tuple([(name, array.tobytes()) for name, array in decided.items()]) if decided else ()
 
 
 def _decides(view: Any) -> bool:

@@ -79,6 +79,11 @@ class Ready(NamedTuple):
     """For each output the number of its tensors; ``None`` for a tensor, -1 for nothing, and ``()`` if all outputs are tensors."""
 
     @property
+    def alone(self) -> bool:
+        """Whether the graph takes the inputs and gives the outputs, as they are, and nothing else is to be done."""
+        return not (self.graph is None or self.known or self.tail is not None or self.lengths or self.draws)
+
+    @property
     def draws(self) -> bool:
         """Whether the graph draws random numbers."""
         return self.inputs[-1:] == (STATE,)
@@ -143,6 +148,8 @@ class Runnable(Session, abc.ABC):
         """
         given = self._apart(self._by_names(inputs, named))
         compiled = self._for_tensors(given)
+        if compiled.graph is not None and compiled.alone and not self._narrows:
+            return self._run(compiled.graph, {name: given[name] for name in compiled.inputs})
         found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
         count = compiled.count(len(self.outputs))
         state = {STATE: self.numbers.state()} if compiled.draws or compiled.tail is not None else {}

@@ -134,9 +134,9 @@ class Session:
         Raises:
             InvalidArgument: an output is unknown; or an input is missing, unknown, or has another type or shape.
         """
-        wanted = self._positions(output_names)
-        found = self({name: self._array(name, one) for name, one in input_feed.items()})
-        return [found[i] for i in wanted]
+        wanted = self._positions(output_names) if output_names else None
+        found = self({name: one if type(one) is np.ndarray else self._array(name, one) for name, one in input_feed.items()})
+        return found if wanted is None else [found[i] for i in wanted]
 
     def _array(self, name: str, given: Any) -> Any:
         """An input as an array; it may be an ``OrtValue``, and lists of numbers, which get the input's type."""
