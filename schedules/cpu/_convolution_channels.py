@@ -1,32 +1,48 @@
 """Depthwise convolutions of images whose channels are last in memory: vectors of channels, several places of a row at a time.
 
-Filters are arranged first, so that those of neighbouring channels are neighbours for each tap.
+Filters are arranged first, so that those of neighbouring channels are neighbours for each tap; those that never change, once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
+from tvmdml.schedules.cpu._convolution_plan import Plan
+from tvmdml.schedules.cpu._gemm_arithmetic import Floats
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
+from tvmdml.schedules.cpu._gemm_panels import ALONG, up
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-_PLACES = 4
-"""Places of a row that are computed together, if all their taps are inside."""
-_TOGETHER = 4
-"""Vectors of channels that are computed together at one place, so that sums need not wait for those before."""
+    from tvmdml.targets import Target
+
+_PLACES = {16: 4, 32: 4, 64: 7}
+"""The most places of a row that are computed together, by the bytes of a register. Rows of networks are often multiples of 7."""
+_FEW_PLACES = 4
+"""A tile has no fewer if the row does not."""
 _FEWEST = 4
 _NUMBERS = (
     "batch", "groups", "batch_step", "row_step", "column_step", "height", "width", "output_batch", "output_row", "output_column",
     "rows", "columns", "filter_step", "filter_row", "filter_column", "filter_base", "top", "left", "kernel", "dilation", "stride",
-    "filter_zero_step", "tasks",
+    "filter_zero_step", "panel", "tasks",
 )  # fmt: skip
+
+
+class _Column(NamedTuple):
+    """A column of the image that a tile reads."""
+
+    place: Any
+    """How far it is from the first one; of one beyond an edge, the next one's place."""
+    there: Any
+    """Whether it is in the image; ``None`` if it always is."""
 
 
 def suits(desc: Any) -> bool:
@@ -43,8 +59,8 @@ def suits(desc: Any) -> bool:
 class Channels:
     """Such a convolution as a kernel."""
 
-    def __init__(self, desc: Any, width: int, tasks: int) -> None:
-        self.given, self.tasks, self.after = desc, tasks, After(desc)
+    def __init__(self, desc: Any, plan: Plan, width: int, tasks: int, target: Target) -> None:
+        self.given, self.tasks, self.target, self.after = desc, tasks, target, After(desc)
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
         along = desc.along()
@@ -54,15 +70,29 @@ class Channels:
         while self.lanes > desc.group_count:
             self.lanes //= 2
         self.steps = self.after.steps()
+        self.taps = range(self.across.kernel)
+        columns, most = self.across.output, _PLACES[width]
+        fitting = range(min(_FEW_PLACES, columns), min(most, columns) + 1)
+        self.places = min(fitting, key=lambda count: (-(-columns // count) * count, -count))
+        as_packed = plan.rows_contiguous and self.factors == desc.filter_tensor.data_type.tvm == "float32"
+        self.owned = as_packed and "filter_tensor" in desc.owned()
+        self.panels = Panels(self.lanes, 1, desc.group_count, plan.taps)
 
     def kernel(self) -> Kernel:
         """The kernel."""
         module, *also = self.given.modules()
         own = self.across
-        shape = (own.kernel, own.stride, own.dilation, self.lanes, self.steps, self.after.places, self.tasks > 1)
-        parameters = (*self.given.formula_key(), ("shape", repr(shape)))
-        temporaries = ((self.factors, self.down.kernel * own.kernel * self.given.group_count),)
-        return Kernel(module, "channels", parameters, self.function, self._numbers(), temporaries, also=tuple(also))
+        shape = (own.kernel, own.stride, own.dilation, self.lanes, self.places, self.steps, self.after.places, self.tasks > 1)
+        parameters = (*self.given.formula_key(), ("shape", repr(shape)), ("owned", self.owned))
+        temporaries = () if self.owned else ((self.factors, self.down.kernel * own.kernel * self.given.group_count),)
+        owned = (self._packing(module),) if self.owned else ()
+        return Kernel(module, "channels", parameters, self.function, self._numbers(), temporaries, also=tuple(also), owned=owned)
+
+    def _packing(self, module: str) -> Any:
+        """How filters that never change are arranged, once."""
+        tasks = split(self.panels.room, self.target, TASK_ELEMENTS)
+        source = Source("float32", ALONG, 1, (), 0, (), self.given.filter_tensor.layout[0], 1, None)
+        return Packing(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
 
     def _numbers(self) -> tuple[int, ...]:
         desc, flat, down = self.given, len(self.given.along()) == 1, self.down
@@ -78,18 +108,19 @@ class Channels:
             *(y.sizes[0], desc.group_count, x.layout[0], 0 if flat else x.layout[2], x.layout[-1], down.image, self.across.image),
             *(y.layout[0], 0 if flat else y.layout[2], y.layout[-1], down.output, self.across.output),
             *(w.layout[0], *steps, base, down.start, self.across.start, down.kernel, down.dilation, down.stride),
-            *(zero_step, self.tasks),
+            *(zero_step, self.panels.panel, self.tasks),
         )
 
     def function(self) -> PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:
-            self.tensors = f.tensors(self.desc)
-            self.filters = f.buffer("arranged", self.factors)
+            self.tensors = f.tensors(self.desc, packed={"filter_tensor": "float32"} if self.owned else {})
+            self.filters = self.tensors["filter_tensor"] if self.owned else f.buffer("arranged", self.factors)
             self.n = dict(zip(_NUMBERS, (f.scalar(name) for name in _NUMBERS), strict=True))
             parallel = self.tasks > 1
-            per_task(self.n["tasks"], parallel, self._arrange)
+            if not self.owned:
+                per_task(self.n["tasks"], parallel, self._arrange)
             per_task(self.n["tasks"], parallel, self._task)
         return f.result()
 
@@ -115,12 +146,10 @@ class Channels:
         return found - (T.splat(own, T.lanes(found)) if T.lanes(found) > 1 else own)
 
     def _task(self, task: Any) -> None:
-        n, across = self.n, self.across
+        n, across, count = self.n, self.across, self.places
         begin, end = share(task, n["tasks"], n["batch"] * n["rows"])
-        low = T.let(T.min(T.truncdiv(n["left"] + (across.stride - 1), T.i64(across.stride)), n["columns"]))
-        high = T.truncdiv(T.max(n["width"] + n["left"] - across.span + across.stride, T.i64(0)), T.i64(across.stride))
-        high = T.let(T.max(low, T.min(high, n["columns"])))
-        several = T.let(T.truncdiv(high - low, T.i64(_PLACES)))
+        reach = (count - 1) * across.stride + across.span
+        blocks = T.let(up(n["columns"], count))
         with T.loop(T.let(end - begin)) as i:
             unit = T.let(begin + i)
             image = T.hold(T.truncdiv(unit, n["rows"]))
@@ -130,71 +159,66 @@ class Channels:
             most = T.hold(T.max(T.min(self._up(n["height"] - first, n["dilation"]), n["kernel"]), least))
             source = T.let(image * n["batch_step"] + first * n["row_step"])
             target = T.let(image * n["output_batch"] + row * n["output_row"])
+            with T.loop(blocks) as block:
+                o = T.hold(T.min(block * count, n["columns"] - count))
+                place = T.hold(o * across.stride - n["left"])
+                line, to = T.hold(source + place * n["column_step"]), T.hold(target + o * n["output_column"])
+                inside = T.And(place >= T.i64(0), place + reach <= n["width"])
 
-            def one(o: Any, source: Any = source, target: Any = target, rows: Any = (least, most)) -> None:
-                place = T.let(o * across.stride - n["left"])
-                left = T.hold(T.min(self._up(T.i64(0) - place, T.i64(across.dilation)), T.i64(across.kernel)))
-                right = T.hold(T.min(self._up(n["width"] - place, T.i64(across.dilation)), T.i64(across.kernel)))
-                self._places(source, target, o, rows, 1, (left, T.hold(T.max(right, left))))
+                def run(edge: Any, line: Any = line, to: Any = to, rows: Any = (least, most)) -> None:
+                    self._places(line, to, rows, edge)
 
-            with T.loop(low) as o:
-                one(o)
-            with T.loop(several) as block:
-                self._places(source, target, T.let(low + block * _PLACES), (least, most), _PLACES, None)
-            rest = T.let(low + several * _PLACES)
-            with T.loop(T.let(n["columns"] - rest)) as o:
-                one(T.let(rest + o))
+                T.either(inside, lambda run=run: run(None), lambda run=run, place=place: run(place))
 
     @staticmethod
     def _up(value: Any, divisor: Any) -> Any:
         """A quotient, rounded up; 0 in place of a negative one."""
         return T.truncdiv(T.max(value, T.i64(0)) + (divisor - 1), divisor)
 
-    def _places(self, source: Any, target: Any, o: Any, rows: Any, count: int, taps: Any) -> None:
-        """Some places of a row, with all taps of it, or those from the first to the last: some vectors of channels at a time."""
+    def _places(self, source: Any, target: Any, rows: Any, edge: Any) -> None:
+        """Places of a row, with all their taps, vector by vector of channels. Beyond an edge of the image, elements are zeros.
+
+        ``edge``: the column of the first one; ``None`` where all are inside.
+        """
         n, lanes = self.n, self.lanes
-        place = T.let(source + (o * self.across.stride - n["left"]) * n["column_step"])
-        together = 1 if taps is None else _TOGETHER
+        columns = {}
+        for column in sorted({r * self.across.stride + b * self.across.dilation for r in range(self.places) for b in self.taps}):
+            if edge is None:
+                columns[column] = _Column(T.let(column * n["column_step"]), None)
+                continue
+            own = T.let(edge + column)
+            near = T.max(T.min(own, n["width"] - 1), T.i64(0))
+            columns[column] = _Column(T.hold((near - edge) * n["column_step"]), T.hold(T.And(own >= T.i64(0), own < n["width"])))
         last = T.let(n["groups"] - lanes)
-        with T.loop(T.let(T.truncdiv(n["groups"] + (lanes * together - 1), T.i64(lanes * together)))) as block:
-            channels = [T.hold(T.min((block * together + j) * lanes, last)) for j in range(together)]
+        with T.loop(T.let(up(n["groups"], lanes))) as block:
+            c = T.hold(T.min(block * lanes, last))
+            filters, tap = (T.let(block * n["panel"]), lanes) if self.owned else (c, n["groups"])
             zero = T.splat(T.const(0, self.factors), lanes)
-            sums = [[T.Variable(f"{self.factors}x{lanes}", zero) for _ in range(count)] for _ in channels]
+            sums = [T.Variable(f"{self.factors}x{lanes}", zero) for _ in range(self.places)]
             with T.loop(T.let(rows[1] - rows[0])) as k:
                 number = T.let(rows[0] + k)
-                line = T.let(place + number * n["dilation"] * n["row_step"])
-                if taps is None:
-                    self._row(line, number, channels[0], sums[0])
-                else:
-                    with T.loop(T.let(taps[1] - taps[0])) as i:
-                        b = T.let(taps[0] + i)
-                        for c, (total,) in zip(channels, sums, strict=True):
-                            own = self._read(line, b * self.across.dilation, c)
-                            total.set(multiply_add(self._tap(number, b, c), own, total.value))
-            for c, own in zip(channels, sums, strict=True):
-                self._finish(T.let(target + o * n["output_column"]), c, own)
+                line = T.let(source + number * n["dilation"] * n["row_step"] + c)
+                self._row(line, T.let(filters + number * self.across.kernel * tap), tap, columns, sums)
+            self._finish(target, c, sums)
 
-    def _read(self, line: Any, column: Any, c: Any) -> Any:
-        """A vector of the image's channels."""
-        at = T.let(line + column * self.n["column_step"] + c)
-        return T.let(self._factor(T.hold(self.tensors["input_tensor"][T.run(at, self.lanes)]), "input"))
-
-    def _tap(self, number: Any, b: Any, c: Any) -> Any:
-        """A tap of a vector of filters."""
-        at = T.let((number * self.across.kernel + b) * self.n["groups"] + c)
-        return T.let(self.filters[T.run(at, self.lanes)])
-
-    def _row(self, line: Any, number: Any, c: Any, sums: list[Any]) -> None:
+    def _row(self, line: Any, filters: Any, step: Any, columns: Mapping[int, _Column], sums: list[Any]) -> None:
         """All taps of a row, for neighbouring places: each element of the image is read once."""
         across = self.across
         met: dict[int, Any] = {}
-        for b in range(across.kernel):
-            own = self._tap(number, b, c)
+        for b in self.taps:
+            own = T.let(self.filters[T.run(T.let(filters + b * step), self.lanes)])
             for r, total in enumerate(sums):
                 column = r * across.stride + b * across.dilation
                 if column not in met:
-                    met[column] = self._read(line, T.i64(column), c)
+                    met[column] = self._read(line, columns[column])
                 total.set(multiply_add(own, met[column], total.value))
+
+    def _read(self, line: Any, column: _Column) -> Any:
+        """A vector of the image's channels."""
+        found = self._factor(T.hold(self.tensors["input_tensor"][T.run(T.let(line + column.place), self.lanes)]), "input")
+        if column.there is None:
+            return T.let(found)
+        return T.let(T.Select(T.splat(column.there, self.lanes), found, T.splat(T.const(0, self.factors), self.lanes)))
 
     def _finish(self, target: Any, c: Any, sums: list[Any]) -> None:
         """Finished sums to the output."""

@@ -67,9 +67,9 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_image_products, 1)
         rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
         return rows
-    if desc.output_tensor.element_count and desc.products() and _convolution_channels.suits(desc):
+    if found is not None and _convolution_channels.suits(desc):
         tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_image_products, 1)
-        channels: Kernel = _convolution_channels.Channels(desc, width, tasks).kernel()
+        channels: Kernel = _convolution_channels.Channels(desc, found, width, tasks, target).kernel()
         return channels
     if found is None or not _pays(found):
         own: Kernel = _default.kernel(desc, target, shared)

@@ -10,6 +10,7 @@ the default kernel, unless the operator has a schedule of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -133,7 +134,11 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         packed = -(-places // group) * element
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
-        row_parts, column_parts = _parts(batch, rows, columns, self.shape, wanted)
+        weights = tuple(
+            _READ if one and lines * depth * element <= 4 * knobs.column_bytes else _PACKED
+            for one, lines in zip(packs, (rows, columns), strict=True)
+        )
+        row_parts, column_parts = _parts(batch, rows, columns, self.shape, wanted, weights)
         tasks = min(wanted, batch * row_parts * column_parts)
         self.parallel = tasks > 1
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
@@ -334,7 +339,15 @@ def _depth(places: int, most: int) -> int:
     return -(-places // (count * KC))
 
 
-def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tuple[int, int]:
+_PACKED, _READ = 24, 4
+"""What a line of a factor costs a task, in products of each of its places: where it is packed, or comes from another processor; and
+where it is packed already and small, so that each task may read all of it. A network's kernels then divide places alike, and most
+of what a task reads was written by the same processor."""
+
+
+def _parts(
+    batch: int, rows: int, columns: int, shape: Shape, tasks: int, weights: Sequence[int] = (_PACKED, _PACKED)
+) -> tuple[int, int]:
     """Into how many parts rows and columns are divided, so that all tasks are busy and little is packed twice."""
     if tasks <= 1 or batch >= 4 * tasks or batch % tasks == 0:
         return 1, 1
@@ -348,7 +361,7 @@ def _parts(batch: int, rows: int, columns: int, shape: Shape, tasks: int) -> tup
             size if count == 1 else up(up(size, width), count) * width
             for size, width, count in zip(sizes, widths, parts, strict=True)
         ]
-        return rounds * (own[0] * own[1] + 24 * (own[0] + own[1]))
+        return rounds * (own[0] * own[1] + sum(weight * lines for weight, lines in zip(weights, own, strict=True)))
 
     some = [
         (r, c) for r in range(1, min(most[0], 2 * tasks) + 1) for c in range(1, min(most[1], 2 * tasks) + 1) if r * c <= 4 * tasks

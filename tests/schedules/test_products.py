@@ -12,6 +12,7 @@ from support import assert_outputs_agree, bytes_of, desc_of, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
+from tvmdml.schedules.cpu import matrix
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
@@ -177,3 +178,12 @@ def test_which_kernels_serve_which_products() -> None:
     assert name(1, 300, 300, 4096, trans_b="transpose") == "rows"
     assert name(1, 300, 300, 4096, flags="OWNED_BY_DML") == "rows"
     assert name(1, 300, 300, 4096, trans_b="transpose", flags="OWNED_BY_DML") == "tiles", "panels need no transposing"
+
+
+@pytest.mark.parametrize("columns", [240, 480, 672])
+def test_tasks_have_rows_where_the_other_factor_is_packed_and_small(columns: int) -> None:
+    shape = matrix._shape(196, columns, 16, "auto", True, False)
+    assert matrix._parts(1, 196, columns, shape, 2, (matrix._PACKED, matrix._READ)) == (2, 1), (
+        "kernels of networks divide places alike"
+    )
+    assert matrix._parts(1, 196, 4 * columns, shape, 2) == (1, 2), "less is packed twice"
