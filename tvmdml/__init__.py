@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml._whole import whole  # imported first: a fork during a later import would leave a child process that hangs
+from tvmdml._whole import imported, whole  # imported first: a fork during a later import would leave a child process that hangs
 
 __version__ = "0.1.0"
 
@@ -45,18 +45,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        with whole():
-            import importlib
-            import pkgutil
-
-            if name in _HOMES:
-                value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-            elif name in _ROOMS:
-                value = importlib.import_module(f"{__name__}.{_ROOMS[name]}.{name}")
-            elif any(module.name == name for module in pkgutil.iter_modules(__path__)):
-                value = importlib.import_module(f"{__name__}.{name}")
-            else:
-                value = _found(name)
+        value = imported(lambda: _value(name))
     except AttributeError:
         with whole():
             from tvmdml._names import no_attribute
@@ -64,6 +53,19 @@ def __getattr__(name: str) -> Any:
         raise no_attribute(f"module {__name__!r}", name, __dir__(), otherwise=" dir(tvmdml) lists all names.") from None
     globals()[name] = value
     return value
+
+
+def _value(name: str) -> Any:
+    import importlib
+    import pkgutil
+
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{_ROOMS[name]}.{name}")
+    if any(module.name == name for module in pkgutil.iter_modules(__path__)):
+        return importlib.import_module(f"{__name__}.{name}")
+    return _found(name)
 
 
 def _found(name: str) -> Any:

@@ -56,8 +56,13 @@ def whole(*, begun: bool = False) -> Iterator[None]:
 
 
 def _working() -> set[int]:
-    """The threads that do such work. Those that import modules of this package hold locks of importlib's."""
-    found = set(_under_way.values())
+    """The threads that do such work."""
+    return {*_under_way.values(), *_importing()}
+
+
+def _importing() -> set[int]:
+    """The threads that import modules of this package: they hold locks of importlib's."""
+    found = set()
     for name, lock in list(getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {}).items()):
         owner = getattr(lock(), "owner", None)
         if owner is not None and (name == _PACKAGE or name.startswith(f"{_PACKAGE}.")):
@@ -119,6 +124,19 @@ def apart(work: Callable[[], T]) -> T:
         if gone and not answer.given.acquire(blocking=False):
             return work()
     return answer.take()
+
+
+def imported(load: Callable[[], T]) -> T:
+    """Import something when it is first needed: forks wait for it, and signal handlers, which may need it too, do not interrupt it.
+
+    A module that is being imported itself imports on its own thread: others would wait for it.
+    """
+
+    def work() -> T:
+        with whole():
+            return load()
+
+    return work() if threading.get_ident() in _importing() else apart(work)
 
 
 class _Alive:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from tvmdml import arrays, exact, targets
-from tvmdml._whole import whole
+from tvmdml._whole import imported
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
@@ -423,9 +423,18 @@ class _Plan:
 
 
 def _launch(desc: Operator, target: targets.Target, shared: Shared = ()) -> Launch:
-    with whole():
+    launch: Launch = _ready()(desc, target, shared)[1]
+    return launch
+
+
+@functools.cache
+def _ready() -> Callable[..., Any]:
+    def load() -> Callable[..., Any]:
         from tvmdml.compiler import ready
-    return ready(desc, target, shared)[1]
+
+        return ready
+
+    return imported(load)
 
 
 def _same_memory(sources: Sequence[NumpyArray], out: Sequence[NumpyArray]) -> dict[int, int] | None:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tvmdml import operators
+from tvmdml._whole import imported
 from tvmdml.errors import CompileError
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
@@ -99,13 +100,21 @@ def tuned(declared: Knobs, desc: Operator, target: Target, shared: Shared = ()) 
         return _UNTUNED
     logs = target.logs
     if logs is None:
-        from tvmdml.tuning import logs as all_logs
-
-        logs = all_logs.installed()
+        logs = _all_logs().installed()
     found = logs.find(declared.operator, desc, shared, target.machine())
     if found is None or not (values := declared.accepted(found.record.knobs, target)):
         return _UNTUNED
     return Tuned(values, found.hash)
+
+
+@functools.cache
+def _all_logs() -> Any:
+    def load() -> Any:
+        from tvmdml.tuning import logs
+
+        return logs
+
+    return imported(load)
 
 
 @functools.cache
@@ -116,7 +125,7 @@ def _schedule(folder: str, module: str, family: str) -> Any:
         raise CompileError(f"{where} is not a folder. In a clone it is a symbolic link to ../schedules. {advice}")
     for name in filter(None, (module, family, "_default")):
         try:
-            return importlib.import_module(f"tvmdml.schedules.{folder}.{name}")
+            return imported(functools.partial(importlib.import_module, f"tvmdml.schedules.{folder}.{name}"))
         except ModuleNotFoundError as error:
             if not str(error.name).endswith(f".{name}"):
                 raise

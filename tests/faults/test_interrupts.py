@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from programs import assert_consistent, end, moments, program, start
+from programs import BARE, assert_consistent, end, moments, program, start
 
 
 @pytest.fixture
@@ -59,6 +59,23 @@ assert answers and all(answers), answers
 """,
         tmp_path,
     )
+
+
+def test_a_signal_handler_may_need_what_is_being_imported(cache_dir: Path, often: bool) -> None:
+    """At any moment of the first call: each attempt is a child that has only ``import tvmdml`` behind it."""
+    code = """
+def works():
+    return tvmdml.round(x).tolist() == [2, 0, 1, 2, 2]
+def interrupted(moment):
+    answers = []
+    signal.signal(signal.SIGVTALRM, lambda *_: answers.append(works()))
+    signal.setitimer(signal.ITIMER_VIRTUAL, moment)
+    return works() and all(answers)
+assert child(works) == 0  # the kernel is there
+for moment in map(float, sys.argv[1:]):
+    assert child(lambda: interrupted(moment)) == 0, moment
+"""
+    program(code, cache_dir, *moments(100 if often else 8, 0.1), preface=BARE)
 
 
 def test_a_process_that_blocks_all_signals_compiles(tmp_path: Path) -> None:
