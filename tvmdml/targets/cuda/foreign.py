@@ -21,8 +21,12 @@ import numpy as np
 
 from tvmdml import arrays, targets
 from tvmdml.arrays.device_array import DeviceArray, extent, packed
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.targets.cuda import CudaTarget, dlpack, driver, header, loader
+from tvmdml.targets.cuda.lending import dlpack_device as dlpack_device
+from tvmdml.targets.cuda.lending import handle, number
+from tvmdml.targets.cuda.lending import interface as interface
+from tvmdml.targets.cuda.lending import to_dlpack as to_dlpack
 from tvmdml.tensors import BYTE_TYPES, NO_BFLOAT16, TYPE_NAMES
 
 _Dtype: TypeAlias = "np.dtype[Any]"
@@ -160,102 +164,6 @@ def view(array: Any, where: str, write: bool) -> DeviceArray:
     return library.view(array, where, write)
 
 
-# -- Exporting arrays ---------------------------------------------------------------------------------------------
-
-
-def dlpack_device(array: DeviceArray) -> tuple[int, int]:
-    """``__dlpack_device__`` of an array."""
-    return dlpack.CUDA, _number(array.target)
-
-
-def to_dlpack(array: DeviceArray, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
-    """``__dlpack__`` of an array.
-
-    Raises:
-        BufferError: the array cannot be exported as requested.
-        InvalidArgument: there is no such stream, or an argument is invalid.
-    """
-    if copy is not None and not isinstance(copy, bool):
-        raise InvalidArgument(message("DeviceArray.__dlpack__ copy", safe_repr(copy), "True, False or None"))
-    version, device = _two("max_version", max_version), _two("dl_device", dl_device)
-    versioned = version is not None and version >= (1, 0)
-    here = dlpack_device(array)
-    if device is not None and device != here:
-        if device != (1, 0) or copy is False:
-            given, allowed = f"device {device}", f"{here}, or (1, 0) if a copy is allowed"
-            raise BufferError(message("DeviceArray.__dlpack__", given, allowed))
-        keywords: dict[str, Any] = {"max_version": version} if versioned else {}
-        return array.numpy().__dlpack__(**keywords)
-    if copy:
-        array = array.copy()
-    elif not array.writeable and not versioned:
-        raise BufferError("DeviceArray.__dlpack__: an older capsule cannot mark the array as read-only: request version 1")
-    flags = (0 if array.writeable else dlpack.READ_ONLY) | (dlpack.COPIED if copy else 0)
-    address = array.memory.address + array.offset
-    capsule = dlpack.make(array.memory, address, here[1], array.shape, array.strides, array.dtype, versioned, flags)
-    consumer = _consumer(stream)
-    if consumer is not None:
-        _hand_over(array, consumer)
-    return capsule
-
-
-def _two(name: str, value: Any) -> tuple[int, int] | None:
-    """A DLPack argument that is two integers, or absent."""
-    if value is None:
-        return None
-    try:
-        one, other = value
-        return operator.index(one), operator.index(other)
-    except (TypeError, ValueError):
-        raise InvalidArgument(message(f"DeviceArray.__dlpack__ {name}", safe_repr(value), "two integers, or None")) from None
-
-
-def interface(array: DeviceArray) -> dict[str, Any]:
-    """``__cuda_array_interface__`` of an array, version 3."""
-    stream = _hand_over(array, None)
-    return {
-        "shape": array.shape,
-        "typestr": array.dtype.str,
-        "data": (array.memory.address + array.offset if array.size else 0, not array.writeable),
-        "strides": None if array.flags.c_contiguous else array.strides,
-        "stream": stream or header.CU_STREAM_LEGACY,
-        "version": 3,
-    }
-
-
-def _consumer(stream: Any) -> int | None:
-    """The stream that DLPack's argument names; ``None`` if the consumer handles the order itself."""
-    if stream is None:
-        return 0
-    try:
-        handle = operator.index(stream)
-    except TypeError:
-        handle = 0
-    if handle == 0 or handle < -1:
-        allowed = "None, -1, 1 (the legacy default stream), 2 (the per-thread one), or a stream's handle"
-        raise InvalidArgument(message("DeviceArray.__dlpack__ stream", safe_repr(stream), allowed))
-    return None if handle == -1 else _handle(handle)
-
-
-def _hand_over(array: DeviceArray, stream: int | None) -> int:
-    """Make a stream wait for the work on an array. If no stream is given, use the one that the array was last used on."""
-    memory = array.memory
-    if array.is_foreign:
-        last: int = memory.stream()
-        if stream is not None:
-            memory.device.follow(stream, last)
-        return last
-    if stream is None:
-        stream = memory.stream if memory.stream >= 0 else memory.device.stream()
-    memory.device.order(memory, stream)
-    return stream
-
-
-def _handle(stream: int) -> int:
-    """One handle for the legacy and the per-thread default streams, because these wait for each other."""
-    return 0 if stream in (header.CU_STREAM_LEGACY, header.CU_STREAM_PER_THREAD) else stream
-
-
 # -- PyTorch ------------------------------------------------------------------------------------------------------
 
 
@@ -291,14 +199,14 @@ class _Torch(Library):
         return DeviceArray(target, Foreign(self, tensor, address, device, shape, strides, dtype), 0, shape, dtype, strides)
 
     def stream(self, index: int) -> int:
-        return _handle(self._raw_stream(index))
+        return handle(self._raw_stream(index))
 
     def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
         kind = self._own.get(dtype)
         if kind is None:
             advice = "Ask for results of a signed type where that can be chosen, or update PyTorch."
             raise Unsupported(message("a result", f"data type {dtype}", "PyTorch's own types", advice))
-        index = _number(target)
+        index = number(target)
         tensor, strides = self._empty(shape, dtype=kind, device=self._devices[index]), packed(shape, dtype.itemsize)
         memory = Foreign(self, tensor, tensor.data_ptr(), _HOMES[index][1], shape, strides, dtype)
         return DeviceArray(target, memory, 0, shape, dtype, strides)
@@ -352,7 +260,7 @@ class _Cupy(Library):
         return _placed(Foreign(self, array, data.ptr, device, shape, strides, dtype), target)
 
     def stream(self, index: int) -> int:
-        return _handle(self._current_stream(index).ptr)
+        return handle(self._current_stream(index).ptr)
 
     def empty(self, target: CudaTarget, shape: tuple[int, ...], dtype: _Dtype) -> DeviceArray:
         with self._on(target):
@@ -376,7 +284,7 @@ class _Cupy(Library):
             self._foreign(into, take)[...] = self._foreign(source, take)
 
     def _on(self, target: Any) -> Any:
-        return self._cupy.cuda.Device(_number(target))
+        return self._cupy.cuda.Device(number(target))
 
 
 # -- Other libraries ----------------------------------------------------------------------------------------------
@@ -454,7 +362,7 @@ class _Other(Library):
         target, device = _HOMES[_index(where, address, shape, 0)]
         stream = said.get("stream")
         try:
-            stream = device.stream() if stream is None else _handle(operator.index(stream))
+            stream = device.stream() if stream is None else handle(operator.index(stream))
             if not 0 <= stream < _ADDRESSES:
                 raise TypeError
         except TypeError:
@@ -582,9 +490,3 @@ def _index(where: str, address: int, shape: tuple[int, ...], otherwise: int) -> 
         raise InvalidArgument(message(where, given, "memory of a CUDA device", _ITS_LIBRARY))
     loader.check(code, f"asking which device has address {address:#x}")
     return found.value
-
-
-def _number(target: Any) -> int:
-    """A device's number."""
-    number: int = target.info.index
-    return number
