@@ -17,7 +17,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._ahead import read_ahead, read_far_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
 from tvmdml.schedules.cpu._gemm_owned import Panels
 from tvmdml.schedules.cpu._gemm_panels import Factor, up
@@ -79,8 +79,9 @@ class Product:
         as_it_lies: bool = False,
         packed: tuple[bool, bool] = (False, False),
         every: int = _EVERY[0],
+        asks_for_columns: bool = False,
     ) -> None:
-        self.packed, self.every = packed, every
+        self.packed, self.every, self.asks_for_columns = packed, every, asks_for_columns
         self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
         self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
         self.factors = factors
@@ -138,6 +139,7 @@ class Product:
         """
         self.plan, self.finish, self.ask = plan, finish, ask
         self.next_rows: tuple[Any, Any] | None = None
+        self.next_columns: Any = None
         self.panels_a, self.panels_b, self.partial, self.lines = buffers
         if self.packed[0]:
             self.panels_a = self.factors[0].buffer
@@ -195,6 +197,7 @@ class Product:
                 if not self.packs_late and not self.packed[1]:
                     self._pack_columns(column, columns, (c0, c1), groups, place, places, first)
                 of_rows = T.hold(self.at_lines + column_panels * nr + SLACK)
+                next_block = self._next_block(column, column_panels, c1, place, places, last) if self.asks_for_columns else None
                 with blocks(r1 - r0, plan.row_block) as (r, rows):
                     row = T.hold(r0 + r)
                     row_panels = T.hold(up(rows, mr))
@@ -228,11 +231,36 @@ class Product:
                         if self.as_it_lies and self.ask is not None:
                             ahead = T.hold(T.min(line + mr + jr * self.a.lines_asked(KC // self.every), r1 - 1))
                             self.next_rows = ahead, place
+                        if next_block is not None:
+                            self.next_columns = self._next_columns(next_block, number + ir, jr, groups)
                         if late:
                             self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
                         self._tile(a, b, groups, at, first, last, where, late)
 
                     self._tiles(row_panels, column_panels, T.expression(r == T.i64(0)), panel, tile)
+
+    def _next_block(self, column: Any, column_panels: Any, end: Any, place: Any, places: Any, last: Any) -> Any:
+        """Where the first panel of the next block of columns begins; of the last one, this block itself."""
+        nr, panel = self.shape.columns, self._size_of_panel()
+        begin = T.hold(self.base_b + T.truncdiv(column, T.i64(nr)) * panel)
+        here = T.hold(begin + place * nr)
+        beside = T.Select(column + column_panels * nr < end, begin + column_panels * panel, here)
+        return T.hold(T.Select(last, beside, here + places * nr))
+
+    def _size_of_panel(self) -> Any:
+        """The elements of a panel of columns that are packed once."""
+        assert self.of_owned[1] is not None
+        return self.of_owned[1][0]
+
+    def _next_columns(self, block: Any, row: Any, jr: Any, places: Any) -> Any:
+        """Where the part of the next block begins for which a tile asks: all tiles over a panel ask for the next one."""
+        of_line = 64 // np.dtype(self.arithmetic.packed).itemsize
+        parts = max(self.shape.columns * self.every // of_line, 1)
+        return T.hold(
+            block
+            + jr * self._size_of_panel()
+            + T.min(row, T.i64(parts - 1)) * T.truncdiv(places * self.shape.columns, T.i64(parts))
+        )
 
     def _steps_of_tiles(self, row_panels: Any, column_panels: Any) -> tuple[Any, Any]:
         """From the unfinished sums of a tile to those of the next one in the same column, and in the same row."""
@@ -354,16 +382,21 @@ class Product:
             self._finish_kept(at, is_last, where)
 
     def _each_place(self, first: Any, count: Any, step: Callable[[Any], None]) -> None:
-        """Run a step for so many places; meanwhile ask for the next panel of rows, if these are read as they lie.
+        """Run a step for so many places; meanwhile ask for the next rows, if these are read as they lie, and for packed columns.
 
         Each tile asks for some of its lines. Else the next row's first tile would wait for memory.
         """
-        done = T.i64(0)
-        if self.next_rows is not None:
-            line, place = self.next_rows
+        done, columns = T.i64(0), self.next_columns
+        if self.next_rows is not None or columns is not None:
+            of_line = 64 // np.dtype(self.arithmetic.packed).itemsize
             some = T.hold(T.truncdiv(count, T.i64(self.every)))
+            at = None if columns is None else T.hold(columns + T.truncdiv(first, T.i64(self.every)) * of_line)
             with T.loop(some) as i:
-                self.a.ask(line, place + first, i)
+                if self.next_rows is not None:
+                    line, place = self.next_rows
+                    self.a.ask(line, place + first, i)
+                if at is not None:
+                    read_far_ahead(self.panels_b, T.hold(at + i * of_line))
                 begin = T.hold(first + i * self.every)
                 with T.loop(T.i64(self.every)) as k:
                     step(T.hold(begin + k))

@@ -145,6 +145,9 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
         beside = min(-(-columns // column_parts), column_block) if self.as_it_lies else 0
         self.every = asks_every(self.shape, beside, 64 // element)
+        # Columns that are packed once come from memory: the next block of them is asked for.
+        several = columns > column_block or depth > depth_blocks * KC
+        self.asks_for_columns = packs[1] and one_by_one and self.asks and several
         blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = self._writer().scratch(
@@ -240,6 +243,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             ("asks", self.every if self.asks else 0),
             ("as_it_lies", self.as_it_lies),
             ("short", self.short),
+            ("asks_for_columns", self.asks_for_columns),
             ("packed", " ".join(self.operands[side].name for side in self.packed)),
         )
         return (*self.key(), *choices)
@@ -274,6 +278,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
                 self.as_it_lies,
                 (0 in self.packed, 1 in self.packed),
                 self.every,
+                self.asks_for_columns,
             )
             self.lines = [factors[side].buffer if side in self.packed else scratch[3] for side in (0, 1)]
             self.depth = plan.depth

@@ -96,6 +96,21 @@ def test_a_panel_of_fewer_columns_has_the_same_bits(columns: int) -> None:
         assert np.array_equal(found.reshape(whole.shape), whole), ways
 
 
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("sizes", [(30, 1100, 700), (5, 600, 97)], ids=str)
+def test_columns_that_are_packed_once_in_several_blocks_have_the_same_bits(sizes: tuple[int, int, int]) -> None:
+    rows, depth, columns = sizes
+    random = seeded(str(sizes))
+    a, b = (random.standard_normal(one).astype(np.float32) for one in ((rows, depth), (depth, columns)))
+    whole = tvmdml.gemm(a, b)
+    with knobs.using(matrix={"column_bytes": 1 << 14, "row_bytes": 1 << 13, "task_products": 1 << 10}):
+        desc = tvmdml.Gemm.of(desc_of(a), tvmdml.TensorDesc("float32", b.shape, flags="OWNED_BY_DML"))
+        assert dict(kernel_for(desc.canonical(), targets.resolve("cpu")).parameters)["asks_for_columns"]
+        graph = tvmdml.Graph()
+        compiled = graph.compile([tvmdml.gemm(graph.input(a.shape, "float32", name="a"), b)])
+        assert np.array_equal(compiled({"a": a})[0], whole)
+
+
 @pytest.mark.parametrize("sizes", [(1, 70, 100), (3, 33, 35), (29, 300, 67), (67, 65, 70)], ids=str)
 def test_panels_of_nan_reach_only_their_own_rows_and_columns(sizes: tuple[int, int, int]) -> None:
     """What is beside the edges of a panel, or repeated there, comes into no other sum."""
