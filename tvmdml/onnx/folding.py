@@ -90,7 +90,8 @@ def _slice(node: Node) -> NumpyArray:
     steps = node.integers(4) if node.has(4) else [1] * len(starts)
     keys = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        keys[axis_of(axis, x.ndim)] = slice(start, end if end > -_FAR else None, step)
+        begin = start if step > 0 else max(start, -x.shape[axis])  # ONNX begins inside
+        keys[axis_of(axis, x.ndim)] = slice(begin, end if end > -_FAR else None, step)
     return x[tuple(keys)]
 
 

@@ -93,7 +93,8 @@ def resize(node: OnnxNode) -> Resized:
     starts, ends = _region(node, axes, x) if way == "tf_crop_and_resize" else ([0.0] * x.rank, [1.0] * x.rank)
     rows = [Axis(*one) for one in zip(x.sizes, sizes, scales, starts, ends, strict=True)]
     nearest = mode == "nearest"
-    direction, more = _NEAREST[rounding] if nearest else (AxisDirection.INCREASING, 0.0)
+    rounding = rounding if nearest else ""
+    direction, more = _NEAREST.get(rounding, (AxisDirection.INCREASING, 0.0))
     before, after, factors = zip(*(_MODES[way](row) for row in rows), strict=True)
     if way == "align_corners" and nearest is False and any(s * n != int(s * n) for s, n in zip(scales, x.sizes, strict=True)):
         raise Refused("it aligns corners of a result whose exact length is not a whole number")
@@ -101,11 +102,16 @@ def resize(node: OnnxNode) -> Resized:
         "interpolation_mode": _INTERPOLATIONS["nearest" if nearest else "linear"],
         "rounding_direction": direction,
         "scales": factors,
-        "input_pixel_offsets": tuple(one + more for one in before),
+        "input_pixel_offsets": tuple(one + _more(rounding, more, factor) for one, factor in zip(before, factors, strict=True)),
         "output_pixel_offsets": after,
         "antialiased": bool(node.integer("antialias", 0)) and not nearest,
     }
     return Resized(x, tuple(sizes), attributes)
+
+
+def _more(rounding: str, more: float, factor: float) -> float:
+    """What is added to an offset: places that such a large scale sends a little behind an element are not those of the next one."""
+    return 2.0**-10 if rounding == "ceil" and factor == _FARTHEST else more
 
 
 def _text(node: OnnxNode, name: str, usual: str) -> str:

@@ -93,7 +93,8 @@ class Slice1(Window):
         steps = node.constants("steps", 4) if node.has(4) else [1] * len(starts)
         window = [(0, n, 1) for n in x.sizes]
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-            first, last, _ = slice(start, end, step).indices(x.sizes[axis])
+            begin = start if step > 0 else max(start, -x.sizes[axis])  # ONNX begins inside
+            first, last, _ = slice(begin, end, step).indices(x.sizes[axis])
             offset, size = (first, last - first) if step > 0 else (last + 1, first - last)
             if size < 1:
                 raise Refused("its result has no elements")

@@ -104,12 +104,16 @@ def _pad(node: Node) -> Results:
     starts, ends = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         starts[axis], ends[axis] = pads[i], pads[len(axes) + i]
+    mode = node.text("mode", "constant")
+    value = node.number(2) if node.has(2) and mode == "constant" else 0
+    sizes = [a + n + b for a, b, n in zip(starts, ends, x.shape, strict=True)]
+    if mode == "constant" and any(min(a, b) < -n for a, b, n in zip(starts, ends, x.shape, strict=True)) and min(sizes) >= 0:
+        return np.full(sizes, value, node.dtype())  # what is cut includes some of the padding
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(starts, ends, x.shape, strict=True))
     x = x[cut]
     starts, ends = [max(n, 0) for n in starts], [max(n, 0) for n in ends]
     if not any((*starts, *ends)):
         return x
-    mode = node.text("mode", "constant")
     if mode == "wrap":
         for axis, (a, b) in enumerate(zip(starts, ends, strict=True)):
             n = x.shape[axis]
@@ -120,7 +124,6 @@ def _pad(node: Node) -> Results:
     modes = {"constant": "constant", "edge": "edge", "reflect": "reflection"}
     if mode not in modes:
         raise Refused(f"its mode is {mode}")
-    value = node.number(2) if node.has(2) and mode == "constant" else 0
     return tvmdml.padding(x, start_padding=starts, end_padding=ends, padding_mode=modes[mode], padding_value=value)
 
 

@@ -58,9 +58,19 @@ def _reduce(node: Node) -> Results:
         empty = 0 if node.kind != "ReduceMean" else np.nan
         return np.full(node.results[0].shape or shape, of_none.get(node.kind, empty), node.dtype())
     if not axes:  # of a tensor without dimensions
-        x, axes = x.reshape(1), [0]
-        return tvmdml.reduce(x, function=_FUNCTIONS[node.kind], axes=axes).reshape(())
-    return dropped(tvmdml.reduce(x, function=_FUNCTIONS[node.kind], axes=axes), axes, node)
+        return _reduced(node, x.reshape(1), [0]).reshape(())
+    return dropped(_reduced(node, x, axes), axes, node)
+
+
+def _reduced(node: Node, x: Expression, axes: list[int]) -> Any:
+    """Means and logarithms of integers, which DirectML has not, are rounded towards 0, as in ONNX Runtime."""
+    function = _FUNCTIONS[node.kind]
+    if x.dtype.kind in "iu" and function == "average":
+        total = tvmdml.reduce(x, function="sum", axes=axes)
+        return tvmdml.divide(total, node.like(math.prod(x.shape[i] for i in axes), total))
+    if x.dtype.kind in "iu" and function.startswith("log"):
+        return tvmdml.reduce(x.astype(np.float32), function=function, axes=axes).astype(x.dtype)
+    return tvmdml.reduce(x, function=function, axes=axes)
 
 
 @rule("ArgMax", "ArgMin")

@@ -37,7 +37,7 @@ class _Axis(NamedTuple):
 _PLACES: Mapping[str, Callable[[_Axis, NumpyArray], NumpyArray]] = {
     "half_pixel": lambda axis, i: (i + 0.5) / axis.scale - 0.5,
     "half_pixel_symmetric": lambda axis, i: axis.size / 2 * (1 - axis.result / axis.exact) + (i + 0.5) / axis.scale - 0.5,
-    "pytorch_half_pixel": lambda axis, i: (i + 0.5) / axis.scale - 0.5 if axis.exact != 1 else 0 * i - 0.5,
+    "pytorch_half_pixel": lambda axis, i: (i + 0.5) / axis.scale - 0.5 if axis.result != 1 else 0 * i,
     "align_corners": lambda axis, i: i * ((axis.size - 1) / (axis.exact - 1)) if axis.exact != 1 else 0 * i,
     "asymmetric": lambda axis, i: i / axis.scale,
     "tf_crop_and_resize": lambda axis, i: _cropped(axis, i),

@@ -26,20 +26,36 @@ _MOST_ROUNDS = 64
 
 @rule("Scatter")
 def _scatter(node: Node) -> Results:
-    return described.convert(node.replaced("ScatterElements", axis=node.integer("axis", 0)))
+    return _elements(node.replaced("ScatterElements", axis=node.integer("axis", 0)))
 
 
 @rule("ScatterElements")
 def _elements(node: Node) -> Results:
     """Of indices that are known: the places of all elements, in one dimension."""
+    if 0 in node.shape(1):
+        return node.x()
     if node.text("reduction", "none") == "none":
-        return described.convert(node)
+        return _replaced(node)
     x = node.x()
     axis = node.axis(x.ndim)
     at = node.known(1)
     places = np.indices(at.shape)
     places[axis] = _wrapped(at, x.shape[axis])
     return _combined(node, x.reshape(x.size), np.asarray(np.ravel_multi_index(list(places), x.shape)))
+
+
+def _replaced(node: Node) -> Results:
+    """Of fewer rows than the tensor has: the indices of the others are behind it, and replace nothing."""
+    x, at, updates = node.x(), node.x(1), node.x(2)
+    axis = node.axis(x.ndim)
+    more = [0 if i == axis else n - m for i, (n, m) in enumerate(zip(x.shape, at.shape, strict=True))]
+    if not any(more):
+        return described.convert(node)
+    if min(more) < 0:
+        raise Refused(f"its indices have the sizes {list(at.shape)}, for {list(x.shape)}")
+    given: dict[str, Any] = {"start_padding": [0] * x.ndim, "end_padding": more}
+    at, updates = tvmdml.padding(at, **given, padding_value=x.shape[axis]), tvmdml.padding(updates, **given)
+    return tvmdml.scatter_elements(x, at, updates, axis=axis)
 
 
 @rule("ScatterND")
