@@ -213,6 +213,25 @@ def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytes
         assert text.count("added: ELEMENT_WISE_IDENTITY") == 2  # of the two results that lie otherwise outside
 
 
+def test_means_of_images_with_channels_last_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that squeezes an image to one place, and scales its channels by what comes of that, needs no copies."""
+    graph = tvmdml.Graph()
+    x = graph.input((1, 32, 9, 9), name="x")
+
+    def conv(image: tvmdml.Expression, filters: int, size: int) -> tvmdml.Expression:
+        weights = graph.constant(array(filters, image.shape[1], size, size))
+        return tvmdml.convolution(image, weights, start_padding=[size // 2] * 2, end_padding=[size // 2] * 2)
+
+    deep = conv(tvmdml.activation_relu(conv(x, 64, 3)), 64, 3)
+    means = tvmdml.average_pooling(deep, window_sizes=[9, 9])
+    scale = tvmdml.activation_sigmoid(conv(means, 64, 1)).broadcast(1, 64, 9, 9)
+    compiled, (found, right) = both(graph, [conv(deep * scale, 32, 3)], monkeypatch, x=array(1, 32, 9, 9))
+    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+    text = str(compiled.explain())
+    if tvmdml.targets.resolve("cpu").processor.has("avx2"):
+        assert text.count("added: ELEMENT_WISE_IDENTITY") == 1, text  # the result
+
+
 @pytest.mark.parametrize(("batch", "first", "copies"), [(1, 32, 2), (2, 8, 5)])
 def test_some_channels_of_an_image_are_read_where_they_are(
     batch: int, first: int, copies: int, monkeypatch: pytest.MonkeyPatch

@@ -132,7 +132,7 @@ class _Found:
         tensors = dict(call.desc.tensors())
         beside = [name for name, tensor, _ in call.inputs() if name.startswith("epilogue") and not _is_repeated(tensor)]
         follow = self._follow(call, ["input_tensor", *beside])
-        if len(names) != 1 or follow is None or not _is_image(tensors[names[0]]):  # type: ignore[arg-type]
+        if len(names) != 1 or follow is None:
             return False
         changed = {names[0]: last(tensors[names[0]]), **{name: tensor for name, (tensor, _) in follow.items()}}  # type: ignore[arg-type]
         if kernel_for(changed_to(call.desc, changed), self._target).name == _SLOW:
