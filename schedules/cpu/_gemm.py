@@ -422,7 +422,7 @@ def asks_every(shape: Shape, columns: int, per_line: int) -> int:
 
     Args:
         shape: the tile.
-        columns: those of a block, over which the tiles of a row go; 0 if none asks.
+        columns: over which the tiles of a row go; 0 if none asks.
         per_line: the elements of a cache line.
     """
     tiles, lines = -(-columns // shape.columns), shape.rows / per_line  # of a place

@@ -143,11 +143,9 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         self.parallel = tasks > 1
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
-        beside = min(-(-columns // column_parts), column_block) if self.as_it_lies else 0
-        self.every = asks_every(self.shape, beside, 64 // element)
-        # Columns that are packed once come from memory: the next block of them is asked for.
-        several = columns > column_block or depth > depth_blocks * KC
-        self.asks_for_columns = packs[1] and one_by_one and self.asks and several
+        self.every = asks_every(self.shape, columns if self.as_it_lies else 0, 64 // element)
+        # Columns that are packed once come from memory: the next block of them is asked for. Of one block, all is near already.
+        self.asks_for_columns = packs[1] and one_by_one and self.asks and columns * depth * element >= _SEVERAL_BLOCKS
         blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = self._writer().scratch(
@@ -344,6 +342,8 @@ def _depth(places: int, most: int) -> int:
     return -(-places // (count * KC))
 
 
+_SEVERAL_BLOCKS = 1 << 17
+"""From so many bytes on, columns may have several blocks. Kernels do not depend on how large those are: machines share them."""
 _PACKED, _READ = 24, 4
 """What a line of a factor costs a task, in products of each of its places: where it is packed, or comes from another processor; and
 where it is packed already and small, so that each task may read all of it. A network's kernels then divide places alike, and most
