@@ -222,6 +222,18 @@ def test_registers_are_left_for_other_threads(threads: int, cells: int, bounds: 
     assert f"__launch_bounds__({bounds}) main_kernel(" in text_of({"result*": "float32"}, body, threads)
 
 
+@pytest.mark.parametrize(("buffers", "bounds"), [(4, "64, 16"), (5, "64, 14")])
+def test_places_in_many_buffers_have_registers_where_memory_is_shared(buffers: int, bounds: str) -> None:
+    def body(i: Any, result: Any, *others: Any) -> None:
+        own = T.shared("float32", 64)
+        T.store(own, i % 64, T.float32(1))
+        for one in (result, *others):
+            T.store(one, i, own[i % 64])
+
+    names = ["result", *(f"other{n}" for n in range(buffers - 1))]
+    assert f"__launch_bounds__({bounds}) main_kernel(" in text_of({f"{name}*": "float32" for name in names}, body, 64)
+
+
 # -- What is refused -------------------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,8 @@ _OWN_REGISTERS = 64
 """A thread's. Few kernels need as many; without a limit compilers use more than helps, or spill for no reason."""
 _MANY_REGISTERS = 80
 """Arrays of more registers leave less than is needed beside them."""
+_MANY_BUFFERS = 5
+"""Places in so many buffers need registers of their own, where a group's threads read them in turns."""
 _MOST_REGISTERS = 255
 _MOST_GROUPS = 16
 """The resident groups that a multiprocessor supports, on every architecture."""
@@ -190,6 +192,8 @@ class Writer:
         for_arrays, most = self.buffers.thread_bytes // 4, _MOST_GROUPS
         beside = _OWN_REGISTERS + min(for_arrays, _OWN_REGISTERS // 2)  # what works on large arrays needs little else
         beside += _OWN_REGISTERS // 2 * self._is_wide  # 64 bits are in two registers
+        if self.buffers.shared_bytes and len(self.buffers.parameters) >= _MANY_BUFFERS:  # where the next elements of each are
+            beside += _OWN_REGISTERS // 8
         # Arrays of nearly all registers, such as sums of a tile, are computed with many other values.
         with_arrays = _OWN_REGISTERS // 2 + for_arrays + max(0, for_arrays - _MANY_REGISTERS)
         if self.buffers.shared_bytes and for_arrays >= _OWN_REGISTERS // 4:  # parts of tiles, and where they are
