@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from followers import FOLLOWERS, agrees, as_bytes, as_floats
+from followers import FOLLOWERS, agrees, as_bytes, as_floats, scaled
 from support import tensor
 
 import tvmdml
@@ -81,6 +81,12 @@ def test_what_follows(name: str, draw: Draw) -> None:
         assert lines.read(lines.of(desc), "a line") == desc
         desc.validate(NEWEST_FEATURE_LEVEL)
         assert operators.by_name(desc.NAME) is type(desc)
+
+
+def test_each_float16_is_rounded_where_processors_compute_with_them() -> None:
+    """A product of scalars, and then a sum: instructions of float16 would fuse them."""
+    head = HEADS["attention, odd"]()
+    agrees(head, scaled(head.output_tensor), targets.resolve("cpu"))
 
 
 @pytest.mark.drawn("name", HEADS, 4)

@@ -89,6 +89,9 @@ def test_examples_of_the_others(target: Target) -> None:
     ):
         bins = tvmdml.roi_pooling(x, image(region, 1, 1, 1, 5), spatial_scale=scale, pooled_size=(2, 2), device=target.name)
         assert bins.ravel().tolist() == wanted
+    lowest = np.full((1, 3, 2, 2), -np.inf, f32)  # is an element: only a bin without one gives 0
+    bins = tvmdml.roi_pooling(lowest, image((0, 1, 0, 2, 1), 1, 1, 1, 5), pooled_size=(2, 1), device=target.name)
+    assert bins.ravel().tolist() == [-np.inf, 0] * 3
     q, (zero, other) = np.array([10, 20, 30, 40], np.uint8).reshape(1, 1, 2, 2), np.array([[10], [5]], np.uint8)
     found = tvmdml.quantized_linear_average_pooling(q, 0.5, 0.25, zero, other, window_sizes=(2, 2), device=target.name)
     assert found.ravel().tolist() == [35]

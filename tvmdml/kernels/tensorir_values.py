@@ -138,7 +138,10 @@ def hidden(value: Any, number: int | float) -> Any:
 
 def settled(value: Any) -> Any:
     """An operator's result, before another operator computes with it: neither a product's rounding nor an overflow is lost."""
-    return T.rounded(value) if T.scalar_type(value) in ("float32", "float64") else wrapped(value)
+    if T.scalar_type(value) == "float16":  # vectors are computed in float32 (``wide``), and scalars where no instruction does
+        native = T.lanes(value) == 1 and any(map(T.has_instructions, ("avx512fp16", "fullfp16")))
+        return T.rounded(value) if native else value
+    return T.rounded(value) if T.is_float(value) else wrapped(value)
 
 
 def quotient(a: Any, b: Any) -> Any:

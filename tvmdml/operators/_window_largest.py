@@ -40,7 +40,10 @@ def logical(place: Sequence[Any], sizes: Sequence[Any], dtype: str) -> Any:
 
 
 class Best:
-    """The largest element so far, and its place of ``count`` coordinates, which are any values before the first element."""
+    """The largest element so far, and its place of ``count`` coordinates, which are any values before the first element.
+
+    Without coordinates it is not known whether there was an element: one of -inf changes nothing.
+    """
 
     def __init__(self, dtype: str, count: int, index: str) -> None:
         self._dtype = dtype

@@ -125,10 +125,13 @@ class RoiPooling(Operator):
                 valid = valid & (one <= T.like(one, math.inf))
             channels = Channels(block, x.sizes[1], self.channels)
             best = [Best(dtype, 0, "int32") for _ in range(self.channels)]
+            filled = T.Variable("int32", T.const(0, "int32"))
             with T.when(valid):
                 x1, y1, x2, y2 = (T.hold(self._rounded(one)) for one in numbers[1:])
                 rows = self._bin(y1, y2, bins[0], self.pooled_size.height, x.sizes[2])
                 columns = self._bin(x1, x2, bins[1], self.pooled_size.width, x.sizes[3])
+                inside = (rows[1] > T.like(rows[1], 0)) & (columns[1] > T.like(columns[1], 0))
+                filled.set(T.select(inside, T.const(1, "int32"), 0))
                 bases = channels.offsets(T.cast(batch, T.type_of(T.index(0))) * x.layout[0], x.layout[1])
                 with counted_loop(rows[1], _known(x.sizes[2])) as i, counted_loop(columns[1], _known(x.sizes[3])) as j:
                     place = T.let((rows[0] + i) * x.layout[2] + (columns[0] + j) * x.layout[3])
@@ -136,7 +139,7 @@ class RoiPooling(Operator):
                         own.add(T.hold(T.to(tensors["input_tensor"][base + place], dtype)), [])
             for i, own in enumerate(best):
                 with channels.existing(i) as channel:
-                    found = T.to(T.select(own.found, own.value, 0), y.data_type.tvm)
+                    found = T.to(T.select(filled.value != T.const(0, "int32"), own.value, 0), y.data_type.tvm)
                     T.store(tensors["output_tensor"], T.dot([region, channel, *bins], y.layout), found)
 
     def _rounded(self, coordinate: Any) -> Any:
