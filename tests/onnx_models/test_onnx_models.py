@@ -208,6 +208,52 @@ def test_recurrent_networks_without_steps(kind: str, gates: int, layout: int) ->
         assert all(one.any() == bool(steps) for one in found)
 
 
+CLIPPED: list[tuple[str, dict[str, Any]]] = [
+    ("RNN", {}),
+    ("RNN", {"direction": "bidirectional", "activations": ["LeakyRelu", "Affine"],
+             "activation_alpha": [0.3, 0.6], "activation_beta": [0.1]}),
+    ("GRU", {"direction": "reverse"}),
+    ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}),
+    ("GRU", {"activations": ["HardSigmoid", "LeakyRelu"], "activation_alpha": [0.3, 0.2], "activation_beta": [0.4]}),
+    ("LSTM", {"direction": "bidirectional"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "own"), CLIPPED)
+@pytest.mark.parametrize("all_inputs", [False, True])
+def test_recurrent_networks_clip_what_their_functions_are_given(kind: str, own: dict[str, Any], all_inputs: bool) -> None:
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    gates, directions = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind], 1 + (own.get("direction") == "bidirectional")
+    steps, batch, width, hidden = 4, 3, 5, 6
+    rng = np.random.default_rng(7)
+    sizes = {"x": (steps, batch, width), "w": (directions, gates * hidden, width), "r": (directions, gates * hidden, hidden)}
+    sizes |= {"b": (directions, 2 * gates * hidden), "h": (directions, batch, hidden)} if all_inputs else {}
+    arrays: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in sizes.items()}
+    if all_inputs:
+        arrays["n"] = np.array([4, 2, 0], np.int32)
+    names = ["x", "w", "r", *(("b", "n", "h") if all_inputs else ())]
+    node = N(kind, names, ["y", "yh"], hidden_size=hidden, clip=0.4, **own)
+    inputs = [info(name, one.shape, onnx.helper.np_dtype_to_tensor_dtype(one.dtype)) for name, one in arrays.items()]
+    made = model([node], inputs, [info("y", None), info("yh", None)])
+    wanted = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, arrays)
+    for one, other in zip(tvmdml.onnx.load(made)(arrays), wanted, strict=True):
+        assert one.shape == other.shape
+        assert np.allclose(one, other, rtol=0, atol=2e-6)
+
+
+def test_infinite_inputs_are_clipped_to_the_limit_and_negative_limits_refused() -> None:
+    x = np.array([np.inf, 1, -np.inf], np.float32).reshape(3, 1, 1)
+    one = np.ones((1, 1, 1), np.float32)
+
+    def loaded(clip: float) -> Any:
+        node = N("RNN", ["x", "w", "r"], ["y"], hidden_size=1, clip=clip, activations=["Relu"])
+        return tvmdml.onnx.load(model([node], [info("x", x.shape)], [info("y", None)], {"w": one, "r": one}))
+
+    assert loaded(2.5)(x)[0].reshape(-1).tolist() == [2.5, 2.5, 0]
+    with pytest.raises(tvmdml.Unsupported, match="its clip is -1"):
+        loaded(-1.0)
+
+
 def test_what_directml_has_in_another_order_is_computed_as_onnx_has_it() -> None:
     """Elements are both below ``-lambd`` and above ``lambd`` where that is negative: ONNX looks below first."""
     made = model([N("Shrink", ["x"], ["y"], lambd=-1.0, bias=1.5)], [info("x", [4])], [info("y", [4])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.enums import RecurrentNetworkDirection
@@ -20,26 +20,32 @@ _KNOWN = {
 _ACTIVATION = "ACTIVATION_"
 
 
-class _Function(NamedTuple):
+class Function(NamedTuple):
+    """An activation."""
+
     name: str
     """DirectML's, without ``ACTIVATION_``."""
     numbers: Mapping[str, float] = {}
     """What it has of ``activation_alpha`` and ``activation_beta``, with their usual values."""
     others: Mapping[str, float] = {}
 
+    def fused(self) -> Operator:
+        """The activation as a part of another operator."""
+        return activation(self.name, **self.numbers, **self.others)
+
 
 _FUNCTIONS = {
-    "affine": _Function("LINEAR", {"alpha": 1.0, "beta": 0.0}),
-    "elu": _Function("ELU", {"alpha": 1.0}),
-    "hardsigmoid": _Function("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
-    "leakyrelu": _Function("LEAKY_RELU", {"alpha": 0.01}),
-    "relu": _Function("RELU"),
-    "scaledtanh": _Function("SCALED_TANH", {"alpha": 1.0, "beta": 1.0}),
-    "sigmoid": _Function("SIGMOID"),
-    "softplus": _Function("SOFTPLUS", others={"steepness": 1.0}),
-    "softsign": _Function("SOFTSIGN"),
-    "tanh": _Function("TANH"),
-    "thresholdedrelu": _Function("THRESHOLDED_RELU", {"alpha": 1.0}),
+    "affine": Function("LINEAR", {"alpha": 1.0, "beta": 0.0}),
+    "elu": Function("ELU", {"alpha": 1.0}),
+    "hardsigmoid": Function("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
+    "leakyrelu": Function("LEAKY_RELU", {"alpha": 0.01}),
+    "relu": Function("RELU"),
+    "scaledtanh": Function("SCALED_TANH", {"alpha": 1.0, "beta": 1.0}),
+    "sigmoid": Function("SIGMOID"),
+    "softplus": Function("SOFTPLUS", others={"steepness": 1.0}),
+    "softsign": Function("SOFTSIGN"),
+    "tanh": Function("TANH"),
+    "thresholdedrelu": Function("THRESHOLDED_RELU", {"alpha": 1.0}),
 }
 """ONNX's functions, in small letters."""
 
@@ -60,11 +66,11 @@ def from_node(cls: Any, node: OnnxNode, **attributes: Any) -> Operator:
     if node.integer("layout", 0):
         raise Refused("its layout is 1: DirectML's sequences have the time before the batch")
     if "clip" in given and "use_clip_threshold" not in attributes:
-        raise Refused("its attribute clip has no counterpart in DirectML")
+        raise Refused("its attribute clip has no counterpart in DirectML; tvmdml.onnx.load computes it with other operators")
     direction = _text(given.get("direction", "forward"))
     if direction not in _DIRECTIONS:
         raise Refused(f"its direction is {direction}")
-    names = [_text(one) for one in given.get("activations", ())]
+    functions = tuple(one.fused() for one in functions_of(given))
     tensors = node.tensors()
     found: dict[str, ArrayTensorDesc | None] = {}
     for position, field in zip(cls.ONNX_INPUTS, _inputs(cls), strict=True):
@@ -72,9 +78,7 @@ def from_node(cls: Any, node: OnnxNode, **attributes: Any) -> Operator:
         found[field] = None if tensor is None else _of_rank_4(tensor, lengths=field == "sequence_lengths_tensor")
     draft = cls.of(
         *found.values(),
-        activation_descs=None
-        if not names
-        else tuple(_activations(names, given.get("activation_alpha", ()), given.get("activation_beta", ()))),
+        activation_descs=functions or None,
         direction=_DIRECTIONS[direction],
         **attributes,
     )
@@ -100,15 +104,14 @@ def _of_rank_4(tensor: ArrayTensorDesc, lengths: bool) -> ArrayTensorDesc:
     return ArrayTensorDesc(data_type, (1, 1, 1, 1, *tensor.sizes)[-max(4, tensor.rank) :])
 
 
-def _activations(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> Iterator[Operator]:
-    """The functions; each that has a number takes the next one."""
-    rest = {"alpha": iter(alphas), "beta": iter(betas)}
-    for name in names:
+def functions_of(attributes: Mapping[str, Any]) -> Iterator[Function]:
+    """The functions that a node names; each that has a number takes the next one."""
+    rest = {one: iter(attributes.get(f"activation_{one}", ())) for one in ("alpha", "beta")}
+    for name in map(_text, attributes.get("activations", ())):
         if name.lower() not in _FUNCTIONS:
             raise Refused(f"its activation {name} has no counterpart in DirectML")
         own = _FUNCTIONS[name.lower()]
-        numbers = {one: next(rest[one], value) for one, value in own.numbers.items()}
-        yield activation(own.name, **numbers, **own.others)
+        yield own._replace(numbers={one: next(rest[one], value) for one, value in own.numbers.items()})
 
 
 def _text(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -41,31 +40,6 @@ def _one_hot(node: Node) -> Results:
     if node.dtype().kind == "f":
         node.inputs[0] = Value.computed(node.x().astype(np.int64))
     return described.convert(node)
-
-
-@rule("RNN", "GRU", "LSTM")
-def _recurrent(node: Node) -> Results:
-    """With the batch first: views with the time first. Without steps all results are 0, as those of sequences without elements."""
-    batch_first = node.integer("layout", 0)
-    if not math.prod(node.shape()[:2]):
-        steps, batch = node.shape()[1::-1] if batch_first else node.shape()[:2]
-        directions, _, hidden = node.shape(2)
-        shapes = [(batch, steps, directions, hidden), *[(batch, directions, hidden)] * 2]
-        shapes = shapes if batch_first else [(steps, directions, batch, hidden), *[(directions, batch, hidden)] * 2]
-        return [node.constant(np.zeros(shape, node.dtype())) for shape in shapes[: 3 if node.kind == "LSTM" else 2]]
-    if not batch_first:
-        return described.convert(node)
-    inputs = list(node.inputs)
-    for i in (0, 5, 6):
-        if node.has(i):
-            inputs[i] = Value.computed(node.x(i).transpose(1, 0, 2))
-    own = {name: value for name, value in node.attributes.items() if name != "layout"}
-    found = described.convert(node.replaced(node.kind, inputs, **own))
-    orders = [(2, 0, 1, 3), (1, 0, 2), (1, 0, 2)]
-    return [
-        None if one is None else one.reshape(one.shape[-len(order) :]).transpose(*order)
-        for one, order in zip(found, orders, strict=False)
-    ]
 
 
 @rule("Compress")
