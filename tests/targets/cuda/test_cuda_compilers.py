@@ -27,6 +27,7 @@ from tvmdml import tensorir as T
 from tvmdml.errors import CompileError, InvalidArgument
 from tvmdml.targets._lower import lower
 from tvmdml.targets.cuda import architectures, compilers, prelude, source, terms
+from tvmdml.targets.cuda import cubin as product
 
 
 @pytest.fixture(params=COMPILERS)
@@ -61,6 +62,68 @@ def test_there_is_an_image_for_each_architecture(compiler: str) -> None:
     text = found[-1].content.rstrip(b"\0").decode()
     assert re.search(r"^\.target sm_120$", text, re.MULTILINE)
     assert ".visible .entry kernel(" in text
+
+
+MANY = """extern "C" __global__ void __launch_bounds__(64, 16) many(const float *x, float *y, int n) {
+  float own[96];
+#pragma unroll
+  for (int j = 0; j < 96; ++j) own[j] = x[j * 64 + threadIdx.x];
+  for (int k = 0; k < n; ++k) {
+#pragma unroll
+    for (int j = 0; j < 96; ++j) own[j] = own[j] * x[k] + own[(j + 1) % 96];
+  }
+#pragma unroll
+  for (int j = 0; j < 96; ++j) y[j * 64 + threadIdx.x] = own[j];
+}
+"""
+"""More values than there are registers if 16 groups are to fit, and fewer than a thread can have."""
+INDEXED = """extern "C" __global__ void __launch_bounds__(64, 16) indexed(const int *x, float *y) {
+  float own[32];
+  for (int j = 0; j < 32; ++j) own[j] = y[j];
+  for (int j = 0; j < 99; ++j) own[x[j] & 31] += y[x[j]];
+  for (int j = 0; j < 32; ++j) y[j] = own[j];
+}
+"""
+"""An array that is in memory in any case."""
+FEW = 'extern "C" __global__ void __launch_bounds__(64, 16) few(int *x) { *x = 5; }\n'
+
+
+def test_what_would_spill_is_not_told_how_many_groups_are_to_fit(compiler: str) -> None:
+    name, text = "compute_90", "\n".join([MANY, INDEXED, FEW])
+    plain = cubin.read(compilers._compiler()[1](text, "sm_90"))[1]
+    assert plain["many"].stack > 0
+    assert plain["indexed"].stack >= 128
+    found = compiled(text, "sm_80", "sm_90")
+    for form in ("sm_80", "sm_90"):
+        _, made = cubin.read(found[form])
+        assert made["many"].stack == 0
+        assert 96 < made["many"].registers <= 255
+        assert made["indexed"].stack == plain["indexed"].stack
+    _, *kernels = found[name].decode().split(".visible .entry ")
+    bounded = {kernel.partition("(")[0]: ".minnctapersm" in kernel for kernel in kernels}
+    assert bounded == {"many": False, "indexed": True, "few": True}
+
+
+def test_a_text_is_compiled_again_only_if_it_spills(compiler: str) -> None:
+    compile_one, given = compilers._compiler()[1], []
+
+    def counted(text: str, form: str) -> bytes:
+        given.append(text)
+        return compile_one(text, form)
+
+    assert compilers.machine_code(counted, FEW, "sm_90") == (compile_one(FEW, "sm_90"), FEW)
+    assert given == [FEW]
+    assert compilers.machine_code(counted, INDEXED, "sm_90")[1] == INDEXED
+    assert len(given) == 3
+    assert compilers.machine_code(counted, MANY.replace("64, 16", "64"), "sm_90")[1] in given
+    assert len(given) == 4
+
+
+def test_what_is_not_a_cubin_says_nothing_about_stacks(any_compiler: str) -> None:
+    whole = compilers._compiler()[1](MANY, "sm_90")
+    assert product.stacks(whole)["many"] > 0
+    for content in (b"", b"the text", b"\x7fELF" + bytes(60), *(whole[:size] for size in range(0, len(whole), 97))):
+        assert product.stacks(content) in ({}, product.stacks(whole))
 
 
 def _every_feature() -> dict[str, Written]:

@@ -34,8 +34,6 @@ CASES, FORCED = 700, 100
 """The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
 SPILLED = 512
 """Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
-_LITTLE = 16
-"""Bytes that a thread may spill if it spills none, with no more registers, without being told how many groups are to fit."""
 LARGEST = (MAX_ELEMENTS, 1 << 28)
 """Elements, about, of the largest tensors that launches are made for."""
 _PIECE = 40_000
@@ -133,7 +131,7 @@ def _check(piece: list[Kernel], architecture: str) -> None:
     """They compile, and fit the architecture's devices."""
     texts = [re.sub(r"\) \w+\(", f") kernel_{place}(", kernel.text, count=1) for place, kernel in enumerate(piece)]
     used = {use for kernel in piece for use in kernel.uses}
-    content = compilers._compiler()[1]("\n".join([prelude.text(used), *texts]), architecture)
+    content, _ = compilers.machine_code(compilers._compiler()[1], "\n".join([prelude.text(used), *texts]), architecture)
     found, made = cubin.read(content)
     assert found == architecture
     assert len(made) == len(piece)
@@ -145,14 +143,7 @@ def _check(piece: list[Kernel], architecture: str) -> None:
         warps = -(-x * y * z // 32)
         assert -(-one.registers // 8) * 8 * 32 * warps <= 1 << 16, f"{name}: {one}"
         assert one.shared <= 48 << 10, f"{name}: {one}"
-        assert one.stack <= kernel.stack or (one.stack <= _LITTLE and _needs_none(kernel, architecture)), f"{name}: {one}"
-
-
-def _needs_none(kernel: Kernel, architecture: str) -> bool:
-    """Whether it spills only because it is told how many groups are to fit: some compilers then use more than all."""
-    text = re.sub(r"(__launch_bounds__\(\d+), \d+\)", r"\1)", kernel.text)
-    (one,) = cubin.read(compilers._compiler()[1](f"{prelude.text(kernel.uses)}\n{text}", architecture))[1].values()
-    return bool(one.stack <= kernel.stack and one.registers <= source._OWN_REGISTERS)
+        assert one.stack <= kernel.stack, f"{name}: {one}"
 
 
 def _compile(found: list[Kernel], architecture: str) -> None:

@@ -22,7 +22,7 @@ class CudaTarget(DeviceTarget):
 
     kind: ClassVar[str] = "cuda"
     suffixes = (".cuda",)
-    sources = ("", "architectures", "calls", "compilers", "prelude", "source", "terms")
+    sources = ("", "architectures", "calls", "compilers", "cubin", "prelude", "source", "terms")
     subgroup_size = lockstep = 32
     max_threads = 1024
     max_shared_bytes = 48 << 10

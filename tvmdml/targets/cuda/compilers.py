@@ -20,6 +20,7 @@ from typing import Any
 from tvmdml import installing
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets._program import Image
+from tvmdml.targets.cuda import cubin
 from tvmdml.targets.cuda.architectures import number
 
 EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
@@ -33,14 +34,45 @@ _TIMEOUT = 600
 def compile_text(text: str, architectures: Sequence[str]) -> tuple[Image, ...]:
     """Machine code for each architecture (``sm_90``), and PTX for the newest (``compute_90``), which later architectures can run.
 
+    A kernel whose registers have no room for everything, if the groups that it names are to fit, is compiled without that number.
+
     Raises:
         CompileError: there is no compiler, or it rejects the text.
     """
     name, compiler = _compiler()
-    forms = [*architectures, f"compute_{max(map(number, architectures))}"]
-    with ThreadPoolExecutor(len(forms), f"tvmdml {name}") as pool:
-        contents = pool.map(lambda form: compiler(text, form), forms)
-    return tuple(Image(form, content) for form, content in zip(forms, contents, strict=True))
+    newest = max(architectures, key=number)
+    portable = f"compute_{number(newest)}"
+    with ThreadPoolExecutor(len(architectures) + 1, f"tvmdml {name}") as pool:
+        ptx = pool.submit(compiler, text, portable)
+        found = dict(zip(architectures, pool.map(lambda form: machine_code(compiler, text, form), architectures), strict=True))
+        images = [Image(form, content) for form, (content, _) in found.items()]
+        # What a driver makes of PTX is not known here: it is told what the newest architecture's machine code was.
+        last = found[newest][1]
+        return (*images, Image(portable, ptx.result() if last == text else compiler(last, portable)))
+
+
+def machine_code(compiler: Callable[[str, str], bytes], text: str, form: str) -> tuple[bytes, str]:
+    """Machine code for an architecture, and the text that it was made of: with the groups that are to fit where nothing is spilled.
+
+    Some compilers spill a few bytes to meet that number where they would need fewer registers without it.
+    """
+    content = compiler(text, form)
+    spilled = {kernel: stack for kernel, stack in cubin.stacks(content).items() if stack}
+    freed = [*spilled]
+    while (freer := _freed(text, freed)) != text:
+        other = compiler(freer, form)
+        stacks = cubin.stacks(other)
+        better = [kernel for kernel in freed if stacks.get(kernel, 0) < spilled[kernel]]
+        if better == freed:
+            return other, freer
+        freed = better  # the others need memory anyway, such as for an array that is indexed by what is not known
+    return content, text
+
+
+def _freed(text: str, kernels: Sequence[str]) -> str:
+    """The text, with nothing said about how many groups of these kernels are to fit in a multiprocessor."""
+    bounds = re.compile(rf"(__launch_bounds__\(\d+), \d+(\) (?:{'|'.join(map(re.escape, kernels))})\()")
+    return bounds.sub(r"\1\2", text) if kernels else text
 
 
 def describe() -> str:
