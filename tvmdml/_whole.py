@@ -139,6 +139,20 @@ def imported(load: Callable[[], T]) -> T:
     return work() if threading.get_ident() in _importing() else apart(work)
 
 
+def at_hand(*modules: str) -> None:
+    """Import modules as ``imported`` does, before a statement in a function takes names from them: then it only looks them up."""
+    if all(name in sys.modules and not getattr(sys.modules[name].__spec__, "_initializing", False) for name in modules):
+        return
+
+    def load() -> None:
+        import importlib
+
+        for name in modules:
+            importlib.import_module(name)
+
+    imported(load)
+
+
 class _Alive:
     """An object that lives as long as the thread that holds it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import BARE, assert_consistent, end, moments, program, start
@@ -61,21 +62,50 @@ assert answers and all(answers), answers
     )
 
 
-def test_a_signal_handler_may_need_what_is_being_imported(cache_dir: Path, often: bool) -> None:
+_NEEDED = {
+    "an operator": (0.1, "return tvmdml.round(x).tolist() == [2, 0, 1, 2, 2]"),
+    "a graph": (
+        0.25,
+        """
+    made = tvmdml.Graph()
+    run = made.compile([tvmdml.round(made.input((5,), name="x"))], target="cpu")
+    return run({"x": x})[0].tolist() == [2, 0, 1, 2, 2]""",
+    ),
+    "a model": (
+        0.4,
+        """
+    import tvmdml.onnx
+    return tvmdml.onnx.load(sys.argv[1])(x=x)[0].tolist() == [2, 0, 1, 2, 2]""",
+    ),
+}
+"""What a handler and the program need at once: seconds that it takes, and how it is found right."""
+
+
+@pytest.mark.parametrize("what", _NEEDED)
+def test_a_signal_handler_may_need_what_is_being_imported(cache_dir: Path, tmp_path: Path, often: bool, what: str) -> None:
     """At any moment of the first call: each attempt is a child that has only ``import tvmdml`` behind it."""
-    code = """
+    last, body = _NEEDED[what]
+    if what == "a model":
+        onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+        text = '<ir_version: 8, opset_import: ["": 17]> rounded (float[n] x) => (float[n] y) { y = Round(x) }'
+        onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    code = (
+        f"""
 def works():
-    return tvmdml.round(x).tolist() == [2, 0, 1, 2, 2]
+    {body}
+"""
+        + """
 def interrupted(moment):
     answers = []
     signal.signal(signal.SIGVTALRM, lambda *_: answers.append(works()))
     signal.setitimer(signal.ITIMER_VIRTUAL, moment)
     return works() and all(answers)
 assert child(works) == 0  # the kernel is there
-for moment in map(float, sys.argv[1:]):
+for moment in map(float, sys.argv[2:]):
     assert child(lambda: interrupted(moment)) == 0, moment
 """
-    program(code, cache_dir, *moments(100 if often else 8, 0.1), preface=BARE)
+    )
+    program(code, cache_dir, tmp_path / "model.onnx", *moments(50 if often else 8, last), preface=BARE)
 
 
 def test_a_process_that_blocks_all_signals_compiles(tmp_path: Path) -> None:

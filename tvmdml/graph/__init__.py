@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tvmdml._whole import whole
+from tvmdml._whole import imported
 
 if TYPE_CHECKING:
     from tvmdml.graph.building import Graph
@@ -34,7 +34,6 @@ def __getattr__(name: str) -> Any:
     """Each name is imported on first use: a model from the cache runs without the operators."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with whole():
-        value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = imported(lambda: getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name))
     globals()[name] = value
     return value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml import arrays
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
@@ -463,6 +464,7 @@ class CompiledGraph:
 
 def _node(one: Given) -> Input:
     """An input of a graph that was read from the cache."""
+    at_hand("tvmdml.graph.nodes")
     from tvmdml.graph.nodes import Input
 
     strides = [step // one.dtype.itemsize for step in one.strides] if one.shape else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tvmdml._whole import at_hand
 from tvmdml.errors import Unsupported, counted
 from tvmdml.graph.laid import Reports
 
@@ -77,6 +78,7 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
 
 
 def _dot(name: str, plan: Plan) -> str:
+    at_hand("tvmdml.graph.nodes")
     from tvmdml.graph.nodes import Constant
 
     numbers = {id(step.call): i for i, step in enumerate(plan.steps)}

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml._whole import apart, whole
+from tvmdml._whole import apart, at_hand, whole
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import plans, stores
 from tvmdml.disk.plans import ALIGNMENT, PlanStore
@@ -258,6 +258,7 @@ def _described(graph: CompiledGraph, data: _Data) -> dict[str, Any]:
 
 
 def _digests(target: Target) -> Callable[[Any], str]:
+    at_hand("tvmdml.kernels.kernel")
     from tvmdml.kernels.kernel import digest
 
     known: dict[object, str] = {}

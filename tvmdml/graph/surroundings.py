@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml import _imports, _whole
+from tvmdml._whole import at_hand
 from tvmdml.disk import plans
 from tvmdml.kernels import knobs
 from tvmdml.targets import Target
@@ -34,6 +35,7 @@ def surroundings(target: Target) -> str | None:
     sources = _sources()
     if sources is None:
         return None
+    at_hand("tvmdml.tuning.logs")
     from tvmdml.tuning import logs
 
     switches = sorted(

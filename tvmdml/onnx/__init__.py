@@ -12,34 +12,34 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.onnx.model import InferenceSession, Model, load
-from tvmdml.onnx.options import (
-    API_VERSION,
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    RunOptions,
-    SessionOptions,
-    disable_telemetry_events,
-    enable_telemetry_events,
-    get_all_providers,
-    get_available_providers,
-    get_build_info,
-    get_device,
-    get_version_string,
-    preload_dlls,
-    set_default_logger_severity,
-    set_default_logger_verbosity,
-)
-from tvmdml.onnx.ortvalue import OrtDevice, OrtValue
-from tvmdml.onnx.random_state import set_seed
-from tvmdml.onnx.running import Argument
-from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
+from tvmdml._whole import imported
 
 if TYPE_CHECKING:
+    from tvmdml.onnx.model import InferenceSession, Model, load
+    from tvmdml.onnx.options import (
+        ExecutionMode,
+        ExecutionOrder,
+        GraphOptimizationLevel,
+        RunOptions,
+        SessionOptions,
+        disable_telemetry_events,
+        enable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_build_info,
+        get_device,
+        get_version_string,
+        preload_dlls,
+        set_default_logger_severity,
+        set_default_logger_verbosity,
+    )
+    from tvmdml.onnx.ortvalue import OrtDevice, OrtValue
     from tvmdml.onnx.packed import PackedModel
+    from tvmdml.onnx.random_state import set_seed
+    from tvmdml.onnx.running import Argument
+    from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
 
-__version__ = API_VERSION
+    __version__: str
 
 __all__ = [
     "Argument",
@@ -71,13 +71,29 @@ __all__ = [
     "set_seed",
 ]
 
+_MODULES = {
+    "model": ("InferenceSession", "Model", "load"),
+    "ortvalue": ("OrtDevice", "OrtValue"),
+    "packed": ("PackedModel",),
+    "random_state": ("set_seed",),
+    "running": ("Argument",),
+    "session": ("IOBinding", "ModelMetadata", "NodeArg"),
+}
+"""Where names are; the others are ``options``'s."""
+_HOMES = dict.fromkeys(__all__, "options") | {name: module for module, names in _MODULES.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    """What few programs need is imported when it is asked for."""
-    if name == "PackedModel":
-        from tvmdml.onnx.packed import PackedModel
-
-        return PackedModel
+    """Each name is imported on first use, where no signal handler interrupts it."""
     if name == "capi":
-        return importlib.import_module("tvmdml.onnx.capi")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return imported(lambda: importlib.import_module(f"{__name__}.capi"))
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, own = f"{__name__}.{_HOMES[name]}", "API_VERSION" if name == "__version__" else name
+    value = imported(lambda: getattr(importlib.import_module(module), own))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tvmdml._whole import at_hand
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of
 from tvmdml.onnx.kept import Kept
@@ -58,6 +59,7 @@ class Learned:
 
     def keep(self, one: Function) -> None:
         """Keep a function, if all of it can be written."""
+        at_hand("tvmdml.graph.kept_by_size")
         from tvmdml.graph import kept_by_size
 
         writer = kept_by_size.Writer()
@@ -112,6 +114,7 @@ class Learned:
         return None
 
     def _read(self, described: Mapping[str, Any], arrays: Sequence[NumpyArray], model: Callable[[], Model]) -> Function:
+        at_hand("tvmdml.graph.kept_by_size", "tvmdml.onnx.function")
         from tvmdml.graph import kept_by_size
         from tvmdml.graph.sizes import Sizes
         from tvmdml.onnx.function import Function, Needed
@@ -148,6 +151,7 @@ class _Later:
         if not self._needed.wanted:
             return ()
         if self._made is None:
+            at_hand("tvmdml.onnx.of_sizes")
             from tvmdml.onnx.of_sizes import Constants
 
             self._made = Constants(self._model(), self._needed)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tvmdml import targets
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.console import printable
@@ -72,6 +73,7 @@ def load(
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
     if isinstance(model, (str, os.PathLike)) and is_pack(model):
+        at_hand("tvmdml.onnx.packed")
         from tvmdml.onnx.packed import PackedModel
 
         return PackedModel(model, sizes or {}, place, progress, seed)
@@ -164,6 +166,7 @@ class Model(Runnable):
         """
         with self._lock:
             if self._read is None:
+                at_hand("tvmdml.onnx.origin")
                 from tvmdml.onnx.origin import Origin
 
                 content = None if self._kept is None else self._kept.content
@@ -242,6 +245,7 @@ class Model(Runnable):
     def _functions(self) -> Functions:
         """What is known for sizes that grow."""
         if self._grown is None:
+            at_hand("tvmdml.onnx.functions")
             from tvmdml.onnx.functions import Functions
 
             self._grown = Functions(self.target, self._learned)
@@ -308,6 +312,7 @@ class InferenceSession(Runnable):
     def _open(self, providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None) -> None:
         sizes, kinds = self.options.sizes, None
         if isinstance(self._given, (str, os.PathLike)) and is_pack(self._given):
+            at_hand("tvmdml.onnx.packed")
             from tvmdml.onnx.packed import kinds_of
 
             sizes, kinds = {}, kinds_of(self._given)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml import arrays
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
@@ -151,6 +152,7 @@ class OrtValue:
 
     def data_type(self) -> str:
         """ONNX's name of the type: ``tensor(float)``, ``seq(tensor(float))``."""
+        at_hand("onnx")
         import onnx
 
         tensor = f"tensor({onnx.TensorProto.DataType.Name(self.element_type()).lower()})"
@@ -162,6 +164,7 @@ class OrtValue:
         Raises:
             InvalidArgument: it is nothing, or a sequence without tensors whose type nobody gave.
         """
+        at_hand("onnx")
         import onnx
 
         if self._dtype is None:

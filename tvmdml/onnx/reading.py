@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tvmdml import _inside, onnx_bounds
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import weights
@@ -217,6 +218,7 @@ def _native(array: NumpyArray) -> NumpyArray:
 
 def _onnx() -> Any:
     try:
+        at_hand("onnx", "onnx.numpy_helper", "onnx.shape_inference")
         import onnx
         import onnx.numpy_helper
         import onnx.shape_inference

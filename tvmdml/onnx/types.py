@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml._whole import at_hand
 from tvmdml.errors import TvmdmlError
 from tvmdml.tensors import TensorDataType
 
@@ -34,6 +35,7 @@ class Undecided(Exception):
 
 def dtype_of(element: int) -> Any:
     """The NumPy type of an ONNX element type; ``None`` if there is none."""
+    at_hand("onnx", "tvmdml.onnx_nodes")
     import onnx
 
     from tvmdml.onnx_nodes import numpy_type
@@ -72,6 +74,7 @@ def wide_of(dtype: Any) -> Any:
 def named(name: str) -> np.dtype[Any]:
     """A type by its name, or what NumPy writes for one."""
     if name in _WIDE:
+        at_hand("ml_dtypes")
         import ml_dtypes
 
         found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))

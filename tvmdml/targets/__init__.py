@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvmdml._whole import whole
+from tvmdml._whole import at_hand, whole
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.targets._sequence import Run as Run
 from tvmdml.targets._sequence import Step as Step
@@ -222,6 +222,7 @@ class Target(abc.ABC):
 
     def launch(self, launcher: Launcher, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
         """Prepare a loaded kernel for launches, with its integer arguments and its temporaries (type, number of elements)."""
+        at_hand("tvmdml.targets._launch")
         from tvmdml.targets._launch import RuntimeLaunch
 
         return RuntimeLaunch(launcher, scalars, temporaries)
@@ -236,6 +237,7 @@ class Target(abc.ABC):
         Raises:
             ValueError: a place has a slot that does not exist, or a negative offset.
         """
+        at_hand("tvmdml.targets._sequence")
         from tvmdml.targets._sequence import InTurn
 
         return InTurn(steps, slots)
@@ -271,6 +273,7 @@ def kinds() -> list[str]:
 
 def target_class(kind: str) -> type[Target]:
     """The class of a kind."""
+    at_hand(f"{__name__}.{kind}")
     found: type[Target] = importlib.import_module(f"{__name__}.{kind}").TARGET
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import tvmdml
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
@@ -80,6 +81,7 @@ def typed(array: Any, bits: int) -> Any:
     """As DirectML stores them: two in a byte, or one."""
     if bits == 8:
         return np.ascontiguousarray(array)
+    at_hand("ml_dtypes")
     import ml_dtypes
 
     return array.astype(ml_dtypes.uint4)
