@@ -26,7 +26,7 @@ from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import Plan
 from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, parts_of_vectors, tile_for
 from tvmdml.schedules.cpu._convolution_turned import Turned
-from tvmdml.schedules.cpu._crowded import after, once_more, place_of, vector_at
+from tvmdml.schedules.cpu._crowded import after, element_at, once_more, place_of, vector_at
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
@@ -423,6 +423,10 @@ class Last:
         crowded = tile.places * tile.vectors > _MOST_SUMS
         there = tile.vectors - crowded
         vectors = [T.let(filters[T.run(at + j * self.lanes, self.lanes)]) for j in range(there)]
+        if tile.vectors == 1:  # a product reads its scalar: from a place without an index, which costs some processors an operation
+            places = [once_more(place_of(self.frame, line)) for line in lines]
+            sums.add(lambda r: element_at(places[r // tile.run], r % tile.run * self.step), vectors)
+            return
         if not crowded:
             sums.add(lambda r: self.frame[lines[r // tile.run] + r % tile.run * self.step], vectors)
             return

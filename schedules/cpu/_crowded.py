@@ -25,6 +25,12 @@ define <16 x float> @tvmdml_vector_at(i64 %place) alwaysinline {
   %vector = load <16 x float>, ptr %p, align 4
   ret <16 x float> %vector
 }
+define float @tvmdml_element_at(i64 %place, i64 %offset) alwaysinline {
+  %p = inttoptr i64 %place to ptr
+  %at = getelementptr float, ptr %p, i64 %offset
+  %element = load float, ptr %at, align 4
+  ret float %element
+}
 """
 
 
@@ -41,6 +47,11 @@ def once_more(place: Any) -> Any:
 def vector_at(place: Any) -> Any:
     """The 16 float32 that are there."""
     return T.let(T.call_imported("float32x16", "tvmdml_vector_at", _PLACES, place))
+
+
+def element_at(place: Any, offset: Any) -> Any:
+    """The float32 that is so many elements behind."""
+    return T.let(T.call_imported("float32", "tvmdml_element_at", _PLACES, place, T.i64(offset)))
 
 
 def after(place: Any, sums: Sequence[Any]) -> Any:
