@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
-from tvmdml.operators._resampling import Grid, Resampling, grid_of
+from tvmdml.operators._resampling import Grid, Resampling, after, grid_of, weights
 from tvmdml.operators._resampling_reference import Rule
 from tvmdml.schedules.cpu import share
 
 LANES = 16
-_ONE = Rule(True, "", 1.0, 0.0, 0.0, False)
+ONE = Rule(True, "", 1.0, 0.0, 0.0, False)
 
 
 class Images(NamedTuple):
@@ -32,7 +32,7 @@ class Images(NamedTuple):
         elements, places = desc.ends()
         rules, sizes, steps = desc.rules(), (elements.sizes, places.sizes), [elements.layout, places.layout]
         if elements.rank == 1:
-            rules, sizes, steps = (_ONE, *rules), ((1, *sizes[0]), (1, *sizes[1])), [(0, *own) for own in steps]
+            rules, sizes, steps = (ONE, *rules), ((1, *sizes[0]), (1, *sizes[1])), [(0, *own) for own in steps]
         y, x = (grid_of(*one) for one in zip(rules[-2:], sizes[0][-2:], sizes[1][-2:], strict=True))
         copied = all(grid is None for grid in desc.grids()[:-2])
         if not copied or y.fall or x.fall or not all(own[-1] == 1 for own in steps):
@@ -41,6 +41,39 @@ class Images(NamedTuple):
         outer, outer_steps = outer or (1,), tuple(own or (0,) for own in outer_steps)
         numbers = (*y[:9], *x[:9], *outer, *(step for own in outer_steps for step in own), *(own[-2] for own in steps))
         return cls((y, x), outer, numbers)
+
+
+class Rows(NamedTuple):
+    """The rows of the input around a row of the result, and their weights; twice the same one, if that is alone."""
+
+    first: Any
+    second: Any
+    two: Any
+    weights: Sequence[Any]
+
+
+class Here:
+    """Rows of the input along the rows of the result. The next one's are computed ahead: a division takes long."""
+
+    def __init__(self, grid: Grid, top: Any, dtype: str) -> None:
+        self._grid, self._dtype = grid, dtype
+        found = self._at(top)
+        self._kept = [T.Variable(T.type_of(one), one) for one in found]
+
+    def _at(self, o: Any) -> list[Any]:
+        before, past = self._grid.at(o)
+        if not self._dtype:
+            return [before]
+        return [before, after(self._grid, before, past), T.cast(past, "int64"), *weights(self._grid, past, self._dtype)]
+
+    def taken(self, o: Any) -> tuple[Rows, Any]:
+        """Those of a row, and the first of the next row's."""
+        first, *more = [T.hold(one.value) for one in self._kept]
+        second, past, *pair = more or (first, T.i64(0))
+        found = self._at(o + 1)
+        for one, value in zip(self._kept, found, strict=True):
+            one.set(value)
+        return Rows(first, second, T.expression(past > T.i64(0)), pair), found[0]
 
 
 class RowWriter:

@@ -6,25 +6,25 @@ Where the places along a row are is computed once, into tables. Linear, a row of
 - ``flat``: any other. Two rows of the input are mixed, and then resampled.
 
 Rows are resampled from scratch memory, where an element is loaded together with the one after it. What has no weight counts as -0,
-whatever it is: an element that is alone plus that is the element. Other layouts, and antialiasing, have the default schedule.
+whatever it is: an element that is alone plus that is the element. Channels that are last have ``_resampling_pixels.py``; other
+layouts, and antialiasing, have the default schedule.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Resampling, after, weights
-from tvmdml.schedules.cpu import _default, _resampling_gradient, per_task, split
+from tvmdml.operators._resampling import Resampled, ResampledGradient, Resampling, weights
+from tvmdml.schedules.cpu import _default, _resampling_gradient, _resampling_pixels, per_task, split
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._resampling_rows import LANES, Images, RowWriter, overlapping, pairs, run, splat
+from tvmdml.schedules.cpu._resampling_rows import LANES, Here, Images, Rows, RowWriter, overlapping, pairs, run, splat
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
 
@@ -42,6 +42,8 @@ def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
         found = _resampling_gradient.kernel(desc, images, target)
     elif images is not None and isinstance(desc, Resampled):
         found = _resampled(desc, images, target)
+    elif isinstance(desc, Resampled):
+        found = _resampling_pixels.kernel(desc, target)
     plain: Kernel = found or _default.kernel(desc, target, shared)
     return plain
 
@@ -54,39 +56,6 @@ def _resampled(desc: Resampled, images: Images, target: Target) -> Kernel:
     module, *also = desc.modules()
     scratch = (("int32", x.outputs), (desc.computed, 2 * x.outputs), (desc.computed, tasks * (x.inputs + 2 * x.outputs + 1)))
     return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch, tuple(also))
-
-
-class _Rows(NamedTuple):
-    """The rows of the input around a row of the result, and their weights; twice the same one, if that is alone."""
-
-    first: Any
-    second: Any
-    two: Any
-    weights: Sequence[Any]
-
-
-class _Here:
-    """Rows of the input along the rows of the result. The next one's are computed ahead: a division takes long."""
-
-    def __init__(self, grid: Grid, top: Any, dtype: str) -> None:
-        self._grid, self._dtype = grid, dtype
-        found = self._at(top)
-        self._kept = [T.Variable(T.type_of(one), one) for one in found]
-
-    def _at(self, o: Any) -> list[Any]:
-        before, past = self._grid.at(o)
-        if not self._dtype:
-            return [before]
-        return [before, after(self._grid, before, past), T.cast(past, "int64"), *weights(self._grid, past, self._dtype)]
-
-    def taken(self, o: Any) -> tuple[_Rows, Any]:
-        """Those of a row, and the first of the next row's."""
-        first, *more = [T.hold(one.value) for one in self._kept]
-        second, past, *pair = more or (first, T.i64(0))
-        found = self._at(o + 1)
-        for one, value in zip(self._kept, found, strict=True):
-            one.set(value)
-        return _Rows(first, second, T.expression(past > T.i64(0)), pair), found[0]
 
 
 class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name
@@ -128,7 +97,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             T.store(kept, T.i64(i), T.i64(-1))
 
         def rows(image: Any, top: Any, count: Any, start: Any, to: Any) -> None:
-            here = _Here(self.y, top, self.dtype if self.linear else "")
+            here = Here(self.y, top, self.dtype if self.linear else "")
             with T.loop(count) as k:
                 o = T.let(top + k)
                 own, later = here.taken(o)
@@ -167,7 +136,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
         T.either(T.expression(kept[T.i64(0)] == number), again, new)
 
-    def _mixed_first(self, start: Any, own: _Rows, to: Any, later: Any) -> None:
+    def _mixed_first(self, start: Any, own: Rows, to: Any, later: Any) -> None:
         """The row ``later`` and the one after it are asked for meanwhile, if they are new: one with each of the two steps."""
         first, second, *ahead = (T.let(start + y * self.row_steps[0]) for y in (own.first, own.second, later, later + T.i64(1)))
 
@@ -181,7 +150,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         lines = T.let(T.truncdiv(self.x.inputs * LANES, self.x.outputs * (LINE // np.dtype(self.stored).itemsize)) + 1)
         self._spread(self.result, to, ahead[0], T.let(T.Select(T.expression(later > own.second), lines, T.i64(0))))
 
-    def _mixed_late(self, image: Any, start: Any, own: _Rows, to: Any, kept: Any) -> None:
+    def _mixed_late(self, image: Any, start: Any, own: Rows, to: Any, kept: Any) -> None:
         ends = []
         for y in (own.first, own.second):
             number = T.let(image * self.y.inputs + y)

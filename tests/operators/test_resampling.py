@@ -22,6 +22,7 @@ from tvmdml.operators import by_name
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
+from tvmdml.operators.resample import Resample3
 from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target, resolve
@@ -105,6 +106,38 @@ def test_elements_that_are_met_exactly_keep_their_bits_in_rows_of_all_lengths(ki
         assert large[:, ::2, ::step].tobytes() == x.tobytes()
         small = tvmdml.resample(large, x.shape, scales=(1, 0.5, width / large.shape[2]), **rule)
         assert small.tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "uint8"])
+@pytest.mark.parametrize("mode", ["linear", "nearest_neighbor"])
+@pytest.mark.parametrize("channels", [2, 3, 4, 9, 16, 21])
+def test_images_whose_channels_are_last(kind: str, mode: str, channels: int) -> None:
+    """As the reference, and nothing outside of the images is read: in images with more channels, too."""
+    cpu = resolve("cpu")
+    rng = seeded(kind, mode, channels)
+    for (height, width), to in (((7, 9), (14, 20)), ((7, 40), (3, 11)), ((1, 6), (4, 1)), ((5, 4), (5, 9)), ((30, 3), (11, 3))):
+        for wider in (0, 1):
+            ends = [
+                TensorDesc(kind, (2, channels, h, w), strides=(h * w * n, 1, w * n, n))
+                for (h, w), n in (((height, width), channels + wider), (to, channels + 2 * wider))
+            ]
+            scales = (1, 1, to[0] / height, to[1] / width)
+            rule = {"interpolation_mode": mode, "rounding_direction": "decreasing", "antialiased": False}
+            offsets = {"input_pixel_offsets": (0.5,) * 4, "output_pixel_offsets": (-0.5,) * 4}
+            desc = Resample3(input_tensor=ends[0], output_tensor=ends[1], scales=scales, **rule, **offsets)
+            x = laid(ends[0])
+            x[...] = rng.choice(np.array([0, 1, 200, 7] if kind == "uint8" else [np.inf, 1, -0.0, 5, 2**-14, -3], kind), x.shape)
+            found = run(Work(desc, cpu), [x], "kernel", Place(at_end=True), Place(at_end=True))
+            assert_outputs_agree(desc, found, desc.reference(x))
+
+
+@pytest.mark.parametrize("channels", [3, 16])
+def test_elements_of_many_channels_that_are_met_exactly_keep_their_bits(channels: int) -> None:
+    x = seeded(channels).choice(f32([1, -0.0, 0.0, np.inf, -np.inf, np.nan, 2.0**-24, 5]), (7, 9, channels))
+    rule = {"mode": "linear", "input_pixel_offsets": (0,) * 3, "output_pixel_offsets": (0,) * 3}
+    large = tvmdml.resample(x, (14, 27, channels), scales=(2, 3, 1), **rule)
+    assert large[::2, ::3].tobytes() == x.tobytes()
+    assert tvmdml.resample(large, x.shape, scales=(0.5, 1 / 3, 1), **rule).tobytes() == x.tobytes()
 
 
 def test_large_numbers_in_all_dimensions() -> None:

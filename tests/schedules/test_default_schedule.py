@@ -161,9 +161,9 @@ def test_where_the_links_of_a_clone_were_lost_the_error_says_so(monkeypatch: pyt
 
 IN_ROWS = """operator = "FOLD", InputTensor = "float32[1, 18, 3136]", OutputTensor = "float32[1, 2, 56, 56]",
     WindowSizes = [3, 3], Strides = [1, 1], Dilations = [1, 1], StartPadding = [1, 1], EndPadding = [1, 1]"""
-CHANNELS_LAST = """operator = "RESAMPLE", InputTensor = "float32[1, 64, 56, 56] strides [200704, 1, 3584, 64]",
-    OutputTensor = "float32[1, 64, 112, 112] strides [802816, 1, 7168, 64]", InterpolationMode = "LINEAR",
-    Scales = [1.0, 1.0, 2.0, 2.0]"""
+CHANNELS_LAST = """operator = "RESAMPLE", InputTensor = "float32[64, 8, 14, 14] strides [1, 12544, 896, 64]",
+    OutputTensor = "float32[64, 16, 28, 28] strides [1, 50176, 1792, 64]", InterpolationMode = "LINEAR",
+    Scales = [1.0, 2.0, 2.0, 2.0]"""
 
 
 def test_a_scan_over_the_only_dimension_has_one_item(cpu: Target) -> None:
