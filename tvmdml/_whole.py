@@ -18,8 +18,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Generic, TypeVar
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -31,11 +31,16 @@ _PACKAGE = __name__.partition(".")[0]
 _LOOK = 0.1
 """Seconds after which a waiting thread checks whether the thread it waits for still exists."""
 
+_STATEMENTS = 257
+"""What Python's C interface calls statements, ``Py_file_input``."""
+
 _gate = threading.RLock()
 """Held for a moment when such work begins, during a fork, and from the end of the process on."""
 _under_way: dict[object, int] = {}
 """The thread of each piece of work."""
 _ended = False
+_left = False
+"""Whether an interrupt has ended the wait for work that goes on."""
 
 
 @contextmanager
@@ -89,7 +94,23 @@ def _end() -> None:
     global _ended
     _gate.acquire()
     _ended = True
+    goes_on = _left or bool(_working() - {threading.get_ident()})
     _wait_for_others()
+    if goes_on and getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1"):
+        _end_as_interrupted()
+
+
+def _end_as_interrupted() -> None:
+    """Have Python end by SIGINT, for which shells show 130, because nobody caught KeyboardInterrupt.
+
+    It would by itself, but forgets this if another thread then executes text, as every NamedTuple does that is imported meanwhile.
+    There is no other way to tell it than to execute text that raises the exception.
+    """
+    with suppress(BaseException):  # the exception itself, or Python has no such function
+        import ctypes
+
+        kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_char_p, ctypes.c_int, ctypes.py_object, ctypes.py_object)
+        kind(("PyRun_String", ctypes.pythonapi))(b"raise KeyboardInterrupt", _STATEMENTS, {}, {})
 
 
 os.register_at_fork(before=_wait_for_others, after_in_child=_forget_others)
@@ -118,12 +139,22 @@ def apart(work: Callable[[], T]) -> T:
     except (RuntimeError, MemoryError):  # the system provides no more threads or locks
         return work()
     del thread
-    while not answer.given.acquire(timeout=_LOOK):
+    while not _given(answer):
         # The thread ended before it began, because memory ran out; or a handler forked, and this is the child.
         gone = alive() is None or process != os.getpid()
         if gone and not answer.given.acquire(blocking=False):
             return work()
     return answer.take()
+
+
+def _given(answer: _Answer[Any]) -> bool:
+    """Wait for a moment."""
+    global _left
+    try:
+        return answer.given.acquire(timeout=_LOOK)
+    except KeyboardInterrupt:
+        _left = True
+        raise
 
 
 def imported(load: Callable[[], T]) -> T:

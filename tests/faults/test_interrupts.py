@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import TESTS
 from programs import BARE, assert_consistent, end, moments, program, start
 
 
@@ -172,6 +175,53 @@ def test_an_interrupt_at_any_moment_leaves_all_in_order(tmp_path: Path, often: b
     for folder in tmp_path.iterdir():
         if folder.name not in ("kernels", "CACHEDIR.TAG"):  # that were compiled before
             assert assert_consistent(folder) >= 2
+
+
+_ENDED = """
+print("begun", flush=True)
+def load():
+    time.sleep(0.5)
+    exec("pass")  # makes Python forget that an interrupt ended the program, as what is imported does
+from tvmdml import _whole
+threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+"""
+_ENDINGS = {
+    "not caught": ("_whole.apart(load)", -signal.SIGINT, "KeyboardInterrupt"),
+    "not caught while another thread works": ("daemon(_whole.imported, load)\ntime.sleep(5)", -signal.SIGINT, "KeyboardInterrupt"),
+    "caught": ("try: _whole.apart(load)\nexcept KeyboardInterrupt: pass", 0, ""),
+    "an exit instead": ("try: _whole.apart(load)\nexcept KeyboardInterrupt: sys.exit(3)", 3, ""),
+    "an error instead": ("try: _whole.apart(load)\nexcept KeyboardInterrupt: raise ValueError from None", 1, "ValueError"),
+}
+
+
+@pytest.mark.parametrize("ending", _ENDINGS)
+def test_a_program_ends_by_an_interrupt_that_it_does_not_catch(tmp_path: Path, ending: str) -> None:
+    code, status, last = _ENDINGS[ending]
+    process = start(_ENDED + code, tmp_path, preface=BARE)
+    _, said = process.communicate(timeout=100)
+    assert (process.returncode, said.strip().split("\n")[-1]) == (status, last), said
+
+
+_PROGRAMS = {
+    "calls": "import numpy as np, tvmdml\nx = np.arange(9, dtype='float32')\nfor k in range(1, 9): tvmdml.top_k(x, k)",
+    "the command": "from tvmdml.cli import main\nmain(['run', sys.argv[1]])",
+}
+
+
+@pytest.mark.parametrize("what", _PROGRAMS)
+def test_an_interrupt_at_any_moment_is_the_end_of_a_program(tmp_path: Path, often: bool, what: str) -> None:
+    code, ends = "import sys\nprint('begun', flush=True)\n" + _PROGRAMS[what], set()
+    for number, moment in enumerate(moments(75 if often else 6, 2.4)):
+        process = start(code, tmp_path / str(number), TESTS / "models" / "top_k.json", preface="")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(moment)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=100)
+        ends.add(process.returncode)
+        last = {-signal.SIGINT: ("KeyboardInterrupt", ""), 130: ("interrupted",), 0: ("",)}[process.returncode]
+        assert said.strip().split("\n")[-1] in last, said
+    assert ends - {0}
 
 
 def test_an_interrupt_ends_the_wait_for_another_process(tmp_path: Path) -> None:
