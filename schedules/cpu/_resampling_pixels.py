@@ -1,4 +1,4 @@
-"""Resampling on the CPU: images whose channels are contiguous. A vector has channels of one place.
+"""Resampling on the CPU: images whose channels are contiguous, and many. A vector has channels of one place.
 
 The elements around a place are read where they lie, and weighed at once: first along the row, then between rows. What has no
 weight counts as -0, whatever it is: an element that is alone plus that is the element.
@@ -15,7 +15,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._resampling import Grid, Resampled, grid_of, weights
 from tvmdml.schedules.cpu import per_task, split
-from tvmdml.schedules.cpu._resampling_rows import LANES, ONE, Here, Rows, RowWriter, overlapping, run, splat
+from tvmdml.schedules.cpu._resampling_rows import ONE, Here, Rows, RowWriter, overlapping, run, splat
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -25,20 +25,22 @@ _LEAST = 1 << 14
 """The least elements of a task."""
 
 
-class _Pixels(NamedTuple):
+class Pixels(NamedTuple):
     """Images beside each other: two dimensions are resampled, all others copied."""
 
     grids: tuple[Grid, Grid]
     """The places of the rows, and those along a row."""
     channels: int
+    steps: tuple[int, int]
+    """From one place of a row to the next, in both tensors."""
     outer: tuple[int, ...]
     """The sizes of the other dimensions."""
     scalars: tuple[int, ...]
-    """The integers of the launch."""
+    """The integers of the launch, as of ``Images``."""
 
     @classmethod
-    def of(cls, desc: Resampled) -> _Pixels | None:
-        """``None`` if more dimensions are resampled, if channels are few or not contiguous, or if the result is antialiased."""
+    def of(cls, desc: Resampled) -> Pixels | None:
+        """``None`` if more dimensions are resampled, if there are no contiguous channels, or if the result is antialiased."""
         elements, places = desc.ends()
         steps = elements.layout, places.layout
         grids = desc.grids()
@@ -49,7 +51,7 @@ class _Pixels(NamedTuple):
         kept = [i for i, grid in enumerate(grids) if grid is None]
         inner = [i for i in kept if steps[1][i] < steps[1][columns]]
         sizes, channels = _collapsed(places.sizes, steps, inner)
-        if len(sizes) != 1 or sizes[0] < LANES or any(own[0] != 1 for own in channels):
+        if len(sizes) != 1 or any(own[0] != 1 for own in channels):
             return None
         outer, outer_steps = _collapsed(places.sizes, steps, [i for i in kept if i not in inner])
         outer, outer_steps = outer or (1,), tuple(own or (0,) for own in outer_steps)
@@ -60,7 +62,7 @@ class _Pixels(NamedTuple):
             return None
         rows = [own[moving[1]] if len(moving) > 1 else 0 for own in steps]
         numbers = (*y[:9], *x[:9], *outer, *(step for own in outer_steps for step in own), *rows)
-        return cls((y, x), sizes[0], outer, (sizes[0], *(own[columns] for own in steps), *numbers))
+        return cls((y, x), sizes[0], (steps[0][columns], steps[1][columns]), outer, numbers)
 
 
 def _collapsed(sizes: tuple[int, ...], steps: tuple[tuple[int, ...], ...], which: list[int]) -> Any:
@@ -68,17 +70,15 @@ def _collapsed(sizes: tuple[int, ...], steps: tuple[tuple[int, ...], ...], which
     return collapse(tuple(sizes[i] for i in which), *(tuple(own[i] for i in which) for own in steps), reorder=True)
 
 
-def kernel(desc: Resampled, target: Target) -> Kernel | None:
+def kernel(desc: Resampled, images: Pixels, target: Target) -> Kernel:
     """Rows of the result are divided among tasks."""
-    images = _Pixels.of(desc)
-    if images is None:
-        return None
     y, x = images.grids
     tasks = min(math.prod(images.outer) * y.outputs, split(desc.ends()[1].element_count, target, _LEAST, 2))
     writer = _Writer(desc, rank=len(images.outer), parallel=tasks > 1)
     scratch = (("int64", x.outputs), (desc.computed, 2 * x.outputs))
+    scalars = (tasks, images.channels, *images.steps, *images.scalars)
     module, *also = desc.modules()
-    return Kernel(module, "pixels", writer.parameters, writer.function, (tasks, *images.scalars), scratch, tuple(also))
+    return Kernel(module, "pixels", writer.parameters, writer.function, scalars, scratch, tuple(also))
 
 
 class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name

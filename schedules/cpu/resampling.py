@@ -6,13 +6,15 @@ Where the places along a row are is computed once, into tables. Linear, a row of
 - ``flat``: any other. Two rows of the input are mixed, and then resampled.
 
 Rows are resampled from scratch memory, where an element is loaded together with the one after it. What has no weight counts as -0,
-whatever it is: an element that is alone plus that is the element. Channels that are last have ``_resampling_pixels.py``; other
-layouts, and antialiasing, have the default schedule.
+whatever it is: an element that is alone plus that is the element. A few channels may be contiguous instead: each place of a row
+has a vector of these, whose rest belongs to the next place, and is written again there. More of them have
+``_resampling_pixels.py``; other layouts, and antialiasing, have the default schedule.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._resampling import Resampled, ResampledGradient, Resampling, weights
 from tvmdml.schedules.cpu import _default, _resampling_gradient, _resampling_pixels, per_task, split
 from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._resampling_pixels import Pixels
 from tvmdml.schedules.cpu._resampling_rows import LANES, Here, Images, Rows, RowWriter, overlapping, pairs, run, splat
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
@@ -43,25 +46,45 @@ def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
     elif images is not None and isinstance(desc, Resampled):
         found = _resampled(desc, images, target)
     elif isinstance(desc, Resampled):
-        found = _resampling_pixels.kernel(desc, target)
+        found = _of_pixels(desc, target)
     plain: Kernel = found or _default.kernel(desc, target, shared)
     return plain
 
 
-def _resampled(desc: Resampled, images: Images, target: Target) -> Kernel:
+def _of_pixels(desc: Resampled, target: Target) -> Kernel | None:
+    pixels = Pixels.of(desc)
+    if pixels is None:
+        return None
+    if pixels.channels >= LANES:
+        plain: Kernel = _resampling_pixels.kernel(desc, pixels, target)
+        return plain
+    dense = pixels.steps == (pixels.channels, pixels.channels)
+    return _resampled(desc, pixels, target, pixels.channels) if dense else None
+
+
+def _resampled(desc: Resampled, images: Images | Pixels, target: Target, channels: int = 1) -> Kernel:
     y, x = images.grids
     count = math.prod(images.outer) * y.outputs
     tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))
-    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1)
+    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1, of_pixel=_of_pixel(channels))
     module, *also = desc.modules()
-    scratch = (("int32", x.outputs), (desc.computed, 2 * x.outputs), (desc.computed, tasks * (x.inputs + 2 * x.outputs + 1)))
-    return Kernel(module, "rows", writer.parameters, writer.function, (tasks, *images.scalars), scratch, tuple(also))
+    line = (x.inputs + 2 * x.outputs + 1) * channels + writer.of_pixel
+    scratch = (("int32", x.outputs + 1), (desc.computed, 2 * x.outputs), (desc.computed, tasks * line))
+    scalars = (tasks, *((channels,) if channels > 1 else ()), *images.scalars)
+    return Kernel(module, "rows", writer.parameters, writer.function, scalars, scratch, tuple(also))
+
+
+def _of_pixel(channels: int) -> int:
+    """The lanes of a vector of channels; 0 for one channel."""
+    return next(lanes for lanes in (0, 4, 8, LANES) if channels <= max(lanes, 1))
 
 
 class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     wide: bool
+    of_pixel: int
+    channels: Any = 1
 
     def __init__(self, desc: Resampled, **choices: Any) -> None:
         self.__dict__.update(choices)
@@ -76,22 +99,33 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             self.source, self.result = f.buffer("input", self.stored), f.buffer("output", self.stored)
             self.places, self.weights = f.buffer("places", "int32"), f.buffer("weights", self.dtype)
             self.lines = f.buffer("lines", self.dtype)
-            self.declare(f)
+            if self.of_pixel:
+                (self.channels,) = self.declare(f, "channels")
+            else:
+                self.declare(f)
+            self.wanted, self.given = (T.let(n * self.channels) for n in (self.x.outputs, self.x.inputs))
             self._tables()
             per_task(self.tasks, self.parallel, self._task)
         return f.result()
 
     def _tables(self) -> None:
-        """The element before each place of a row, and the weights of that and the next."""
+        """The element before each place of a row, and the weights of that and the next.
+
+        Of pixels also how many of the places are before the last element, where the rest of a vector would lie behind the row.
+        """
+        T.store(self.places, self.x.outputs, T.const(0, "int32"))
         with T.loop(self.x.outputs) as o:
             before, past = self.x.at(o)
-            T.store(self.places, o, T.cast(before, "int32"))
+            T.store(self.places, o, T.cast(before * self.channels, "int32"))
+            if self.of_pixel:
+                with T.when(T.expression((before < self.x.inputs - 1) & (o < self.x.outputs - 1))):
+                    T.store(self.places, self.x.outputs, T.cast(o + 1, "int32"))
             if self.linear:
                 for i, weight in enumerate(weights(self.x, past, self.dtype)):
                     T.store(self.weights, self.x.outputs * i + o, weight)
 
     def _task(self, task: Any) -> None:
-        self.line = T.let(task * (self.x.inputs + 2 * self.x.outputs + 1))
+        self.line = T.let(task * (self.given + 2 * self.wanted + self.channels + self.of_pixel))
         kept = T.local("int64", 2)  # the rows of the input that are resampled
         for i in range(2):
             T.store(kept, T.i64(i), T.i64(-1))
@@ -116,7 +150,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         """The nearest elements; of the same row again they are copied from the row before."""
 
         def again() -> None:
-            with T.loop(self.x.outputs) as i:
+            with T.loop(self.wanted) as i:
                 T.store(self.result, to + i, self.result[to - self.row_steps[1] + i])
 
         def nearest(i: Any) -> Any:
@@ -126,8 +160,14 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             found = [T.hold(nearest(T.let(i + k))) for k in range(lanes)]
             T.store(self.result, run(to + i, lanes), T.Shuffle(found, list(range(lanes))) if lanes > 1 else found[0])
 
+        def pixel(i: Any, channel: Any, lanes: int) -> None:
+            place = T.let(start + T.cast(self.places[i], "int64") + channel)
+            T.store(self.result, run(to + i * self.channels + channel, lanes), self.source[run(place, lanes)])
+
         def new() -> None:
-            if self.narrow:
+            if self.of_pixel:
+                self._pixels(pixel)
+            elif self.narrow:
                 overlapping(self.x.outputs, some)
             else:
                 with T.loop(self.x.outputs) as i:
@@ -141,21 +181,40 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         first, second, *ahead = (T.let(start + y * self.row_steps[0]) for y in (own.first, own.second, later, later + T.i64(1)))
 
         def mix(i: Any, lanes: int) -> None:
-            if lanes > 1:
-                read_ahead(self.source, T.let(ahead[1] + i))
+            for row in (ahead if self.of_pixel else ahead[1:]) if lanes > 1 else ():
+                read_ahead(self.source, T.let(row + i))
             rows = [self._load(self.source, one + i, lanes) for one in (first, second)]
             T.store(self.lines, run(self.line + i, lanes), _mix(*rows, *(splat(one, lanes) for one in own.weights)))
 
-        T.either(own.two, lambda: overlapping(self.x.inputs, mix), lambda: self._widen(first))
+        T.either(own.two, lambda: overlapping(self.given, mix), lambda: self._widen(first))
+        if self.of_pixel:
+            self._spread_pixels(to)
+            return
         lines = T.let(T.truncdiv(self.x.inputs * LANES, self.x.outputs * (LINE // np.dtype(self.stored).itemsize)) + 1)
         self._spread(self.result, to, ahead[0], T.let(T.Select(T.expression(later > own.second), lines, T.i64(0))))
+
+    def _spread_pixels(self, to: Any) -> None:
+        """Other types than the one that is computed are made in whole vectors, from scratch memory."""
+        if self.stored == self.dtype:
+            self._spread(self.result, to)
+            return
+        end = self._end(0)
+        self._spread(self.lines, end)
+        overlapping(self.wanted, partial(self._kept, end, to))
+
+    def _end(self, side: Any) -> Any:
+        """Where a row that was resampled is in scratch memory."""
+        return T.let(self.line + self.given + self.channels + self.of_pixel + side * self.wanted)
+
+    def _kept(self, start: Any, to: Any, i: Any, lanes: int) -> None:
+        T.store(self.result, run(to + i, lanes), T.to(self._load(self.lines, start + i, lanes), self.stored))
 
     def _mixed_late(self, image: Any, start: Any, own: Rows, to: Any, kept: Any) -> None:
         ends = []
         for y in (own.first, own.second):
             number = T.let(image * self.y.inputs + y)
             side = T.let(y & T.i64(1))
-            end = T.let(self.line + self.x.inputs + 1 + side * self.x.outputs)
+            end = self._end(side)
             with T.when(T.expression(kept[side] != number)):
                 self._widen(T.let(start + y * self.row_steps[0]))
                 self._spread(self.lines, end)
@@ -167,10 +226,8 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             found = _mix(*rows, *(splat(one, lanes) for one in own.weights))
             T.store(self.result, run(to + i, lanes), T.to(found, self.stored))
 
-        def copy(i: Any, lanes: int) -> None:
-            T.store(self.result, run(to + i, lanes), T.to(self._load(self.lines, ends[0] + i, lanes), self.stored))
-
-        T.either(own.two, lambda: overlapping(self.x.outputs, mix), lambda: overlapping(self.x.outputs, copy))
+        copy = partial(self._kept, ends[0], to)
+        T.either(own.two, lambda: overlapping(self.wanted, mix), lambda: overlapping(self.wanted, copy))
 
     def _load(self, buffer: Any, at: Any, lanes: int) -> Any:
         return T.to(T.wide(buffer[run(at, lanes)]), self.dtype)
@@ -178,7 +235,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
     def _widen(self, row: Any) -> None:
         """A row in the type in which it is computed."""
         overlapping(
-            self.x.inputs,
+            self.given,
             lambda i, lanes: T.store(self.lines, run(self.line + i, lanes), self._load(self.source, row + i, lanes)),
         )
 
@@ -194,6 +251,19 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
                 parts.append(T.hold(T.Select(T.expression(weight == T.like(weight, 0)), none, T.rounded(x * weight))))
             T.store(result, run(to + i, lanes), T.to(parts[0] + parts[1], dtype))
 
+        def pixel(i: Any, channel: Any, lanes: int) -> None:
+            place = T.let(self.line + T.cast(self.places[i], "int64") + channel)
+            first, second = (T.hold(self.lines[run(one, lanes)]) for one in (place, place + self.channels))
+            weight, other = (T.hold(self.weights[self.x.outputs * side + i]) for side in range(2))
+            alone = splat(T.expression(other == T.const(0, self.dtype)), lanes)
+            part = T.rounded(second * splat(other, lanes))
+            found = T.rounded(first * splat(weight, lanes)) + T.Select(alone, splat(T.const(-0.0, self.dtype), lanes), part)
+            T.store(result, run(to + i * self.channels + channel, lanes), T.to(found, dtype))
+
+        if self.of_pixel:
+            self._pixels(pixel)
+            return
+
         def mix_and_ask(i: Any, lanes: int) -> None:
             if lanes > 1:
                 line = LINE // np.dtype(self.stored).itemsize
@@ -206,6 +276,14 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             plain()
         else:
             T.either(lines > T.i64(0), partial(overlapping, self.x.outputs, mix_and_ask), plain)
+
+    def _pixels(self, body: Callable[[Any, Any, int], None]) -> None:
+        """``body(place, channel, lanes)`` for the channels of each place of a row; one by one where a vector would reach out."""
+        whole = T.let(T.cast(self.places[self.x.outputs], "int64"))
+        with T.loop(whole) as i:
+            body(i, T.i64(0), self.of_pixel)
+        with T.loop(T.let(self.x.outputs - whole)) as k, T.loop(self.channels) as channel:
+            body(T.let(whole + k), channel, 1)
 
 
 def _mix(first: Any, second: Any, weight: Any, other: Any) -> Any:
