@@ -27,8 +27,10 @@ from tvmdml.schedules.cpu._sums import Sums, zeros
 _AHEAD = 4
 """Steps of a tile between what it reads of a panel of columns and what it asks for: the second cache's latency, also where threads
 share a core. A step of vectors of 64 bytes takes so long that asking takes no time."""
-_EVERY = (8, 4, 2, 1)
-"""Places of a tile for each cache line of the next rows that it asks for: as many as let all tiles of a row ask for all of it."""
+EVERY = (8, 4, 2, 1)
+"""Places of a tile for each cache line of the next rows that it asks for: as many as let all tiles of a row ask for all of it.
+
+Or for each place of the next columns: as many as let all tiles over a panel ask for all of it."""
 SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
 
@@ -78,7 +80,7 @@ class Product:
         late: bool = False,
         as_it_lies: bool = False,
         packed: tuple[bool, bool] = (False, False),
-        every: int = _EVERY[0],
+        every: int = EVERY[0],
         asks_for_columns: bool = False,
     ) -> None:
         self.packed, self.every, self.asks_for_columns = packed, every, asks_for_columns
@@ -140,6 +142,7 @@ class Product:
         self.plan, self.finish, self.ask = plan, finish, ask
         self.next_rows: tuple[Any, Any] | None = None
         self.next_columns: Any = None
+        self.next_late: tuple[Any, Any, Any] | None = None
         self.panels_a, self.panels_b, self.partial, self.lines = buffers
         if self.packed[0]:
             self.panels_a = self.factors[0].buffer
@@ -197,7 +200,10 @@ class Product:
                 if not self.packs_late and not self.packed[1]:
                     self._pack_columns(column, columns, (c0, c1), groups, place, places, first)
                 of_rows = T.hold(self.at_lines + column_panels * nr + SLACK)
-                next_block = self._next_block(column, column_panels, c1, place, places, last) if self.asks_for_columns else None
+                beyond = next_block = None
+                if self.asks_for_columns:
+                    here = column, column_panels, c1, place, places, last
+                    beyond, next_block = (self._next_late(*here), None) if self.packs_late else (None, self._next_block(*here))
                 with blocks(r1 - r0, plan.row_block) as (r, rows):
                     row = T.hold(r0 + r)
                     row_panels = T.hold(up(rows, mr))
@@ -233,6 +239,10 @@ class Product:
                             self.next_rows = ahead, place
                         if next_block is not None:
                             self.next_columns = self._next_columns(next_block, number + ir, jr, groups)
+                        if beyond is not None:
+                            along, deep, there = beyond
+                            share = T.min(number + ir, T.i64(self.every - 1)) * T.truncdiv(groups, T.i64(self.every))
+                            self.next_late = T.hold(along + jr * nr), T.hold(deep + share), there
                         if late:
                             self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
                         self._tile(a, b, groups, at, first, last, where, late)
@@ -246,6 +256,12 @@ class Product:
         here = T.hold(begin + place * nr)
         beside = T.Select(column + column_panels * nr < end, begin + column_panels * panel, here)
         return T.hold(T.Select(last, beside, here + places * nr))
+
+    def _next_late(self, column: Any, column_panels: Any, end: Any, place: Any, places: Any, last: Any) -> tuple[Any, Any, Any]:
+        """The first line and place of the next block of columns that are not packed yet, and whether there is one."""
+        after = T.hold(column + column_panels * self.shape.columns)
+        there = T.hold(T.Or(T.Not(last), after < end))
+        return T.hold(T.Select(last, after, column)), T.hold(T.Select(last, T.i64(0), place + places)), there
 
     def _size_of_panel(self) -> Any:
         """The elements of a panel of columns that are packed once."""
@@ -387,9 +403,11 @@ class Product:
         Each tile asks for some of its lines. Else the next row's first tile would wait for memory.
         """
         done, columns = T.i64(0), self.next_columns
-        if self.next_rows is not None or columns is not None:
+        if self.next_rows is not None or columns is not None or self.next_late is not None:
             of_line = 64 // np.dtype(self.arithmetic.packed).itemsize
             some = T.hold(T.truncdiv(count, T.i64(self.every)))
+            if self.next_late is not None:
+                some = T.hold(T.Select(self.next_late[2], some, T.i64(0)))
             at = None if columns is None else T.hold(columns + T.truncdiv(first, T.i64(self.every)) * of_line)
             with T.loop(some) as i:
                 if self.next_rows is not None:
@@ -397,6 +415,9 @@ class Product:
                     self.a.ask(line, place + first, i)
                 if at is not None:
                     read_far_ahead(self.panels_b, T.hold(at + i * of_line))
+                if self.next_late is not None:
+                    line, place, _ = self.next_late
+                    self.b.ask_across(self.base_b, line, T.hold(place + T.truncdiv(first, T.i64(self.every)) + i))
                 begin = T.hold(first + i * self.every)
                 with T.loop(T.i64(self.every)) as k:
                     step(T.hold(begin + k))
@@ -426,7 +447,7 @@ def asks_every(shape: Shape, columns: int, per_line: int) -> int:
         per_line: the elements of a cache line.
     """
     tiles, lines = -(-columns // shape.columns), shape.rows / per_line  # of a place
-    return next((every for every in _EVERY if every * lines <= tiles), _EVERY[-1]) if columns else _EVERY[0]
+    return next((every for every in EVERY if every * lines <= tiles), EVERY[-1]) if columns else EVERY[0]
 
 
 class _Where(NamedTuple):

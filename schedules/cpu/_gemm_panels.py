@@ -168,6 +168,12 @@ class Packer:
         at = self._offset(line + own, place + (number - own * count) * self.per_line)
         read_far_ahead(self.factor.buffer, T.hold(at))
 
+    def ask_across(self, base: Any, line: Any, place: Any) -> None:
+        """Ask for the lines of a panel, which are contiguous, at a place."""
+        at = T.hold(base + times(line, self.factor.line_step) + times(place, self.factor.place_step))
+        for i in range(0, self.width, self.per_line):
+            read_far_ahead(self.factor.buffer, T.hold(at + i))
+
     def value(self, line: Any, k: Any) -> Any:
         """The value of such a line at a place, of a factor that needs no arranging."""
         return self.arithmetic.one(self.factor.side, [self.factor.buffer[line + times(k, self.factor.place_step)]])

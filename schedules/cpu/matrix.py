@@ -20,7 +20,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, split
-from tvmdml.schedules.cpu._gemm import Plan, Product, Shape, asks_every
+from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
@@ -118,10 +118,10 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             not packs[0] and self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
         )
         self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
-        # Columns that need no arranging are packed by the first tile that reads them: worth its code if there are few tiles.
+        # Columns that need no arranging are packed by the first tile that reads them.
         one_by_one = self.arithmetic.group == self.arithmetic.unit == 1
         plain_columns = not packs[1] and self.contraction.b_zero is None and one_by_one and self.forms[1] == ACROSS
-        self.late = plain_columns and rows < 16 * mr
+        self.late = plain_columns and rows < _LATE * mr
         self.asks = depth >= KC * self.arithmetic.group  # else a tile takes no longer than memory
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
@@ -144,8 +144,12 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
         self.every = asks_every(self.shape, columns if self.as_it_lies else 0, 64 // element)
-        # Columns that are packed once come from memory: the next block of them is asked for. Of one block, all is near already.
-        self.asks_for_columns = packs[1] and one_by_one and self.asks and columns * depth * element >= _SEVERAL_BLOCKS
+        # The next block of columns is asked for if it comes from memory: these are packed once, or by the tiles of the first rows,
+        # which would wait for them. Of one block, all is near already.
+        far = packs[1] or (self.late and not self.as_it_lies)
+        self.asks_for_columns = far and one_by_one and self.asks and columns * depth * element >= _SEVERAL_BLOCKS
+        if self.asks_for_columns and self.late:
+            self.every = max(one for one in EVERY if one == 1 or one * mr <= rows)
         blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = self._writer().scratch(
@@ -342,6 +346,8 @@ def _depth(places: int, most: int) -> int:
     return -(-places // (count * KC))
 
 
+_LATE = 64
+"""From so many tiles above each other on, packing columns is not worth the code: it takes about 2 % of their time."""
 _SEVERAL_BLOCKS = 1 << 17
 """From so many bytes on, columns may have several blocks. Kernels do not depend on how large those are: machines share them."""
 _PACKED, _READ = 24, 4
