@@ -145,15 +145,15 @@ def vectors(count: Any, body: Callable[[Any, int], None]) -> None:
         body(T.let(done + i), 1)
 
 
-def overlapping(count: Any, body: Callable[[Any, int], None]) -> None:
+def overlapping(count: Any, body: Callable[[Any, int], None], lanes: int = LANES) -> None:
     """Vectors of a row, the last of which may have elements of the one before again; elements of a row that is shorter than one."""
 
     def long() -> None:
-        with T.loop(T.let(T.truncdiv(count + (LANES - 1), T.i64(LANES)))) as i:
-            body(T.let(T.min(i * LANES, count - LANES)), LANES)
+        with T.loop(T.let(T.truncdiv(count + (lanes - 1), T.i64(lanes)))) as i:
+            body(T.let(T.min(i * lanes, count - lanes)), lanes)
 
     def short() -> None:
         with T.loop(count) as i:
             body(i, 1)
 
-    T.either(T.expression(count >= T.i64(LANES)), long, short)
+    T.either(T.expression(count >= T.i64(lanes)), long, short)

@@ -23,7 +23,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._resampling import Resampled, ResampledGradient, Resampling, weights
+from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Resampling, weights
 from tvmdml.schedules.cpu import _default, _resampling_gradient, _resampling_pixels, per_task, split
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._resampling_pixels import Pixels
@@ -66,12 +66,20 @@ def _resampled(desc: Resampled, images: Images | Pixels, target: Target, channel
     y, x = images.grids
     count = math.prod(images.outer) * y.outputs
     tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))
-    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1, of_pixel=_of_pixel(channels))
+    how = {"of_pixel": _of_pixel(channels), "times": 0 if desc.is_linear or channels > 1 else _times(x)}
+    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1, **how)
     module, *also = desc.modules()
     line = (x.inputs + 2 * x.outputs + 1) * channels + writer.of_pixel
     scratch = (("int32", x.outputs + 1), (desc.computed, 2 * x.outputs), (desc.computed, tasks * line))
     scalars = (tasks, *((channels,) if channels > 1 else ()), *images.scalars)
     return Kernel(module, "rows", writer.parameters, writer.function, scalars, scratch, tuple(also))
+
+
+def _times(x: Grid) -> int:
+    """How many places the nearest element of each has, if it is the same small number for all; else 0."""
+    times = x.outputs // x.inputs
+    even = times * x.inputs == x.outputs and times * x.step == x.parts
+    return times if even and 2 <= times <= 4 and 0 <= x.start - x.first * x.step < x.step else 0
 
 
 def _of_pixel(channels: int) -> int:
@@ -84,6 +92,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
     wide: bool
     of_pixel: int
+    times: int
     channels: Any = 1
 
     def __init__(self, desc: Resampled, **choices: Any) -> None:
@@ -148,10 +157,16 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
     def _copied(self, start: Any, to: Any, number: Any, kept: Any) -> None:
         """The nearest elements; of the same row again they are copied from the row before."""
+        of_line = LINE // np.dtype(self.stored).itemsize
+        before = T.let(to - self.row_steps[1])
 
-        def again() -> None:
-            with T.loop(self.wanted) as i:
-                T.store(self.result, to + i, self.result[to - self.row_steps[1] + i])
+        def copy(i: Any, lanes: int) -> None:
+            T.store(self.result, run(to + i, lanes), self.result[run(before + i, lanes)])
+
+        def repeated(i: Any, lanes: int) -> None:
+            x = T.hold(self.source[run(start + i, lanes)])
+            many = T.Shuffle([x] * self.times, [k // self.times for k in range(lanes * self.times)])
+            T.store(self.result, T.run(to + i * self.times, lanes * self.times), many)
 
         def nearest(i: Any) -> Any:
             return self.source[T.let(start + T.cast(self.places[i], "int64"))]
@@ -167,6 +182,8 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         def new() -> None:
             if self.of_pixel:
                 self._pixels(pixel)
+            elif self.times:
+                overlapping(self.given, repeated)
             elif self.narrow:
                 overlapping(self.x.outputs, some)
             else:
@@ -174,7 +191,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
                     T.store(self.result, to + i, nearest(i))
             T.store(kept, T.i64(0), number)
 
-        T.either(T.expression(kept[T.i64(0)] == number), again, new)
+        T.either(T.expression(kept[T.i64(0)] == number), lambda: overlapping(self.wanted, copy, of_line), new)
 
     def _mixed_first(self, start: Any, own: Rows, to: Any, later: Any) -> None:
         """The row ``later`` and the one after it are asked for meanwhile, if they are new: one with each of the two steps."""

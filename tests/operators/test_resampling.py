@@ -140,6 +140,20 @@ def test_elements_of_many_channels_that_are_met_exactly_keep_their_bits(channels
     assert tvmdml.resample(large, x.shape, scales=(0.5, 1 / 3, 1), **rule).tobytes() == x.tobytes()
 
 
+@pytest.mark.parametrize("kind", ["uint8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("times", [2, 3, 4, 5])
+def test_elements_that_are_repeated(kind: str, times: int) -> None:
+    """In rows of all lengths; with places that begin elsewhere they are not the same number for all elements."""
+    for width in (1, 15, 16, 40):
+        x = seeded(kind, width).integers(0, 99, (2, 3, width)).astype(kind)
+        given = {"mode": "nearest_neighbor", "input_pixel_offsets": (0,) * 3, "rounding_direction": "decreasing"}
+        found = tvmdml.resample(x, (2, 6, times * width), output_pixel_offsets=(-0.5,) * 3, **given)
+        assert found.tobytes() == x.repeat(2, 1).repeat(times, 2).tobytes()
+        moved = tvmdml.resample(x, (2, 6, times * width), output_pixel_offsets=(-0.5, -0.5, -1.5), **given)
+        ahead = np.minimum((np.arange(times * width) * 2 + 3) // (2 * times), width - 1)
+        assert moved.tobytes() == x.repeat(2, 1)[:, :, ahead].tobytes()
+
+
 def test_large_numbers_in_all_dimensions() -> None:
     """TVM's arithmetic on the constants of a kernel overflowed."""
     x = seeded("numbers").standard_normal((2, 2, 35, 38)).astype(f32)
