@@ -108,6 +108,8 @@ class TensorDataType(DmlEnum):
         Raises:
             InvalidArgument: there is no such type.
         """
+        if type(value) is cls:
+            return value
         if (type(value).__module__, type(value).__name__) == ("torch", "dtype"):
             value = str(value).removeprefix("torch.")
         if isinstance(value, np.dtype) and value.name in ("int4", "uint4"):  # the package ml_dtypes has them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -117,7 +118,27 @@ def tile_for(
     knobs: Any = None,
 ) -> Tile:
     """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
-    rows, columns, filters = plan.output1, plan.output2, plan.filters
+    own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
+    sizes = plan.output1, plan.output2, plan.filters
+    is_known = all(type(n) is int for n in sizes)  # and no sizes of many graphs at once
+    find = _tile_of if is_known else _tile_of.__wrapped__
+    found: Tile = find(*sizes, most_vectors, tiles, lanes, whole, cycles, own)
+    return found
+
+
+@functools.lru_cache(1 << 12)
+def _tile_of(
+    rows: Any,
+    columns: Any,
+    filters: Any,
+    most_vectors: int,
+    tiles: Sequence[tuple[int, int]],
+    lanes: int,
+    whole: bool,
+    cycles: Cycles,
+    own: tuple[int, int, int],
+) -> Tile:
+    """There are a hundred tiles to compare, and several passes over a graph ask for the same sizes."""
     found = [
         Tile(run, lines, vectors)
         for places, most in tiles
@@ -135,7 +156,6 @@ def tile_for(
 
     def far(tile: Tile) -> tuple[int, float]:
         """How far from what is wanted, and the cost."""
-        own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
         return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
 
     return min(found, key=far)

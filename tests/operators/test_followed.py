@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import importlib
 import random
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from support import seeded, tensor
 import tvmdml
 from tvmdml import InvalidArgument, TensorDesc, operators, packs, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.kernels import launched
 from tvmdml.operators._following import FAMILIES, follow, followed
 from tvmdml.operators._pointwise_fused import Result
 from tvmdml.packs import lines
@@ -345,3 +348,13 @@ def test_every_class_of_a_family_is_found_by_its_head() -> None:
     assert len(classes) > 30
     assert all(followed(one.HEAD) is one and followed(one) is None for one in classes)
     assert followed(tvmdml.ElementWiseAdd) is None
+
+
+def test_the_head_is_made_once_and_again_for_a_changed_copy() -> None:
+    desc: Any = follow(convolution(), *residual(convolution().output_tensor)[:2])
+    assert desc.head() is desc.head()
+    assert desc.head() == dataclasses.replace(desc).head()
+    other = dataclasses.replace(desc, filter_tensor=dataclasses.replace(desc.filter_tensor, flags="OWNED_BY_DML"))
+    assert copy.copy(desc).head().owned() == ()
+    assert other.head().owned() == ("filter_tensor",)
+    assert launched.with_fields(desc, group_count=2).head().group_count == 2

@@ -32,8 +32,8 @@ from tvmdml.conformance import cases
 from tvmdml.dxdispatch import descriptors, sketch
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.operators import _fused
-from tvmdml.operators._contract import Role
-from tvmdml.operators._roles import TENSORS
+from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._roles import TENSORS, coerce, is_coerced
 from tvmdml.packs import lines, spec
 
 PAYLOAD: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0001_0000_0000))[0]
@@ -317,3 +317,25 @@ def test_a_sketch_says_which_output_does_not_follow() -> None:
     given = {"output_tensor": (None, (4, 3))}
     found = sketch.describe(specimens.Joined, TensorDataType.FLOAT32, (2, 3), {}, given, FeatureLevel.LEVEL_6_4)
     assert found.outputs()[0].sizes == (4, 3)
+
+
+FIELDS = {
+    Role.UINT: [0, 2**32 - 1, -1, 2**32, True, np.uint32(3), 1.0],
+    Role.INT: [-(2**31), 2**31 - 1, 2**31, -(2**31) - 1, False, np.int64(3)],
+    Role.UINTS: [(), (0, 2**32 - 1), (1, -1), (2**32,), [1, 2], (1, True), (np.uint32(1),), tuple(range(70)), "12", None],
+    Role.INTS: [(-(2**31), 2**31 - 1), (2**31,), [1]],
+    Role.BOOL: [True, False, 0, 1, np.True_, 2],
+    Role.ENUM: [TensorDataType.FLOAT32, FeatureLevel.LEVEL_1_0, "float32", 1, None],
+    Role.INPUT: [X, None, "float32"],
+    Role.FLOAT: [1.0, 0.1, 1],
+}
+
+
+@pytest.mark.parametrize("role", FIELDS)
+def test_what_is_not_coerced_is_what_would_come_of_it(role: Role) -> None:
+    """``is_coerced`` is a short way: what it passes is what ``coerce`` returns, with its type."""
+    kind = {Role.ENUM: TensorDataType, Role.INPUT: TensorDesc}.get(role, int)
+    field = Field("field", role, False, False, kind)
+    passed = [value for value in FIELDS[role] if is_coerced(field, value)]
+    assert all(repr(coerce("field", field, value)) == repr(value) for value in passed)
+    assert bool(passed) == (role is not Role.FLOAT)

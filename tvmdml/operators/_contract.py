@@ -39,7 +39,7 @@ from tvmdml.operators._broadcast import common_sizes, repeated
 from tvmdml.operators._gradients import Formulas
 from tvmdml.operators._inference import fields_of, outputs_of
 from tvmdml.operators._onnx import OnnxNode, Refused
-from tvmdml.operators._roles import TENSORS, coerce, field_of
+from tvmdml.operators._roles import TENSORS, coerce, field_of, is_coerced
 from tvmdml.operators._roles import Axes as Axes
 from tvmdml.operators._roles import Axis as Axis
 from tvmdml.operators._roles import Bool as Bool
@@ -170,9 +170,8 @@ class Operator:
         """Convert every field to its type."""
         for field in self.fields():
             value = getattr(self, field.name)
-            if field.role in TENSORS and not field.many and (value is None or issubclass(type(value), field.kind)):
-                continue  # as ``coerce`` returns it: most tensors are those of another descriptor
-            object.__setattr__(self, field.name, coerce(self.where(field.name), field, value))
+            if not is_coerced(field, value):
+                object.__setattr__(self, field.name, coerce(self.where(field.name), field, value))
 
     # -- The contract ---------------------------------------------------------------------------------------------
 
@@ -195,13 +194,18 @@ class Operator:
 
     def tensors(self, *roles: Role) -> Iterator[tuple[str, TensorDesc | None]]:
         """The name and description of every tensor of these roles (of all roles, if none is given), in DirectML's order."""
-        for field in self.fields():
-            if field.role in (roles or (Role.INPUT, Role.OUTPUT)):
+        for field in self._tensor_fields():
+            if not roles or field.role in roles:
                 value = getattr(self, field.name)
                 if field.many:
                     yield from ((f"{field.name}[{i}]", desc) for i, desc in enumerate(value))
                 else:
                     yield field.name, value
+
+    @classmethod
+    @functools.cache
+    def _tensor_fields(cls) -> tuple[Field, ...]:
+        return tuple(field for field in cls.fields() if field.role in TENSORS)
 
     @classmethod
     def of(cls: type[O], *inputs: Any, **given: Any) -> O:
@@ -549,7 +553,7 @@ class Operator:
         fused.check_attributes(level)
 
 
-_DERIVED = ("_exactly", "_found", "_found_bits")
+_DERIVED = ("_exactly", "_found", "_found_bits", "_head")
 """What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.

@@ -92,10 +92,15 @@ class Followed(Operator):
         return tuple(dict.fromkeys((*self.head().modules(), *self._chain.modules())))
 
     def head(self) -> Any:
-        """The operator without what follows; its result, which is not stored, lies as the output."""
-        fields = {field.name: getattr(self, field.name) for field in self.HEAD.fields()}
-        y = self.output_tensor
-        return self.HEAD(**{**fields, "output_tensor": TensorDesc(self._chain.input_tensors[0].data_type, y.sizes, y.strides)})
+        """The operator without what follows; its result, which is not stored, lies as the output. It is made once."""
+        found = self.__dict__.get("_head")
+        if found is None:
+            fields = {field.name: getattr(self, field.name) for field in self.HEAD.fields()}
+            y = self.output_tensor
+            result = TensorDesc(self._chain.input_tensors[0].data_type, y.sizes, y.strides)
+            found = self.HEAD(**{**fields, "output_tensor": result})
+            object.__setattr__(self, "_head", found)
+        return found
 
     def after(self, value: Any, *values: Any) -> Any:
         """The result of what follows."""

@@ -150,6 +150,27 @@ def field_of(name: str, hint: Any, default: Any = MISSING) -> Field:
     raise TypeError(f"field {name}: no role for {hint!r}")
 
 
+_LIMITS: Mapping[Role, tuple[int, int]] = dict.fromkeys((Role.UINT, Role.UINTS), (0, 2**32 - 1)) | dict.fromkeys(
+    (Role.INT, Role.INTS), (-(2**31), 2**31 - 1)
+)
+"""The least and the greatest integer of a role."""
+
+
+def is_coerced(field: Field, value: Any) -> bool:
+    """Whether a value is one that ``coerce`` returns as it is: most fields are those of another descriptor. It may say no."""
+    kind, role = type(value), field.role
+    if role in TENSORS:
+        return not field.many and (value is None or issubclass(kind, field.kind))
+    if role is Role.ENUM:
+        return kind is field.kind
+    if (limits := _LIMITS.get(role)) is None:
+        return role is Role.BOOL and kind is bool
+    if role in SEQUENCES:
+        plain = kind is tuple and len(value) < MOST_VALUES and all(type(n) is int for n in value)
+        return plain and (not value or (limits[0] <= min(value) and max(value) <= limits[1]))
+    return kind is int and limits[0] <= value <= limits[1]
+
+
 def coerce(where: str, field: Field, value: Any) -> Any:
     """The value, converted to its field's type. ``where`` names the field in errors.
 
@@ -249,8 +270,8 @@ _ONE: Mapping[Role, Callable[[str, Field, Any], Any]] = {
     Role.INPUT: _instance,
     Role.OUTPUT: _instance,
     Role.OPERATOR: _operator,
-    Role.UINT: _integer(0, 2**32 - 1),
-    Role.INT: _integer(-(2**31), 2**31 - 1),
+    Role.UINT: _integer(*_LIMITS[Role.UINT]),
+    Role.INT: _integer(*_LIMITS[Role.INT]),
     Role.FLOAT: _float,
     Role.SCALAR: _number,
     Role.BOOL: _bool,
