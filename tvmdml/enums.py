@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import TypeVar
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
@@ -22,7 +23,7 @@ class DmlEnum(enum.IntEnum):
         """
         if isinstance(value, cls):
             return value
-        given = safe_repr(value)
+        given = value
         if isinstance(value, enum.Enum):
             value = None  # a member of another enumeration does not count as a number
         if isinstance(value, str) and issubclass(type(value), str):  # an object may say that it is of another class
@@ -35,13 +36,18 @@ class DmlEnum(enum.IntEnum):
             except ValueError:
                 pass
         choices = ", ".join(repr(member.name.lower()) for member in cls)
-        raise InvalidArgument(message(where, given, choices, f"Or a member of tvmdml.{cls.__name__}."))
+        raise InvalidArgument(message(where, safe_repr(given), choices, f"Or a member of tvmdml.{cls.__name__}."))
 
     @classmethod
     def _prefix(cls) -> str:
         """``DML_ROUNDING_MODE_`` for ``RoundingMode``: the C name of the type and an underscore."""
-        words = "".join(f"_{c}" if c.isupper() else c.upper() for c in cls.__name__)
-        return f"DML{words}_"
+        return _prefixed(cls.__name__)
+
+
+@functools.cache
+def _prefixed(name: str) -> str:
+    words = "".join(f"_{c}" if c.isupper() else c.upper() for c in name)
+    return f"DML{words}_"
 
 
 class FeatureLevel(DmlEnum):

@@ -86,3 +86,15 @@ def test_no_kernel_of_the_package_has_a_fused_multiply_add(level: Target) -> Non
     for desc in descs:
         wanted = desc.canonical()
         assert not FUSED.findall(level.source(kernel_for(wanted, level).build(), "asm")), desc
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("images", [1, 3])
+def test_without_a_batch_there_is_nothing_to_exchange(groups: int, images: int) -> None:
+    """Two exchanges are none, so that what has no batch is left as it is."""
+    given = {"strides": [1, 1], "dilations": [1, 1], "start_padding": [1, 0], "end_padding": [1, 0], "output_padding": [0, 0]}
+    x, w = tvmdml.TensorDesc("float32", (images, 4, 6, 5)), tvmdml.TensorDesc("float32", (8, 4 // groups, 3, 1))
+    desc: Any = tvmdml.Convolution.of(x, w, mode="cross_correlation", direction="forward", group_count=groups, **given)
+    found = desc.contraction().simplified()
+    assert found.exchanged().exchanged() == found
+    assert found._with_batch_in_rows().exchanged()._with_batch_in_rows().exchanged() == found

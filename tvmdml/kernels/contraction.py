@@ -130,6 +130,8 @@ class Contraction(NamedTuple):
         whole = plain._replace(batch=batch, rows=rows, columns=columns, inner=inner).with_operands(
             lambda operand: operand.with_linears(every)
         )
+        if whole.batch[-1] == 1:  # nothing to bring into rows, or columns
+            return whole
         return whole._with_batch_in_rows().exchanged()._with_batch_in_rows().exchanged()
 
     def _with_batch_in_rows(self) -> Contraction:

@@ -553,7 +553,7 @@ class Operator:
         fused.check_attributes(level)
 
 
-_DERIVED = ("_exactly", "_found", "_found_bits", "_head")
+_DERIVED = ("_exactly", "_found", "_found_bits", "_head", "_key_behind")
 """What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.

@@ -130,8 +130,13 @@ class Followed(Operator):
         return super().attributes_exactly((*left_out, "epilogue"))
 
     def key_behind(self) -> tuple[tuple[str, str], ...]:
-        """What a kernel depends on of what follows: its sizes are no part."""
-        return tuple((f"after {name}", repr(value)) for name, value in self._formula.key)
+        """What a kernel depends on of what follows: its sizes are no part. Operators that differ in tensors have one epilogue."""
+        chain = self._chain
+        found: tuple[tuple[str, str], ...] | None = chain.__dict__.get("_key_behind")
+        if found is None:
+            found = tuple((f"after {name}", repr(value)) for name, value in self._formula.key)
+            object.__setattr__(chain, "_key_behind", found)
+        return found
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The head's reference, and those of what follows."""

@@ -169,9 +169,11 @@ Tensors = Sequence[tuple[str, TensorDesc | None]]
 
 def refusal(rows: Sequence[Support], tensors: Tensors) -> Refused | None:
     """The first tensor that does not fit the closest row, the one that most tensors fit; ``None`` if a row takes all."""
-    misfits = [_misfits(row, tensors) for row in rows]
-    if not all(misfits):
-        return None
+    misfits = []
+    for row in rows:
+        if not (own := _misfits(row, tensors)):
+            return None
+        misfits.append(own)
     closest = min(range(len(rows)), key=lambda i: len(misfits[i]))
     name, desc = misfits[closest][0]
     allows = tuple(row.tensors[_field(name)] for row in rows)
