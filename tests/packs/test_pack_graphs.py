@@ -156,6 +156,32 @@ def onnx_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.pack"
 
 
+def test_merged_sizes_with_plain_weights_have_them_once(tmp_path: Path) -> None:
+    """Though kernels for the sizes read different packed forms. Equal bytes are stored once in any case."""
+    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+    weights = np.random.default_rng(7).standard_normal((512, 96)).astype(np.float32)
+    text = '<ir_version: 8, opset_import: ["": 17]> m (float[n, 512] x) => (float[n, 96] y) { y = MatMul(x, w) }'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(proto, tmp_path / "m.onnx")
+    rows, done = (1, 16, 96), {}
+    for way, options in (("packed", []), ("plain", ["--plain-weights"])):
+        names = [str(tmp_path / f"{way}{n}.pack") for n in rows]
+        for n, name in zip(rows, names, strict=True):
+            arguments = ["pack", "build", str(tmp_path / "m.onnx"), "--size", f"n={n}", "--target", TARGETS[-1], "-j1", "-o", name]
+            result = CliRunner().invoke(main, arguments + options)
+            assert result.exit_code == 0, result.output
+        change.merge(names, tmp_path / f"{way}.pack")
+        pack = Pack(tmp_path / f"{way}.pack")
+        stored = [row.size for row in map(pack.part, range(pack.part_count)) if row.suffix == DATA]
+        assert way == "packed" or stored == [weights.nbytes]
+        model = tvmdml.onnx.load(tmp_path / f"{way}.pack")
+        done[way] = [model(x=np.ones((n, 512), np.float32))[0] for n in rows], sum(stored)
+    for one, other in zip(done["packed"][0], done["plain"][0], strict=True):
+        assert np.array_equal(one, other)
+    assert done["packed"][1] > done["plain"][1]
+
+
 def test_an_onnx_model_of_a_pack_needs_no_onnx(onnx_pack: Path, tmp_path: Path) -> None:
     code = (
         "import numpy as np, tvmdml.onnx\n"
@@ -327,14 +353,16 @@ def test_the_results_in_c_are_those_in_python(program: Path, folder: Path, given
 
 
 @CC
+@pytest.mark.parametrize("why", ["the builder cannot run the processor's code", "the builder is told so"])
 def test_weights_that_are_not_stored_packed_are_packed_when_the_header_is_opened(
-    path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any], monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    """As for a processor that the builder could not run."""
     from tvmdml.packs import graphs
 
-    monkeypatch.setattr(graphs, "_here", lambda name, machine: None)
-    packs.build(path.with_suffix(".graph"), tmp_path / "net.pack", targets=TARGETS, jobs=1)
+    if why == "the builder cannot run the processor's code":
+        monkeypatch.setattr(graphs, "_here", lambda name, machine: None)
+    plain = why == "the builder is told so"
+    packs.build(path.with_suffix(".graph"), tmp_path / "net.pack", targets=TARGETS, jobs=1, plain_weights=plain)
     pack = Pack(tmp_path / "net.pack")
     assert json.loads(pack.content(pack.graphs()[0].part))["packed"] == []
     for array, expected in zip(tvmdml.load_graph(tmp_path / "net.pack", TARGETS[-1])(given), wanted, strict=True):

@@ -66,6 +66,7 @@ def build(
     executor: Executor | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    plain_weights: bool = False,
 ) -> Built:
     """Build a pack. The same spec gives the same bytes.
 
@@ -78,6 +79,8 @@ def build(
         executor: where to compile: any ``concurrent.futures`` executor, such as Dask's or Ray's; by default processes of its own.
         jobs: how many processes to start; by default, as many as this process may use processors.
         progress: called whenever kernels are finished.
+        plain_weights: graphs have weights only as they are, and pack them when they are loaded. Kernels for different sizes of
+            a model may read different packed forms, so that packs for several sizes, merged, are smaller with this.
 
     Raises:
         InvalidArgument: the spec is invalid, or names no targets; a target is unknown.
@@ -99,7 +102,7 @@ def build(
     if not plan.operations and (plan.skipped or not plan.graphs):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
-    with graphs.with_graphs(_assemble(plan, units), plan.graphs) as contents:
+    with graphs.with_graphs(_assemble(plan, units), plan.graphs, plain_weights) as contents:
         container.write(path, contents)
     size = Path(path).stat().st_size
     return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped))

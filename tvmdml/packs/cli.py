@@ -72,8 +72,18 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
     help="The value of a symbolic dimension of an ONNX model.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(1), help="The number of processes that compile.  [default: one per processor]")
+@click.option(
+    "--plain-weights",
+    is_flag=True,
+    help="Store weights of graphs only as they are: packs for several sizes, merged, are smaller; loading them takes longer.",
+)
 def build(
-    specs: tuple[Path, ...], output: Path, targets: tuple[str, ...], sizes: tuple[tuple[str, int], ...], jobs: int | None
+    specs: tuple[Path, ...],
+    output: Path,
+    targets: tuple[str, ...],
+    sizes: tuple[tuple[str, int], ...],
+    jobs: int | None,
+    plain_weights: bool,
 ) -> None:
     """Compile the operations of each SPEC into a pack. A SPEC is a .toml, a DxDispatch model (.json), an ONNX model (.onnx) or a
     saved graph (.graph).
@@ -96,7 +106,7 @@ def build(
 
     try:
         with _progress("compiling") as show:
-            built = build_pack(found, output, targets=targets, jobs=jobs, progress=note_kept)
+            built = build_pack(found, output, targets=targets, jobs=jobs, progress=note_kept, plain_weights=plain_weights)
     except KeyboardInterrupt:
         click.echo(f"interrupted: {kept} kernels are kept; run the same command to continue", err=True)
         sys.exit(INTERRUPTED)

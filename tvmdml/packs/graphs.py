@@ -90,8 +90,14 @@ def planned(sources: Sequence[Source], machines: Sequence[tuple[str, Target]]) -
 
 
 @contextlib.contextmanager
-def with_graphs(contents: Contents, graphs: Sequence[Planned]) -> Iterator[Contents]:
-    """The contents of a pack, and the graphs, whose kernels are among them."""
+def with_graphs(contents: Contents, graphs: Sequence[Planned], plain_weights: bool = False) -> Iterator[Contents]:
+    """The contents of a pack, and the graphs, whose kernels are among them.
+
+    Args:
+        contents: the pack without graphs.
+        graphs: the graphs.
+        plain_weights: no weight is stored in a packed form: each is packed when the graph is loaded.
+    """
     if not graphs:
         yield contents
         return
@@ -101,7 +107,7 @@ def with_graphs(contents: Contents, graphs: Sequence[Planned]) -> Iterator[Conte
         loaded = LoadedPack(first, own=True)
         try:
             data = _Data(loaded.pack.part_count)
-            written = [_written(graph, loaded, data) for graph in graphs]
+            written = [_written(graph, loaded, data, {} if plain_weights else _packed(graph, loaded)) for graph in graphs]
             descriptions = [Part(".graph", json.dumps(described, separators=(",", ":")).encode()) for described, _ in written]
             start = loaded.pack.part_count + len(data.parts)
             rows = [
@@ -132,7 +138,11 @@ class _Data:
         return self._known[key]
 
 
-def _written(graph: Planned, loaded: LoadedPack, data: _Data) -> tuple[dict[str, Any], list[int]]:
+_Packed = Mapping[tuple[int, str, str], NumpyArray]
+"""Weights by their call, their input and their layout."""
+
+
+def _written(graph: Planned, loaded: LoadedPack, data: _Data, packed: _Packed) -> tuple[dict[str, Any], list[int]]:
     """A graph's description, and the parts of its constants."""
     described, constants = saving.describe(graph.finished, graph.kind)
     described.update(graph.source.described)
@@ -144,7 +154,6 @@ def _written(graph: Planned, loaded: LoadedPack, data: _Data) -> tuple[dict[str,
             own.append(number)
         return own.index(number)
 
-    packed = _packed(graph, loaded)
     described["packed"] = [
         [at, name, layout, place(array), len(array), array.dtype.name] for (at, name, layout), array in packed.items()
     ]
@@ -155,7 +164,7 @@ def _written(graph: Planned, loaded: LoadedPack, data: _Data) -> tuple[dict[str,
     return described, own
 
 
-def _packed(graph: Planned, loaded: LoadedPack) -> dict[tuple[int, str, str], NumpyArray]:
+def _packed(graph: Planned, loaded: LoadedPack) -> _Packed:
     """The packed weights for all targets that run here."""
     found: dict[tuple[int, str, str], NumpyArray] = {}
     for target in filter(None, (_here(name, machine) for name, machine in graph.machines)):
