@@ -203,7 +203,12 @@ def test_a_program_ends_by_an_interrupt_that_it_does_not_catch(tmp_path: Path, e
 
 
 _PROGRAMS = {
-    "calls": "import numpy as np, tvmdml\nx = np.arange(9, dtype='float32')\nfor k in range(1, 9): tvmdml.top_k(x, k)",
+    "calls": """
+import tvmdml
+tvmdml.top_k  # which imports NumPy where no interrupt comes: some of its own imports make an ImportError of one
+import numpy as np
+for k in range(1, 9): tvmdml.top_k(np.arange(9, dtype="float32"), k)
+""",
     "the command": "from tvmdml.cli import main\nmain(['run', sys.argv[1]])",
 }
 
@@ -219,7 +224,7 @@ def test_an_interrupt_at_any_moment_is_the_end_of_a_program(tmp_path: Path, ofte
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=100)
         ends.add(process.returncode)
-        last = {-signal.SIGINT: ("KeyboardInterrupt", ""), 130: ("interrupted",), 0: ("",)}[process.returncode]
+        last = {-signal.SIGINT: ("KeyboardInterrupt", ""), 130: ("interrupted",), 0: ("",)}.get(process.returncode, ())
         assert said.strip().split("\n")[-1] in last, said
     assert ends - {0}
 
