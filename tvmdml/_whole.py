@@ -172,7 +172,8 @@ def imported(load: Callable[[], T]) -> T:
 
 def at_hand(*modules: str) -> None:
     """Import modules as ``imported`` does, before a statement in a function takes names from them: then it only looks them up."""
-    if all(name in sys.modules and not getattr(sys.modules[name].__spec__, "_initializing", False) for name in modules):
+    found = [sys.modules.get(name) for name in modules]  # None: not there, or its import is forbidden
+    if all(one is not None and not getattr(getattr(one, "__spec__", None), "_initializing", False) for one in found):
         return
 
     def load() -> None:
