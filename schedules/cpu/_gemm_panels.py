@@ -221,7 +221,7 @@ class Packer:
         while lanes > SIDE or self.width % lanes:
             lanes -= 1
         starts = range(0, self.width, lanes)
-        zeros = [self._zero(self.line + i, lanes) for i in starts]
+        zeros = [self._zero(self.line + self.factor.line(i), lanes) for i in starts]
         zeros = [None if one is None else T.hold(one) for one in zeros]
 
         rows_ahead = AHEAD_OF_FEW if self.group == 1 else AHEAD

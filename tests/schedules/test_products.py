@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fenced import Place, Work, run
-from support import assert_outputs_agree, bytes_of, desc_of, seeded
+from support import assert_outputs_agree, bytes_of, desc_of, reference, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
@@ -94,6 +94,13 @@ def test_a_panel_of_fewer_columns_has_the_same_bits(columns: int) -> None:
         (found,) = run(Work(desc, target), inputs, "kernel", Place(at_end=True), Place(at_end=True))
         whole = tvmdml.gemm(*inputs, beta=1.0, device="cpu:x86-64-v3", **options)
         assert np.array_equal(found.reshape(whole.shape), whole), ways
+    a, b, zeros = (random.integers(-100, 100, one, np.int16) for one in ((29, 300), (300, columns), (columns,)))
+    one, scales = np.ones(1, np.float32), random.standard_normal(columns).astype(np.float32)
+    numbers = [a, one, None, b, scales, zeros, None]
+    product = tvmdml.MatrixMultiplyIntegerToFloat.of(*(None if x is None else desc_of(x) for x in numbers))
+    assert dict(kernel_for(product.canonical(), target).parameters)["short"] == (columns > 16)
+    results = run(Work(product, target), numbers, "kernel", Place(at_end=True), Place(at_end=True))
+    assert_outputs_agree(product, results, reference(product, *numbers))
 
 
 @pytest.mark.usefixtures("in_parallel")
