@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import pytest
 
 from tvmdml import compiler, errors, functions, knobs, targets
 from tvmdml.targets import _quick
+from tvmdml.targets.cpu import host
 
 # A shell without job control starts background processes with SIGINT ignored, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -57,11 +58,14 @@ def _is_emulated() -> bool:
 
 # Tests too expensive for every run: their mark is also the name of the option that runs them.
 _SWITCHES = {"large": "several GB of memory", "exhaustive": "some minutes"}
+_COMMON_LEVELS = ("x86-64-v3", "aarch64")
+"""What ``cpu`` means in the first tier, the first that this machine runs: each has the same kernels on all such machines."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--every-case", action="store_true", help="all cases on all targets, which share them out else")
-    parser.addoption("--case-seed", type=int, default=_content(), help="which cases are drawn; by default the source decides")
+    parser.addoption("--full", action="store_true", help="also run what is marked full, and draw cases")
+    parser.addoption("--every-case", action="store_true", help="run all cases on all targets")
+    parser.addoption("--case-seed", type=int, help="draw these cases (with --full); by default the source decides")
     parser.addoption("--note-skipped", type=Path, metavar="FILE", help="write down which tests were skipped, and why")
     for name, need in _SWITCHES.items():
         parser.addoption(f"--{name}", action="store_true", help=f"also run the tests that need {need}")
@@ -76,25 +80,91 @@ def _content() -> int:
     return number
 
 
+class _Together(tuple[Any, ...]):
+    """Values of an argument that one test goes through."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "each"
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What grows with the number of operators runs for a few of them, for others when the source changes."""
+    """What grows with the number of operators is one test, or runs for a few of them: with --full for others with every source."""
+    option = metafunc.config.option
+    for mark in metafunc.definition.iter_markers("each"):
+        argument, candidates = mark.args
+        metafunc.parametrize(argument, candidates if option.every_case else [_Together(candidates)], ids=str)
     for mark in metafunc.definition.iter_markers("drawn"):
         argument, candidates, count, *always = mark.args
-        chosen = list(candidates)
-        if not metafunc.config.getoption("--every-case"):
-            rng = random.Random(f"{metafunc.config.getoption('--case-seed')} {metafunc.function.__name__}")
-            chosen = rng.sample(chosen, min(count, len(chosen)))
-        metafunc.parametrize(argument, [*always, *chosen], ids=str)
+        if option.every_case:
+            chosen = [*always, *candidates]
+        else:
+            rng = random.Random(f"{option.case_seed} {metafunc.function.__name__}")
+            several = list(candidates) if option.full else [*always, *candidates]
+            count = count if option.full else mark.kwargs.get("first", 1)
+            chosen = [*(always if option.full else ()), *rng.sample(several, min(count, len(several)))]
+        metafunc.parametrize(argument, chosen, ids=str)
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Go through the values that a test has together, and report every failure."""
+    names = pyfuncitem._fixtureinfo.argnames
+    given = {name: pyfuncitem.funcargs[name] for name in names}
+    argument = next((name for name in names if isinstance(given[name], _Together)), None)
+    if argument is None:
+        return None
+    failures: list[Exception] = []
+    for value in given[argument]:
+        try:
+            pyfuncitem.obj(**{**given, argument: value})
+        except (Exception, pytest.fail.Exception) as error:
+            failures.append(AssertionError(f"{argument} = {value}: {type(error).__name__}: {error}"))
+            failures[-1].with_traceback(error.__traceback__)
+    if len(failures) == 1:
+        raise failures[0]
+    assert not failures, "\n".join(map(str, failures))
+    return True
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"conformance cases drawn with --case-seed {config.getoption('--case-seed')}"
+    if not config.option.full:
+        return (
+            f"first tier: the same cases on every machine, on the processor {os.environ.get('TVMDML_CPU')} (--full runs all tests)"
+        )
+    return f"all tests; cases drawn with --full --case-seed {config.option.case_seed}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    option = config.option
+    option.full = option.full or option.every_case or option.case_seed is not None
+    if not option.full:
+        option.case_seed = 0
+        _be_a_common_machine()
+    elif option.case_seed is None:
+        option.case_seed = _content()
     path = config.getoption("--note-skipped")
     if path is not None and not hasattr(config, "workerinput"):  # the controller of pytest-xdist receives the reports of all tests
         config.pluginmanager.register(_Skipped(path))
+
+
+def _be_a_common_machine() -> None:
+    """Whatever this machine is, its kernels are those of a common one with two threads."""
+    level = next((name for name in _COMMON_LEVELS if (known := host.known(name)) and host.host().runs(known)), "")
+    if level:
+        os.environ.setdefault("TVMDML_CPU", level)
+    os.environ.setdefault("TVMDML_NUM_THREADS", "2")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure says how it is repeated, on this machine or another that can run it."""
+    report = yield
+    if report.failed:
+        option = item.config.option
+        drawn = f" --full --case-seed {option.case_seed}{' --every-case' if option.every_case else ''}" if option.full else ""
+        report.sections.append(("to repeat it", f"python -m pytest{drawn} '{item.nodeid}'"))
+    return report
 
 
 class _Skipped:
@@ -118,24 +188,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if name in item.keywords:
                     item.add_marker(pytest.mark.skip(reason=f"needs {need}: run with --{name}"))
-    if not config.getoption("--every-case"):
+    if not config.option.every_case:
         left_out = {item for item in items if _is_emulated() and _runs_elsewhere(item)}
-        left_out |= _not_drawn([item for item in items if item not in left_out], config.getoption("--case-seed"))
+        left_out |= _left_out([item for item in items if item not in left_out], config.option)
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=list(left_out))
 
 
-def _not_drawn(items: Iterable[pytest.Item], seed: int) -> set[pytest.Item]:
-    """Of a test that is marked with ``some(count)``, all its cases but so many: others when the source changes."""
-    cases: dict[str, list[pytest.Item]] = {}
+def _left_out(items: Iterable[pytest.Item], option: Any) -> set[pytest.Item]:
+    """What the first tier leaves out of tests marked ``full`` and ``some``; with --full, what is not drawn of the latter."""
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("some") is not None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        for name in ("some", "full")[: 1 if option.full else 2]:
+            if item.get_closest_marker(name) is not None:
+                cases.setdefault((item.nodeid.partition("[")[0], name), []).append(item)
     left_out: set[pytest.Item] = set()
-    for name, found in cases.items():
-        mark = found[0].get_closest_marker("some")
+    for (test, name), several in cases.items():
+        mark = several[0].get_closest_marker(name)
         assert mark is not None
-        left_out |= {*found} - {*random.Random(f"{seed} {name}").sample(found, min(mark.args[0], len(found)))}
+        if option.full:
+            chosen = random.Random(f"{option.case_seed} {test}").sample(several, min(mark.args[0], len(several)))
+        else:
+            chosen = several[: mark.kwargs.get("first", int(name == "some"))]
+        left_out |= {*several} - {*chosen}
     return left_out
 
 
@@ -266,7 +341,7 @@ def no_word_of_the_validation_layer() -> Iterator[None]:
 
 @pytest.fixture
 def draw(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """``draw(candidates, count)``: so many of them, others when the source changes; all with ``--every-case``."""
+    """``draw(candidates, count)``: so many of them, with --full others when the source changes; all with --every-case."""
     rng = random.Random(f"{request.config.getoption('--case-seed')} {request.node.name}")
 
     def drawn(candidates: Iterable[Any], count: int = 1) -> list[Any]:

@@ -12,8 +12,10 @@ import random
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from typing import Any, NamedTuple
 
+import amx
 import numpy as np
 import pytest
 
@@ -29,10 +31,15 @@ from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
+from tvmdml.targets.cpu import CpuTarget, caches, host
 from tvmdml.trial import Trial, Values, any_values
 
-LEVELS = ("cpu", "cpu:x86-64", "cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4")
-"""This processor, and what older ones have."""
+_ZEN4 = "x86-64-v4+avx512bitalg+avx512vbmi+avx512vbmi2+avx512vnni+avx512vpopcntdq+gfni"
+LEVELS = {
+    "x86_64": ("x86-64-v2", "x86-64-v3", "x86-64-v4", _ZEN4, f"{_ZEN4}+avx512fp16", f"{_ZEN4}+avx512fp16+{'+'.join(amx.FEATURES)}"),
+    "aarch64": ("aarch64", "aarch64+dotprod+fullfp16"),
+}
+"""The processors that CPU kernels are drawn for, whether this machine is one of them or not."""
 SMALL = 20_000
 """The most elements of a case whose kernel gets other knobs than its own: they reach their limits in small arrays."""
 WIDTHS: tuple[dict[str, int], ...] = ({}, {"_NARROW": 1}, {"_PUSH_BYTES": 0}, {"_NARROW": 1, "_PUSH_BYTES": 0})
@@ -69,14 +76,18 @@ class Drawn(NamedTuple):
         )
 
     @contextmanager
-    def in_force(self) -> Iterator[None]:
-        """The schedule, the threads and the knobs apply inside."""
+    def in_force(self, emulates: bool = False) -> Iterator[None]:
+        """The schedule, the threads and the knobs apply inside, and what the processor lacks is emulated if kernels are to run."""
         from tvmdml.schedules import gpu
         from tvmdml.schedules.cpu import _default
-        from tvmdml.targets.cpu import CpuTarget
 
         with ExitStack() as stack:
             patch = stack.enter_context(pytest.MonkeyPatch.context())
+            if isinstance(self.target, CpuTarget):  # neither this machine's caches nor its threads decide
+                patch.setattr(caches, "here", lambda: caches.GENERIC)
+                patch.setenv("TVMDML_NUM_THREADS", "2")
+                if emulates and not host.host().runs(self.target.processor):
+                    stack.enter_context(amx.tiles(patch))
             if self.schedule == DEFAULT:
                 whole = scheduling._schedule
                 patch.setattr(scheduling, "_schedule", lambda folder, *_: whole(folder, "_default", ""))
@@ -124,7 +135,7 @@ class Drawn(NamedTuple):
     def problem(self, seed: int) -> str:
         """What is wrong with the kernel's results; empty if nothing is."""
         trial = Trial(self.case.desc, self.case.shared, self.values(seed), shift=self.number % 4)
-        with self.in_force():
+        with self.in_force(emulates=True):
             said = references.tried(self.case.desc, self.target, trial)
         return said and f"{self}: {said}"
 
@@ -153,6 +164,28 @@ def plain(name: str, target: Target) -> list[Drawn]:
     return [Drawn(case, target) for case in _cases(name)]
 
 
+def dealt(name: str, target: Target, rng: random.Random) -> list[Drawn]:
+    """All cases of an operator; those for the CPU are dealt out to the levels."""
+    every = plain(name, target)
+    if target.kind != "cpu":
+        return every
+    return [drawn._replace(target=place) for drawn, place in zip(rng.sample(every, len(every)), cycle(levels()), strict=False)]
+
+
+@functools.cache
+def levels() -> tuple[Target, ...]:
+    """The processors of this machine's family that kernels are drawn for."""
+    return tuple(place for name in LEVELS[host.host().machine] for place in targets.elsewhere(f"cpu:{name}"))
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine runs the target's kernels, if need be with emulated matrix tiles."""
+    if not isinstance(target, CpuTarget) or host.host().runs(target.processor):
+        return True
+    without = target.processor._replace(features=tuple(name for name in target.processor.features if name not in amx.FEATURES))
+    return not amx.missing() and host.host().runs(without)
+
+
 @functools.cache
 def _cases(name: str) -> list[Case]:
     """An operator's cases: describing them takes longer than running some."""
@@ -160,10 +193,24 @@ def _cases(name: str) -> list[Case]:
 
 
 def spread(candidates: Sequence[Drawn], count: int, rng: random.Random) -> list[list[Drawn]]:
-    """At most so many kernels that differ from one another as much as possible, each with all the candidates that it serves.
+    """Kernels that differ from one another as much as possible, each with all the candidates that it serves.
 
-    A single one is any of them.
+    There are about so many for all targets of the candidates together. What is drawn for one does not depend on the others, and
+    those that this machine cannot run are left out. A single kernel is any of them.
     """
+    by_target: dict[str, list[Drawn]] = {}
+    for drawn in candidates:
+        by_target.setdefault(drawn.target.name, []).append(drawn)
+    share, own = -(-count // max(1, len(by_target))), rng.random()
+    return [
+        served
+        for name, some in sorted(by_target.items())
+        if runs_here(some[0].target)
+        for served in _spread(some, share, random.Random(f"{own} {name}"))
+    ]
+
+
+def _spread(candidates: Sequence[Drawn], count: int, rng: random.Random) -> list[list[Drawn]]:
     served: dict[str, list[Drawn]] = {}
     facts: dict[str, tuple[set[object], set[object]]] = {}
     for drawn in rng.sample(candidates, len(candidates)):
@@ -214,13 +261,14 @@ def of(seed: int, *key: object) -> random.Random:
 def forced(name: str, target: Target, rng: random.Random, count: int, schedule: str = OWN) -> list[Drawn]:
     """Small cases, in layouts of their own, with knobs, threads and processors that they would not have."""
     small = [drawn.case for drawn in plain(name, target) if drawn.elements <= (SMALL if schedule == OWN else 500)]
-    return [_forced(relaid(rng.choice(small), rng), target, rng, schedule) for _ in range(count)]
+    places = levels() if target.kind == "cpu" else (target,)
+    return [_forced(relaid(rng.choice(small), rng), places[i % len(places)], rng, schedule) for i in range(count)]
 
 
 def _forced(case: Case, target: Target, rng: random.Random, schedule: str) -> Drawn:
     drawn = Drawn(case, target, schedule)
     if target.schedules == "cpu":
-        drawn = drawn._replace(threads=rng.choice((1, 1, 3, 4, 5)), target=_level(rng.choice(LEVELS * 1 + LEVELS[:1] * 5)))
+        drawn = drawn._replace(threads=rng.choice((1, 1, 3, 4, 5)))
     else:
         drawn = drawn._replace(widths=rng.choice(WIDTHS))
     declared = knobs.of(drawn.tuned_as, target)
@@ -236,13 +284,6 @@ def _forced(case: Case, target: Target, rng: random.Random, schedule: str) -> Dr
 def _value(choices: tuple[Value, ...], rng: random.Random) -> Value:
     """Any choice; of numbers often the first, with which small arrays are cut into many pieces."""
     return rng.choice((choices[0], rng.choice(choices))) if isinstance(choices[0], int) else rng.choice(choices)
-
-
-def _level(name: str) -> Target:
-    try:
-        return targets.resolve(name)
-    except TvmdmlError:
-        return targets.resolve("cpu")
 
 
 def relaid(case: Case, rng: random.Random) -> Case:

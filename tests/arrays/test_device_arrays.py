@@ -158,6 +158,7 @@ def test_memory_goes_back_when_the_last_slice_is_dropped(device: DeviceTarget) -
 # -- Functions ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_functions_take_and_give_arrays_of_the_device(device: DeviceTarget) -> None:
     x = seeded("device").standard_normal((6, 9)).astype(np.float32) * 3
     there = on(device, x)
@@ -176,6 +177,7 @@ def test_functions_take_and_give_arrays_of_the_device(device: DeviceTarget) -> N
     assert_same_bits(lower.numpy(), np.where(np.tri(6, 9, dtype=bool), x, np.float32(0)))
 
 
+@pytest.mark.full(first=1)
 def test_numpy_goes_there_and_back(device: DeviceTarget) -> None:
     x = np.array([[1.5, -0.5], [2.5, np.inf]])
     found = tvmdml.round(x.T, device=device.name)
@@ -216,6 +218,7 @@ def test_an_array_is_worked_on_where_it_lies_and_nowhere_else(device: DeviceTarg
         tvmdml.round(np.zeros(3, np.float32), out=there, device="cpu")
 
 
+@pytest.mark.full(first=1)
 def test_outputs_say_where_to_work(device: DeviceTarget) -> None:
     x = np.array([0.6, 1.6, 2.6], np.float32)
     out = tvmdml.empty(3, device=device)
@@ -243,6 +246,7 @@ def test_room_can_be_had_anywhere(device: DeviceTarget) -> None:
         tvmdml.empty(1 << 50, dtype="int8", device=device)
 
 
+@pytest.mark.full
 def test_a_sparse_view_is_packed_before_it_is_moved(device: DeviceTarget) -> None:
     x = np.zeros((1 << 10, 1 << 16), np.float32)[:, :: 1 << 10]  # more bytes than a kernel can address
     x[...] = seeded("sparse").standard_normal(x.shape) * 9
@@ -290,11 +294,13 @@ assert (out.numpy() == np.trunc(x)).all()
 """
 
 
+@pytest.mark.full
 def test_a_lost_device_is_opened_again(vulkan: Target) -> None:
     done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.full(first=1)
 def test_it_behaves_as_an_array_where_it_can(device: DeviceTarget) -> None:
     x = np.arange(6, dtype=np.int32).reshape(2, 3)
     there = on(device, x)

@@ -102,6 +102,7 @@ def test_threads_never_share_memory() -> None:
     assert not wrong
 
 
+@pytest.mark.full
 def test_signals_and_forked_processes_never_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run may begin at each line here: in a signal's handler, or in a forked process."""
 

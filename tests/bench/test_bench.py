@@ -434,6 +434,7 @@ def test_times_are_shown_in_their_unit(seconds: float, shown: str) -> None:
     assert console.shown_seconds(seconds) == shown
 
 
+@pytest.mark.full
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     run = made_up_run(made_up("a", 2e-6), made_up("b", 1e-6, goal=None, limit=None), made_up("c", 1e-6, failures=["wrong"]))

@@ -86,6 +86,7 @@ def test_a_run_says_it_on_the_screen_and_in_its_file(
     assert results.read(path).results[1].log == LogUsed("nearest", str(folders[0]), {"algorithm": "sort"})
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("table")
 def test_tuned_beside_default_says_it_in_its_file(folders: tuple[Path, Path], tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
@@ -123,6 +124,7 @@ def test_a_file_whose_logs_make_no_sense_is_refused(change: dict[str, Any], tmp_
         results.read(path)
 
 
+@pytest.mark.full
 def test_the_picture_says_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     figure = pytest.importorskip("matplotlib.figure", reason="matplotlib is not installed").Figure
     titles: list[str] = []

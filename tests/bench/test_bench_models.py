@@ -33,6 +33,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_a_model_is_measured_beside_its_peer(model: Path, tmp_path: Path) -> None:
     kept = tmp_path / "figures.json"
     done = CliRunner().invoke(main, ["bench", str(model), "--size", "rows=4", "--size", "other=3", "--json", str(kept)])
@@ -72,6 +73,7 @@ def test_known_models_are_listed_once_and_found_by_name() -> None:
         suite.points(True, "nothing of this name")
 
 
+@pytest.mark.full
 def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     answers = {

@@ -46,6 +46,7 @@ def test_names_are_unique_and_every_row_with_a_goal_is_there() -> None:
     assert [word for word in words if not any(word in row for row in rows)] == []
 
 
+@pytest.mark.full
 def test_every_case_is_well_formed() -> None:
     for case in tables.of("cpu"):
         for work in filter(None, (case.work, case.baseline)):
@@ -117,6 +118,7 @@ def test_peers_belong_to_operators_and_to_libraries() -> None:
         assert {peer.library for peer in peers.every(name)} <= set(peers.LIBRARIES["cpu"])
 
 
+@pytest.mark.full(first=3)
 @pytest.mark.parametrize("door", ["bound", "operator", "function"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_door_gives_the_same(name: str, door: str, target: Target) -> None:
@@ -128,6 +130,7 @@ def test_every_door_gives_the_same(name: str, door: str, target: Target) -> None
         attempt.repeat(3)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_cases_run_on_every_target(name: str, target: Target, draw: Draw) -> None:
     cases = (*tables.of("cpu"), *tables.of("cuda"))
@@ -148,6 +151,7 @@ def test_several_inputs_run_on_every_target(door: str, target: Target) -> None:
         assert checks.ours(task, runner.ours(task, target).results()) == "", work
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", [name for name in rows.modules() if not name.startswith("_")])
 def test_everyone_agrees_with_the_reference(name: str, draw: Draw) -> None:
     small = {case.work.at_most(SMALL): case for case in rows.load(name).CASES}

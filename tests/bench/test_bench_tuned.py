@@ -83,6 +83,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "of", lambda kind: found)
 
 
+@pytest.mark.full
 def test_another_algorithm_is_another_kernel_and_is_raced(log: Callable[..., None], races: list[list[str]]) -> None:
     log(record(SORTED, algorithm="sort", columns_k=16))
     row = tuned.measured(Case("top-k", "small", SORTED), OPTIONS)
@@ -99,6 +100,7 @@ def test_knobs_that_change_nothing_are_not_raced(log: Callable[..., None], races
     assert races == []
 
 
+@pytest.mark.full
 def test_other_scalars_are_another_launch_and_are_raced(
     log: Callable[..., None], races: list[list[str]], in_parallel: None
 ) -> None:
@@ -108,12 +110,14 @@ def test_other_scalars_are_another_launch_and_are_raced(
     assert races == [["base", "ours"]]
 
 
+@pytest.mark.full
 def test_what_is_forced_is_forced_on_both(log: Callable[..., None], races: list[list[str]]) -> None:
     log(record(SORTED, algorithm="sort"))
     with knobs.using(top_k={"algorithm": "select"}):
         assert tuned.measured(Case("top-k", "small", SORTED), OPTIONS).same
 
 
+@pytest.mark.full
 def test_a_log_of_the_nearest_class_is_told_from_an_exact_one(log: Callable[..., None]) -> None:
     log(record(top_k(8, 400, k=5), algorithm="sort"))
     assert tuned.measured(Case("top-k", "small", SORTED), OPTIONS).log == "nearest"
@@ -147,6 +151,7 @@ def test_in_place_and_without_an_input(log: Callable[..., None]) -> None:
         assert (row.log, row.problem) == ("exact", "")
 
 
+@pytest.mark.full
 def test_a_device_has_logs_of_its_own(log: Callable[..., None], vulkan: Target) -> None:
     log(record(SORTED, algorithm="sort"))
     assert tuned.measured(Case("top-k", "small", SORTED), OPTIONS._replace(target=vulkan)).log == "none"

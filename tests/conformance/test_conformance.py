@@ -32,7 +32,7 @@ from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
 
 OPERATORS = operators.all_operators()
-each_operator = pytest.mark.parametrize("name", OPERATORS)
+each_operator = pytest.mark.each("name", OPERATORS)
 
 
 def call(*arguments: object) -> Result:
@@ -58,6 +58,7 @@ def failures(name: str, *parts: str) -> list[str]:
 # -- What is asked ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_operator_has_a_file_of_cases_and_every_file_an_operator() -> None:
     folder = Path(str(cases.__file__)).parent
     files = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
@@ -70,6 +71,7 @@ def _first(desc: Operator) -> Any:
     return next(tensor for _, tensor in desc.tensors() if tensor is not None)
 
 
+@pytest.mark.full
 @each_operator
 def test_cases_have_every_type_and_rank_of_the_operator_and_every_kind_of_tensor(name: str) -> None:
     found = list(cases.reference(name))
@@ -95,6 +97,7 @@ def test_cases_have_every_type_and_rank_of_the_operator_and_every_kind_of_tensor
     assert any(case.shared for case in found) == bool(cls.SHARES)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("name", OPERATORS, 40)
 def test_a_case_is_written_so_that_it_can_be_run_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     met: list[str] = []
@@ -138,6 +141,7 @@ def test_a_level_leaves_out_what_it_does_not_take(monkeypatch: pytest.MonkeyPatc
     assert ("rules", "NONZERO_COORDINATES") in asked, "rules are of all levels"
 
 
+@pytest.mark.full
 def test_a_plan_draws_cases_that_have_every_fact_of_the_operators_and_its_seed_repeats_them() -> None:
     for name in ("CAST", "TOP_K1", "MULTIHEAD_ATTENTION1"):
         every = list(references.checks([name], NEWEST_FEATURE_LEVEL))
@@ -147,6 +151,7 @@ def test_a_plan_draws_cases_that_have_every_fact_of_the_operators_and_its_seed_r
         assert set().union(*map(drawing.facts_of, one)) == set().union(*map(drawing.facts_of, every))
 
 
+@pytest.mark.full
 def test_operators_that_are_named_have_all_their_cases_and_so_has_a_plan_of_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvmdml.conformance.plan.operators.all_operators", lambda: ("TOP_K1",))
     some, every, named = (
@@ -169,6 +174,7 @@ def test_the_machine_is_what_answers() -> None:
 # -- What is found ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_a_kernel_that_differs_in_a_bit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not failures("ELEMENT_WISE_ROUND", "cases")
@@ -188,6 +194,7 @@ def test_a_kernel_that_differs_in_a_bit_is_reported(monkeypatch: pytest.MonkeyPa
     assert "elements differ, first at (0,): " in said[0]
 
 
+@pytest.mark.full
 def test_tensors_begin_at_any_element(monkeypatch: pytest.MonkeyPatch) -> None:
     met = set()
 
@@ -215,6 +222,7 @@ def test_a_target_that_ran_no_kernel_has_not_passed(monkeypatch: pytest.MonkeyPa
     assert conformance.run(["cpu"], ["TOP_K1"], parts=["rules"], isolated=False).ok
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_what_is_written_outside_of_a_tensor_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tvmdml.guarded.Place.is_guarded", lambda place: False)
@@ -223,6 +231,7 @@ def test_what_is_written_outside_of_a_tensor_is_reported(monkeypatch: pytest.Mon
     ] * 2
 
 
+@pytest.mark.full
 def test_a_rule_that_is_not_refused_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not failures("ELEMENT_WISE_ROUND", "rules")
     monkeypatch.setattr(ElementWiseRound, "check", lambda self: None)
@@ -242,12 +251,14 @@ def test_a_rule_that_is_refused_in_other_words_is_reported(monkeypatch: pytest.M
     assert said[0].endswith("; was refused with InvalidArgument: no")
 
 
+@pytest.mark.full
 def test_a_type_that_a_level_takes_and_should_not_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TopK1, "_check_support", lambda self, level, extensions: None)
     said = [one for one in failures("TOP_K1", "rules") if one.startswith("types and ranks at 4.1: ")]
     assert said == ["types and ranks at 4.1: float64 of rank 1 should be refused; was accepted"]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("model", "stated", "instead", "said"),
     [
@@ -301,6 +312,7 @@ def test_the_seed_is_what_the_inputs_are_made_of(monkeypatch: pytest.MonkeyPatch
 # -- ONNX ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # ONNX's computation of the expected outputs issues warnings
 def test_onnx_cases_of_all_operators_run_and_those_that_cannot_have_a_reason(
     monkeypatch: pytest.MonkeyPatch, draw: Callable[..., list[Any]]
@@ -367,6 +379,7 @@ def test_what_cannot_be_asked_is_refused_at_once() -> None:
 # -- The command --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_the_command_shows_what_passed_and_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
@@ -493,6 +506,7 @@ def _verdicts(*deeds: str) -> dict[str, tuple[str, str]]:
     return {outcome.what: (outcome.verdict, outcome.said) for outcome in found}
 
 
+@pytest.mark.full
 def test_a_crash_and_a_lost_device_cost_one_outcome_each() -> None:
     assert _verdicts("nothing", "crash", "lose", "lack", "raise", "nothing more") == {
         "nothing": (PASSED, ""),
@@ -504,6 +518,7 @@ def test_a_crash_and_a_lost_device_cost_one_outcome_each() -> None:
     }
 
 
+@pytest.mark.full
 def test_nobody_waits_for_process_after_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MOST_LOST", 1)
     monkeypatch.setattr(running, "_MOST_WORKERS", 1)
@@ -516,6 +531,7 @@ def test_nobody_waits_for_process_after_process(monkeypatch: pytest.MonkeyPatch)
 # -- Devices ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_devices_are_asked_the_same(device: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = cases.reference
     monkeypatch.setattr(cases, "reference", lambda name: iter([next(whole(name))]))

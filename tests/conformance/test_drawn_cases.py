@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from drawn import DEFAULT, Drawn, budget, forced, more, of, plain, relaid, some_operators, spread
+from drawn import DEFAULT, Drawn, budget, dealt, forced, more, of, plain, relaid, some_operators, spread
 from plain import PLAIN
 from support import assert_outputs_agree, reference
 
@@ -63,31 +63,37 @@ def seed(pytestconfig: pytest.Config) -> int:
 def assert_kernels_agree(name: str, target: Target, seed: int, every: bool) -> None:
     """An operator's kernels, as they are."""
     count = 10**6 if every else budget(name, KERNELS[target.schedules])
-    assert_agree(spread(plain(name, target), count, of(seed, name, target.kind)), every)
+    rng = of(seed, name, target.kind)
+    assert_agree(spread(dealt(name, target, rng), count, rng), every)
 
 
+@pytest.mark.full
 @each_operator
 def test_kernels_agree_with_the_reference(name: str, seed: int, every: bool) -> None:
     assert_kernels_agree(name, targets.resolve("cpu"), seed, every)
 
 
+@pytest.mark.full
 @some_operators(12)
 def test_devices_kernels_agree_with_the_reference(name: str, device: Target, seed: int, every: bool) -> None:
     assert_kernels_agree(name, device, seed, every)
 
 
+@pytest.mark.full
 @of_some
 def test_knobs_layouts_and_tasks_change_no_result(name: str, target: Target, seed: int, every: bool) -> None:
     rng, count = of(seed, "forced", name, target.kind), budget(name, FORCED[target.schedules], 2) * (20 if every else 1)
     assert_agree(more(spread(forced(name, target, rng, 20 * count), count, rng), rng))
 
 
+@pytest.mark.full
 @of_some
 def test_the_default_schedule_agrees_with_the_reference(name: str, target: Target, seed: int, every: bool) -> None:
     rng, count = of(seed, "default", name, target.kind), budget(name, DEFAULTS) * (20 if every else 1)
     assert_agree(spread(forced(name, target, rng, 5 * count, DEFAULT), count, rng))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_reference_is_the_contract_in_plain_python(name: str, seed: int, every: bool) -> None:
     small = [drawn for drawn in plain(name, targets.resolve("cpu")) if drawn.elements <= PLAIN_ELEMENTS]
@@ -98,6 +104,7 @@ def test_the_reference_is_the_contract_in_plain_python(name: str, seed: int, eve
         assert_outputs_agree(desc, PLAIN[name](desc, *inputs), reference(desc, *inputs))
 
 
+@pytest.mark.full
 def test_a_seed_draws_the_same_kernels_again_and_another_draws_others(vulkan: Target) -> None:
     draws = [[str(one[0]) for one in spread(plain("TOP_K1", vulkan), 8, of(seed, "TOP_K1"))] for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
@@ -106,13 +113,14 @@ def test_a_seed_draws_the_same_kernels_again_and_another_draws_others(vulkan: Ta
     assert some[0] == some[1] != some[2]
 
 
+@pytest.mark.full
 @pytest.mark.drawn("name", SCHEDULED, 4)
 def test_every_way_of_a_schedule_is_drawn(name: str, target: Target) -> None:
     """Those that its own knobs lead to, in tasks and not, and those that a knob names; however few kernels are drawn."""
     every = plain(name, target)
     some = spread(every, KERNELS[target.schedules], of(1, name))
     assert named(served[0] for served in some) == named(every)
-    candidates = forced(name, target, of(1, name), 400)
+    candidates = [drawn._replace(target=target) for drawn in forced(name, target, of(1, name), 400)]
     reached = named(every) | named(candidates)
     declared = knobs.of(every[0].tuned_as, target)
     algorithms = {} if declared is None else declared.knobs.get("algorithm", NONE).choices

@@ -384,11 +384,13 @@ def test_the_table_has_every_function() -> None:
     assert written == set(CASES)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_function_computes_what_it_says(name: str) -> None:
     check(dml.Device(use_gpu=False), name)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("name", CASES, 12, "fill_value_sequence", "gemm", "split", "top_k")
 def test_functions_compute_the_same_on_other_devices(device: Target, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("TVMDML_DEVICE", device.name)

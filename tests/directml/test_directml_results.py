@@ -47,6 +47,7 @@ def test_modes_of_infinity(device: dml.Device, mode: str, right: list[int]) -> N
     assert found.ravel().tolist() == right
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", dml.ReduceFunction.__members__)
 def test_reductions(device: dml.Device, name: str) -> None:
     given = np.random.default_rng(1).uniform(0.5, 2, (1, 2, 3, 4)).astype(np.float32)
@@ -104,6 +105,7 @@ def test_sums_of_integers(device: dml.Device) -> None:
     assert np.array_equal(found, windows(IMAGE.astype(int) - 1, FILTER.astype(int) - 1))
 
 
+@pytest.mark.full
 def test_quantized_sums(device: dml.Device) -> None:
     unit, four = shaped([1.0]), shaped([4.0])
     weights = np.concatenate([FILTER, np.ones_like(FILTER)])
@@ -134,6 +136,7 @@ def adjoint(device: dml.Device, forward: Any, backward: Any, x: np.ndarray, grad
     assert (there * gradient).sum() == (x * back).sum()
 
 
+@pytest.mark.full
 def test_gradients_of_slices_and_samples(device: dml.Device) -> None:
     x, gradient = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), shaped([[1, 2], [3, 4]])
     window = {"input_window_offsets": [0, 0, 1, 0], "input_window_sizes": [1, 1, 2, 3], "input_window_strides": [1, 1, 1, 2]}
@@ -177,6 +180,7 @@ def test_statistics_of_a_batch(device: dml.Device) -> None:
         np.testing.assert_allclose([found[1].item(), found[2].item()], [(gradient * normal).sum(), gradient.sum()], rtol=1e-5)
 
 
+@pytest.mark.full
 def test_gradients_of_regions(device: dml.Device) -> None:
     rois = {
         "reduction_function": dml.ReduceFunction.AVERAGE, "interpolation_mode": dml.InterpolationMode.LINEAR,

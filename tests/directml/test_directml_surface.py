@@ -184,6 +184,7 @@ def test_enumerations_and_results_have_their_members() -> None:
     assert dml.__version__ == tvmdml.__version__
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("name", "given"),
     [
@@ -404,6 +405,7 @@ def test_channels_are_interleaved() -> None:
     assert np.array_equal(found[1], np.maximum(given, 0).ravel())
 
 
+@pytest.mark.full
 def test_arguments_that_have_several_ways(graph: dml.Graph) -> None:
     x, state = graph.input([1, 1, 1, 4]), graph.input([1, 1, 1, 6], np.uint32)
     given = np.array([1, 3, 2, 0.5], np.float32)
@@ -435,6 +437,7 @@ def test_arguments_that_have_several_ways(graph: dml.Graph) -> None:
     assert found[-1].shape == (2, 3)
 
 
+@pytest.mark.full
 def test_gru_returns_what_is_asked_for(graph: dml.Graph) -> None:
     tensors = [graph.input(sizes) for sizes in ([1, 3, 2, 4], [1, 1, 9, 4], [1, 1, 9, 3])]
     given = {one: np.random.default_rng(i).standard_normal(one.shape) for i, one in enumerate(tensors)}
@@ -513,6 +516,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert repr(dml.Device(use_gpu=False)) == "dml.Device on CPU"
 
 
+@pytest.mark.full
 def test_programs_run_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     right = f"{dml.__version__} __main__ ['a', '-b'] [[1.0, 0.0], [2.0, 0.0]]\n"

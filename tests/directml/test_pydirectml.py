@@ -65,6 +65,7 @@ def test_descriptions_have_several_forms() -> None:
             dml.TensorDesc(*wrong)
 
 
+@pytest.mark.full
 def test_a_network_with_positional_attributes() -> None:
     net = Built()
     image, weights, bias = drawn(1, 2, 8, 8), drawn(4, 2, 3, 3, seed=1), drawn(1, 4, 1, 1, seed=2)
@@ -168,6 +169,7 @@ print(np.array(data[0], np.float32).ravel().tolist())
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("runner", ["tvmdml.pydirectml", "tvmdml.directml"])
 def test_programs_run_as_they_are(runner: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
@@ -176,6 +178,7 @@ def test_programs_run_as_they_are(runner: str, tmp_path: Path) -> None:
     assert found.stdout == "[5.0, 11.0, 11.0, 25.0]\n"
 
 
+@pytest.mark.full
 def test_early_programs_for_directml_have_types_and_two_steps(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -59,6 +59,7 @@ def tiny() -> tvmdml.TopK1:
 # -- All is well --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["doctor", "--json"])
     said = json.loads(done.stdout)
@@ -157,6 +158,7 @@ def test_without_a_compiler_the_cache_may_have_kernels(diagnose: Diagnose, monke
     assert said.splitlines()[-1] == "tvmdml works here, with 1 limitation (see above)."
 
 
+@pytest.mark.full
 def test_one_wrong_variable_is_one_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value, where in (
         ("TVMDML_NUM_THREADS", "many", "settings"),
@@ -383,6 +385,7 @@ def test_damaged_entries(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, tm
 # -- Devices, and processes of their own --------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_without_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CUDA_LIBRARY", "libnosuchdriver.so")
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):

@@ -158,6 +158,7 @@ def test_names_may_be_any_text(run: Run) -> None:
     assert 'resources["a b"].initialValues: given []' in refusal(run, prints(**{"a b": resource([])}))
 
 
+@pytest.mark.full
 def test_every_refusal_is_tvmdmls_own_whatever_stands_where(run: Run) -> None:
     """Put things of every kind in every place of a model: it runs, or is refused with a message.
 

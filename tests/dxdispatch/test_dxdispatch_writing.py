@@ -25,6 +25,7 @@ def written(**command: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 def test_the_sum_of_files_is_written_to_files(run: Run) -> None:
     run(MODELS / "pointwise.json")
     halves = np.load(MODELS / "halves.npy").reshape(2, 3)

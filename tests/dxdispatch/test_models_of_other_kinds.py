@@ -101,6 +101,7 @@ def test_results_lie_as_their_strides_say_and_what_is_between_them_stays(tmp_pat
     assert graph(tmp_path, content, bindings, target, **resources) == "1, 0, 0, 5, 3, 6, 7"
 
 
+@pytest.mark.full
 def test_a_recurrent_network_takes_an_array_of_activations(tmp_path: Path) -> None:
     writer = graphs.Writer()
     writer.constant("ones", np.ones(4, np.float32).tobytes())
@@ -137,6 +138,7 @@ def test_damaged_graphs_are_refused_with_what_is_wrong(tmp_path: Path, change: C
         graph(tmp_path, change(graphs.matmul_add()), bindings, x=("FLOAT32", [1] * 6), y=("FLOAT32", ZEROS))
 
 
+@pytest.mark.full
 def test_no_change_of_a_few_bytes_does_more_than_an_error_of_ours(tmp_path: Path) -> None:
     rng = random.Random(seeded("serialized graphs").integers(1 << 30).item())
     content = graphs.matmul_add()

@@ -41,6 +41,7 @@ def tvmdml(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 def test_pack_build_imports_nothing_from_the_current_folder(trapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     wanted = small.few_for("cpu:x86-64-v2")
@@ -50,12 +51,14 @@ def test_pack_build_imports_nothing_from_the_current_folder(trapped: Path, tmp_p
     assert (tmp_path / "pack.tvmdml").exists()
 
 
+@pytest.mark.full
 def test_doctor_imports_nothing_from_the_current_folder(trapped: Path) -> None:
     done = tvmdml("doctor", "--json")
     assert os.listdir(trapped) == []
     assert "was imported" not in done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_workers_import_nothing_from_the_current_folder(trapped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of tuning and of conformance, of a program whose own path begins with the current folder."""
     monkeypatch.syspath_prepend("")

@@ -70,10 +70,12 @@ def storm(folder: Path, often: bool, **variables: str) -> int:
     return sum(map(int, program(STORM, folder, *((10, 32, 99) if often else (3, 8, 8)), **variables).split()))
 
 
+@pytest.mark.full
 def test_all_processes_and_threads_together_compile_each_kernel_once(tmp_path: Path, often: bool) -> None:
     assert storm(tmp_path, often) == assert_consistent(tmp_path)
 
 
+@pytest.mark.full
 def test_a_cache_that_holds_next_to_nothing_serves_everybody(tmp_path: Path, often: bool) -> None:
     compiled = storm(tmp_path, often, TVMDML_CACHE_SIZE="20K")
     store = stores.DiskStore(tmp_path, 20 << 10)
@@ -82,6 +84,7 @@ def test_a_cache_that_holds_next_to_nothing_serves_everybody(tmp_path: Path, oft
     assert sum(entry.size for entry in store.entries()) <= 20 << 10
 
 
+@pytest.mark.full
 def test_a_cache_that_is_cleared_all_the_time_serves_everybody(tmp_path: Path, often: bool) -> None:
     clearing = """
 from tvmdml import cli
@@ -124,6 +127,7 @@ for moment in map(float, sys.argv[2:]):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("what", "last", "few"), [("import", 1.5, 1), ("compile", 0.5, 3)])
 def test_a_child_forked_while_another_thread_compiles_can_compile_too(
     tmp_path: Path, often: bool, what: str, last: float, few: int
@@ -140,6 +144,7 @@ _FIRST_USES = {
 }
 
 
+@pytest.mark.full
 def test_a_child_forked_while_another_thread_imports_for_the_first_time_works(cache_dir: Path, often: bool) -> None:
     """At any moment of the first 50 ms: each attempt is a child that has only ``import tvmdml`` behind it."""
     code = f"""
@@ -194,6 +199,7 @@ assert imports() and time.monotonic() - begun < 20
     program(code, tmp_path)
 
 
+@pytest.mark.full
 def test_a_child_forked_while_the_store_is_locked_waits_for_its_turn(tmp_path: Path) -> None:
     program(
         """
@@ -226,6 +232,7 @@ assert fine("float32", "uint8") and compiler.compiled_count == 1
     )
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     "method",
     [pytest.param("fork", marks=pytest.mark.exhaustive), "spawn", pytest.param("forkserver", marks=pytest.mark.exhaustive)],
@@ -255,6 +262,7 @@ if __name__ == "__main__":
 # -- Several devices, knobs and packs -----------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_threads_on_several_targets_at_once(tmp_path: Path, vulkan: object) -> None:
     program(
         """
@@ -319,6 +327,7 @@ assert knobs.logs_count()
 # -- Other interpreters -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_another_interpreter_in_the_process_is_told_no(tmp_path: Path) -> None:
     pytest.importorskip("_xxsubinterpreters", reason="this Python has no module for other interpreters")
     printed = program(

@@ -86,6 +86,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 # -- Full ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kib", [4, 20, 36])
 def test_a_full_disk_keeps_whole_kernels_or_none(disk: Disk, monkeypatch: pytest.MonkeyPatch, anew: None, kib: int) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(disk.path))
@@ -131,6 +132,7 @@ def _log(path: Path, one: Path) -> None:
     log_files._write(path, [], [b"another line"])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("write", [_build, _merge, _sign, _bench, _log])
 def test_what_no_room_is_left_for_is_named_and_what_was_there_stays(
     disk: Disk, one: Path, cache: Path, write: Callable[[Path, Path], None]
@@ -343,6 +345,7 @@ def _replace_by_dangling_link(cache: Path) -> None:
     cache.symlink_to(cache.parent / "nowhere")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("vanish", [_remove, _replace_by_file, _replace_by_dangling_link])
 def test_a_cache_may_vanish_between_calls(cache: Path, vanish: Callable[[Path], None]) -> None:
     assert call() == (len(CALLS), [])
@@ -356,6 +359,7 @@ def test_a_cache_may_vanish_between_calls(cache: Path, vanish: Callable[[Path], 
     assert compiled == (0 if vanish is _remove else len(CALLS))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("moment", ["find", "lock", "staging", "add"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_cache_may_vanish_at_any_moment(cache: Path, monkeypatch: pytest.MonkeyPatch, moment: str, after: bool) -> None:

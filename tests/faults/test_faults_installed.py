@@ -47,6 +47,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_installation_is_named(tmp_path: Path, damage: str) -> None:
     package, code, words = DAMAGES[damage]

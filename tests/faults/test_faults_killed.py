@@ -42,6 +42,7 @@ def rounded() -> int:
     return compiled
 
 
+@pytest.mark.full
 def test_a_kernel_is_kept_whole_or_not_at_all(store: stores.DiskStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     compiled = []
     for step in deaths(rounded, tmp_path / "cache"):
@@ -154,6 +155,7 @@ def test_a_log_is_the_old_one_or_the_new(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(logs.read([folder])) == [new]
 
 
+@pytest.mark.full
 def test_a_session_keeps_every_trial_that_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     job, machine = Job({"Operator": "TOP_K1"}, False, "cpu"), Machine("cpu", "a test's", 2)

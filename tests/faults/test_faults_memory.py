@@ -93,6 +93,7 @@ def run(preloaded: Path, code: str, **variables: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.full
 def test_any_allocation_of_a_call_may_fail(preloaded: Path) -> None:
     counts = run(
         preloaded,
@@ -112,6 +113,7 @@ def test_any_allocation_of_a_plan_may_fail(preloaded: Path) -> None:
     run(preloaded, "for name in CALLS: print(sweep(name, anew, 1))")
 
 
+@pytest.mark.full
 def test_a_thread_that_begins_needs_no_memory(preloaded: Path) -> None:
     """It may begin at any time, and what the loader cannot allocate for a thread's variables ends the process."""
     code = """
@@ -131,6 +133,7 @@ print("fine")
     assert run(preloaded, f"import os\n{code}") == ["0", "fine"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("given", [0, 1])
 def test_threads_that_the_system_refuses_are_done_without(preloaded: Path, given: int) -> None:
     code = f"""
@@ -148,6 +151,7 @@ print("fine")
     assert run(preloaded, code, TVMDML_NUM_THREADS="3") == ["fine"]
 
 
+@pytest.mark.full
 def test_a_process_that_may_have_no_more_memory_says_so_and_goes_on(preloaded: Path) -> None:
     found = run(
         preloaded,
@@ -183,6 +187,7 @@ print(refused)
     assert int(found[0]) > 0
 
 
+@pytest.mark.full
 def test_a_first_call_ends_whatever_memory_is_left(preloaded: Path) -> None:
     found = run(
         preloaded,
@@ -223,6 +228,7 @@ print("over")
     assert "refused" in found, "there was memory all the time"
 
 
+@pytest.mark.full
 def test_work_in_another_thread_is_answered_whatever_allocation_fails(preloaded: Path) -> None:
     counts = run(
         preloaded,

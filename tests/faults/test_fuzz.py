@@ -47,6 +47,7 @@ def _run(aim: Any, count: int, seed: int) -> None:
         assert finding is None, f"{finding.title}\nthe example is bytes.fromhex({data.hex()!r})\n{finding.text}"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", aims.names())
 def test_examples_give_results_or_refusals(name: str) -> None:
     aim = _aim(name)

@@ -105,6 +105,7 @@ def test_pytorch_names_of_types_are_known() -> None:
     assert tvmdml.diagonal_matrix(sizes=(2, 2), dtype=torch.float16).dtype == np.float16
 
 
+@pytest.mark.full
 def test_an_input_that_another_thread_writes_meanwhile_gives_positions_that_exist() -> None:
     run("""
 import os, threading, time

@@ -21,6 +21,7 @@ def often(request: pytest.FixtureRequest) -> bool:
 # -- Signals, and asyncio -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_tasks_of_asyncio_share_kernels_and_may_be_cancelled(tmp_path: Path) -> None:
     program(
         """
@@ -46,6 +47,7 @@ asyncio.run(main())
     )
 
 
+@pytest.mark.full
 def test_a_signal_handler_may_compile_whatever_is_under_way(tmp_path: Path) -> None:
     program(
         """
@@ -84,6 +86,7 @@ _NEEDED = {
 """What a handler and the program need at once: seconds that it takes, and how it is found right."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", _NEEDED)
 def test_a_signal_handler_may_need_what_is_being_imported(cache_dir: Path, tmp_path: Path, often: bool, what: str) -> None:
     """At any moment of the first call: each attempt is a child that has only ``import tvmdml`` behind it."""
@@ -111,10 +114,12 @@ for moment in map(float, sys.argv[2:]):
     program(code, cache_dir, tmp_path / "model.onnx", *moments(50 if often else 8, last), preface=BARE)
 
 
+@pytest.mark.full
 def test_a_process_that_blocks_all_signals_compiles(tmp_path: Path) -> None:
     program("signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nassert fine()", tmp_path)
 
 
+@pytest.mark.full
 def test_signals_that_interrupt_system_calls_are_waited_out(tmp_path: Path) -> None:
     holding = """
 with stores.DiskStore().lock("ab" * 20):
@@ -168,6 +173,7 @@ for moment in moments:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("what", "last", "few"), [("import", 1.6, 2), ("compile", 0.3, 6)])
 def test_an_interrupt_at_any_moment_leaves_all_in_order(tmp_path: Path, often: bool, what: str, last: float, few: int) -> None:
     printed = program(_INTERRUPTED, tmp_path, what, *moments(50 if often else few, last)).split()
@@ -194,6 +200,7 @@ _ENDINGS = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("ending", _ENDINGS)
 def test_a_program_ends_by_an_interrupt_that_it_does_not_catch(tmp_path: Path, ending: str) -> None:
     code, status, last = _ENDINGS[ending]
@@ -213,6 +220,7 @@ for k in range(1, 9): tvmdml.top_k(np.arange(9, dtype="float32"), k)
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", _PROGRAMS)
 def test_an_interrupt_at_any_moment_is_the_end_of_a_program(tmp_path: Path, often: bool, what: str) -> None:
     code, ends = "import sys\nprint('begun', flush=True)\n" + _PROGRAMS[what], set()
@@ -229,6 +237,7 @@ def test_an_interrupt_at_any_moment_is_the_end_of_a_program(tmp_path: Path, ofte
     assert ends - {0}
 
 
+@pytest.mark.full
 def test_an_interrupt_ends_the_wait_for_another_process(tmp_path: Path) -> None:
     printed = program(
         """
@@ -308,6 +317,7 @@ exec(how)
     assert program(f"ENDS = {each!r}\n" + code, tmp_path, TVMDML_DISABLE_NATIVE=str(int(native != "native"))) == ""
 
 
+@pytest.mark.full
 def test_an_interrupt_ends_the_compilation_of_a_graph_and_loses_no_kernel(tmp_path: Path) -> None:
     printed = program(
         """

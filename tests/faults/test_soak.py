@@ -82,6 +82,7 @@ def test_the_table_names_what_is_wrong() -> None:
     assert [row for row in rows[1:] if not row.endswith("good")] == [row for row in rows if row.startswith("open files")]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("in_parallel")
 def test_kernels_that_nobody_uses_are_unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "MAX_KERNELS", 2)
@@ -94,6 +95,7 @@ def test_kernels_that_nobody_uses_are_unloaded(monkeypatch: pytest.MonkeyPatch) 
     assert 0 < most <= 3, "those of two calls, and the new one"
 
 
+@pytest.mark.full
 def test_a_run_works(tmp_path: Path) -> None:
     script, csv = TESTS / "soak.py", tmp_path / "soak.csv"
     command = [sys.executable, str(script), "--minutes", "0.06", "--every", "0.2", "--csv", str(csv)]

@@ -175,6 +175,7 @@ def test_every_model_is_looked_at() -> None:
     assert set(PRINTED) == {path.name for path in MODELS.glob("*.json")}
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", PRINTED)
 def test_a_model_prints_what_the_contract_says(name: str, tmp_path: Path, target: targets.Target) -> None:
     running, *rest = lines("run", MODELS / name, "--output_path", tmp_path, "--device", target.name)
@@ -367,6 +368,7 @@ def test_a_failure_of_the_system_names_the_file(monkeypatch: pytest.MonkeyPatch)
     assert failure("cache", "clear") == "/some/file: No space left on device"
 
 
+@pytest.mark.full
 def test_a_warning_is_told_without_the_place_in_the_code(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     command = [sys.executable, "-c", "from tvmdml.cli import main; main()", "run", str(MODELS / "round.json")]
@@ -388,6 +390,7 @@ def described(*arguments: object) -> str:
     return result.stderr
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("arguments", "tensors"),
     [
@@ -460,6 +463,7 @@ def test_the_command_starts_without_the_compiler() -> None:
     assert not {"tvm", "tvm_ffi", "rich", "pyjson5", "numpy"} & modules_after("--version")
 
 
+@pytest.mark.full
 def test_a_cached_model_runs_without_the_compiler() -> None:
     lines("run", MODELS / "diagonal_matrix.json")
     code = (
@@ -471,6 +475,7 @@ def test_a_cached_model_runs_without_the_compiler() -> None:
     assert "tvm" not in loaded
 
 
+@pytest.mark.full
 def test_a_name_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     model = tmp_path / "model.json"
     declared = '{"é": {"initialValuesDataType": "INT8", "initialValues": [1]}}'

@@ -193,6 +193,7 @@ def test_a_read_only_output_is_refused_and_a_read_only_input_is_not(round_: Comp
         )
 
 
+@pytest.mark.full(first=1)
 def test_read_only_inputs_are_taken_by_kernels_with_scratch(top: CompiledOperator) -> None:
     x = VALUES.copy()
     x.flags.writeable = False
@@ -275,6 +276,7 @@ def test_outputs_that_overlap_each_other_are_refused(top: CompiledOperator) -> N
         )
 
 
+@pytest.mark.full
 def test_an_output_that_is_the_input_is_refused_where_the_operator_is_not_in_place(target: Target) -> None:
     x = np.zeros((2, 3), np.float32)
     band = tvmdml.compile(diagonal_desc(T("float32", (2, 3)), 7, 0, 1), target)

@@ -21,6 +21,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 less = made(specimens.Less)["specimen_less"]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("a", "b"), [((3, 1), (1, 4)), ((4,), (2, 3, 4)), ((), (2, 2)), ((2, 3), ()), ((0, 1), (1, 3)), ((), ())])
 def test_inputs_are_broadcast_as_in_numpy(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     random = np.random.default_rng(1)
@@ -31,6 +32,7 @@ def test_inputs_are_broadcast_as_in_numpy(a: tuple[int, ...], b: tuple[int, ...]
     assert_same_bits(out, np.asarray(np.less(x, y), np.uint8))
 
 
+@pytest.mark.full
 def test_a_python_number_takes_the_type_of_the_array_beside_it() -> None:
     for dtype in ("float16", "float32", "int8", "uint32"):
         x = np.arange(6).astype(dtype).reshape(2, 3)
@@ -54,6 +56,7 @@ NUMBERS: tuple[tuple[str, object, object, dict[str, object], object], ...] = (
 )
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("dtype", "scale", "zero_point", "rest", "expected"), NUMBERS)
 def test_a_number_without_an_array_of_its_types_has_a_usual_type(
     dtype: str, scale: Any, zero_point: Any, rest: Any, expected: np.ndarray

@@ -56,6 +56,7 @@ FORMS: dict[str, Callable[[Array, Path], Array]] = {
 """Besides those that test_properties.py draws: any order, steps, byte order and alignment, read-only or not."""
 
 
+@pytest.mark.full(first=1)
 @functions
 @pytest.mark.parametrize("form", FORMS)
 def test_an_array_of_any_form_gives_what_a_packed_copy_gives(name: str, form: str, tmp_path: Path) -> None:
@@ -65,6 +66,7 @@ def test_an_array_of_any_form_gives_what_a_packed_copy_gives(name: str, form: st
         assert_like_packed(name, x)  # again, with a plan that exists
 
 
+@pytest.mark.full(first=1)
 @functions
 def test_views_of_many_dimensions_are_taken(name: str) -> None:
     whole = mixture(seeded(name), TensorDataType.FLOAT32, (4, 3, 2, 2, 2, 2, 2, 2))

@@ -223,6 +223,7 @@ def test_array_api_arrays_are_searched_and_trimmed() -> None:
         assert bool(xp.all(found[:, column] == expected))
 
 
+@pytest.mark.full
 def test_array_api_views_and_types_are_taken() -> None:
     xp = array_api_strict
     for dtype in (xp.float32, xp.float64, xp.int8, xp.int64, xp.uint16, xp.uint64):

@@ -200,6 +200,7 @@ def test_values_that_are_equal_but_not_the_same_are_told_apart() -> None:
                 assert_same_bits(found, expected, any_nan=True)
 
 
+@pytest.mark.full(first=1)
 @types
 def test_the_value_reaches_both_limits_of_its_type_and_not_past_them(data_type: TensorDataType) -> None:
     if data_type in FLOATING:
@@ -234,6 +235,7 @@ def test_dtype_is_numpys_or_directmls(dtype: Any) -> None:
 # -- The package --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_public_name_is_there_and_nothing_else_is() -> None:
     names = dir(tvmdml)
     for name in ("round", "top_k", "nonzero_coordinates", "non_zero_coordinates", "diagonal_matrix", "compile", "TensorDesc"):

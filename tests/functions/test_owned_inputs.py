@@ -85,6 +85,7 @@ def runs(where: str) -> bool:
 # -- Bits ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @given(
     st.tuples(st.integers(1, 60), st.integers(1, 600), st.integers(1, 80)),
     st.sampled_from(["none", "transpose"]),
@@ -114,6 +115,7 @@ def test_products_have_the_bits_that_they_have_otherwise(
     both_ways(desc, (a, b, c), names, where)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("in_parallel")
 @pytest.mark.parametrize("names", [("b_tensor",), ("a_tensor",)], ids=" ".join)
 @pytest.mark.parametrize("tile", ["auto", "12x2", "6x4", "2x4"])
@@ -127,6 +129,7 @@ def test_bits_do_not_depend_on_tiles_blocks_and_tasks(tile: str, names: tuple[st
                 both_ways(desc, (a, b, None), names)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("a_type", "b_type"), [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8")])
 def test_products_of_integers_are_the_same(a_type: str, b_type: str, draw: Draw) -> None:
     random = seeded(a_type + b_type)
@@ -153,6 +156,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
 }
 
 
+@pytest.mark.full
 @pytest.mark.drawn("name", CONVOLUTIONS, 4)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_convolutions_have_the_bits_that_they_have_otherwise(name: str, dtype: str, draw: Draw) -> None:
@@ -167,6 +171,7 @@ def test_convolutions_have_the_bits_that_they_have_otherwise(name: str, dtype: s
         both_ways(desc, (x, w, bias), ("filter_tensor", "bias_tensor"), where)
 
 
+@pytest.mark.full
 @pytest.mark.drawn("name", [name for name, (_, _, given) in CONVOLUTIONS.items() if not {"direction", "mode"} & {*given}], 3)
 def test_quantized_convolutions_are_the_same(name: str) -> None:
     sizes, filters, given = CONVOLUTIONS[name]
@@ -297,6 +302,7 @@ def test_another_initialize_replaces_all(product: CompiledOperator) -> None:
     assert_same_bits(y, A @ B)
 
 
+@pytest.mark.full
 def test_sizes_of_memory(product: CompiledOperator) -> None:
     assert product.persistent_size >= B.nbytes
     assert product.persistent_size % 256 == product.temporary_size % 256 == 0
@@ -349,6 +355,7 @@ assert (y == a @ b).all()
 """
 
 
+@pytest.mark.full
 def test_a_pack_has_what_initialize_needs(tmp_path: Path) -> None:
     desc = owning(tvmdml.Gemm.of(T("float32", (9, 70)), T("float32", (70, 50))), "b_tensor")
     path = tmp_path / "owned.tvmdml"
@@ -361,6 +368,7 @@ def test_a_pack_has_what_initialize_needs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", [where for where in LEVELS[:2] if runs(where)])
 def test_packs_have_every_kernel_that_packs(where: str, tmp_path: Path) -> None:
     numbers = {"strides": (1, 1), "dilations": (1, 1), "start_padding": (1, 1), "end_padding": (1, 1), "group_count": 1}

@@ -84,6 +84,7 @@ def described(x: Array) -> TensorDesc:
     return ArrayTensorDesc(TensorDataType.from_numpy(x.dtype), x.shape)
 
 
+@pytest.mark.full
 @given(x=arrays(FLOATING), mode=st.sampled_from(RoundingMode))
 def test_the_function_round_agrees(x: Array, mode: RoundingMode, target: Target) -> None:
     packed = plain(x)
@@ -96,6 +97,7 @@ def test_the_function_round_agrees(x: Array, mode: RoundingMode, target: Target)
     assert_same_bits(out, expected.reshape(x.shape), any_nan=True)
 
 
+@pytest.mark.full
 @given(x=arrays(), direction=st.sampled_from(AxisDirection), data=st.data())
 def test_the_function_top_k_agrees(x: Array, direction: AxisDirection, data: st.DataObject, target: Target) -> None:
     packed = plain(x)
@@ -125,6 +127,7 @@ def test_the_function_top_k_agrees(x: Array, direction: AxisDirection, data: st.
     assert_same_bits(found.indices, indices.astype(index).reshape(shape))
 
 
+@pytest.mark.full
 @given(x=arrays(least_rank=1), index=st.sampled_from(["uint32", "uint64", "int32", "int64"]))
 def test_the_function_nonzero_coordinates_agrees(x: Array, index: str, target: Target) -> None:
     expected = np.argwhere(plain(x) != 0).astype(index)
@@ -134,6 +137,7 @@ def test_the_function_nonzero_coordinates_agrees(x: Array, index: str, target: T
     assert_same_bits(found.coordinates[: len(expected)], expected)
 
 
+@pytest.mark.full
 @given(x=arrays(), begin=BOUNDS, end=BOUNDS, data=st.data())
 def test_the_function_diagonal_matrix_agrees(x: Array, begin: int, end: int, data: st.DataObject, target: Target) -> None:
     attributes: dict[str, Any] = {

@@ -47,6 +47,7 @@ def attention(n: int, scale: float = 0.5, more: bool = False) -> tuple[Finished,
     return finished(graph, results, resolve("cpu")), graph.compile(results)
 
 
+@pytest.mark.full
 def test_a_program_for_another_size() -> None:
     """It gives the bits of the graph that is recorded for the size."""
     found = BySize.through({n: attention(n)[0] for n in (5, 6, 7)})
@@ -59,6 +60,7 @@ def test_a_program_for_another_size() -> None:
             assert np.array_equal(one.view(np.uint32), other.view(np.uint32)), n
 
 
+@pytest.mark.full
 def test_programs_that_are_no_function() -> None:
     """Another number of calls, another attribute, another constant."""
     for other in (attention(7, 0.25)[0], attention(7, more=True)[0]):

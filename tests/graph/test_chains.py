@@ -34,6 +34,7 @@ def both(graph: tvmdml.Graph, outputs: list[Any], given: dict[str, Any], target:
     return compiled
 
 
+@pytest.mark.full
 def test_a_chain_is_one_kernel(target: Target) -> None:
     graph = tvmdml.Graph()
     x, row = graph.input((20, 30), name="x"), graph.input((30,), name="row")
@@ -44,6 +45,7 @@ def test_a_chain_is_one_kernel(target: Target) -> None:
     assert "of FUSED_POINTWISE, with 6 others" in str(compiled.explain())
 
 
+@pytest.mark.full
 def test_what_others_read_is_written_too() -> None:
     graph = tvmdml.Graph()
     x = graph.input((20, 30), name="x")
@@ -80,6 +82,7 @@ def test_sizes_that_differ_are_groups_of_their_own() -> None:
     assert compiled.kernel_count == 2
 
 
+@pytest.mark.full
 def test_long_chains_are_several_kernels() -> None:
     graph = tvmdml.Graph()
     x = y = graph.input((20, 30), name="x")
@@ -97,6 +100,7 @@ def test_one_input_that_lies_badly_does_not_slow_others_down() -> None:
     assert both(graph, [y], {"x": array(40, 64)}).kernel_count == 2
 
 
+@pytest.mark.full
 @given(st.integers(0, 2**32))
 def test_any_graph_gives_the_same_bits(seed: int) -> None:
     rng = random.Random(seed)

@@ -98,6 +98,7 @@ def poison(compiled: tvmdml.CompiledGraph) -> None:
         arena[:] = 0xFF
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", CASES)
 def test_only_the_chosen_side_is_computed(name: str, target: Target) -> None:
     make, skipped = CASES[name]
@@ -125,6 +126,7 @@ def test_sides_are_written_where_the_result_is() -> None:
     assert "is not 0" in str(compiled.explain())
 
 
+@pytest.mark.full
 def test_a_bound_run_reads_the_condition_each_time() -> None:
     graph = tvmdml.Graph()
     compiled = graph.compile(nested(*inputs(graph)))
@@ -199,6 +201,7 @@ def run(steps: Program, a: Any, b: Any, c: Any) -> list[Any]:
     return values
 
 
+@pytest.mark.full
 @hypothesis.given(programs(), st.integers(0, 1 << 30))
 @hypothesis.settings(max_examples=60, deadline=None)
 def test_random_choices(steps: Program, seed: int) -> None:

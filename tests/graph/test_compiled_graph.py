@@ -175,6 +175,7 @@ def test_a_graph_and_its_constants_are_dropped_with_it() -> None:
     assert watched() is None
 
 
+@pytest.mark.full
 def test_thousands_of_nodes() -> None:
     graph = Graph()
     x = graph.input((16,), name="x")
@@ -189,6 +190,7 @@ def test_thousands_of_nodes() -> None:
     assert compiled.temporary_size < 20 * 256
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("forget")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_missing_kernels_are_compiled(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +205,7 @@ def test_missing_kernels_are_compiled(threads: int, tmp_path: Path, monkeypatch:
     assert compiler.compiled_count - before == 2
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("forget")
 def test_each_kernel_is_compiled_by_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt in one ends the others after what they compile, and a kernel that does not compile says so to the caller."""
@@ -277,6 +280,7 @@ def test_an_explanation_names_every_call(tmp_path: Any) -> None:
     assert events[0]["args"]["input_tensor"] == "float32[4, 4]"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["cuda", "vulkan"])
 def test_on_a_device(target: str) -> None:
     graph = Graph()

@@ -42,6 +42,7 @@ def block(graph: tvmdml.Graph, x: Any, channels: int) -> Any:
     return y
 
 
+@pytest.mark.full
 def test_a_residual_block_is_a_kernel_for_each_convolution(target: Target) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 8, 14, 14), name="x")
@@ -51,6 +52,7 @@ def test_a_residual_block_is_a_kernel_for_each_convolution(target: Target) -> No
     assert str(compiled.explain()).count("of FUSED_CONVOLUTION, with 2 others") == 6  # lines of three calls each
 
 
+@pytest.mark.full
 def test_the_last_of_two_heads_is_followed() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 8, 14, 14), name="x")
@@ -59,6 +61,7 @@ def test_the_last_of_two_heads_is_followed() -> None:
     assert compiled.kernel_count == 2
 
 
+@pytest.mark.full
 def test_products() -> None:
     graph = tvmdml.Graph()
     x = graph.input((6, 20), name="x", dtype="float16")
@@ -78,6 +81,7 @@ def test_what_has_other_readers_is_left_alone() -> None:
     assert both(graph, [z + 1, tvmdml.reduce(z, function="sum", axes=[1])], {"x": array(6, 20)}).kernel_count == 3
 
 
+@pytest.mark.full
 def test_what_lies_otherwise_is_left_alone() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 8, 6, 6), name="x")
@@ -86,6 +90,7 @@ def test_what_lies_otherwise_is_left_alone() -> None:
     assert both(graph, [tvmdml.abs(y.transpose(0, 1, 3, 2))], {"x": array(1, 8, 6, 6)}).kernel_count == 2
 
 
+@pytest.mark.full
 def test_dynamic_quantization_is_a_kernel_for_each_product() -> None:
     """A product of integers, as floats, times a scale, plus a bias, activated."""
     graph = tvmdml.Graph()
@@ -109,6 +114,7 @@ def test_a_reader_may_see_the_rows_of_a_product_as_several_dimensions() -> None:
     assert np.array_equal(compiled([x])[0], right)
 
 
+@pytest.mark.full
 def test_groups_of_channels_that_are_normalized_are_channels_for_what_follows(target: Target) -> None:
     graph = tvmdml.Graph()
     x = graph.input((2, 16, 6, 10), name="x")
@@ -136,6 +142,7 @@ def test_equal_pairs_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert (compiled.kernel_count, len(asked)) == (40, 1)
 
 
+@pytest.mark.full
 def test_normalizations_are_followed() -> None:
     graph = tvmdml.Graph()
     x = graph.input((6, 20), name="x")
@@ -207,6 +214,7 @@ APART = {"reduction": ("arithmetic", "comparison", "quantization", "rounding", "
 """What is left alone: other inputs behind results of slices, and functions of elements that are moved one by one."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_followed_by_every_family(family: str, draw: Any) -> None:
     """Against the graph without fusion."""

@@ -10,6 +10,7 @@ import pytest
 import tvmdml
 
 
+@pytest.mark.full
 def test_a_graph_gives_what_its_functions_give_one_by_one() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 3, 16, 16), name="x")
@@ -69,6 +70,7 @@ def test_arrays_leave_arithmetic_to_expressions() -> None:
         np.asarray(x)
 
 
+@pytest.mark.full
 def test_an_expression_has_pythons_operators() -> None:
     """But ``==``, which is identity: expressions are keys."""
     graph = tvmdml.Graph()

@@ -69,6 +69,7 @@ CASES: dict[str, tuple[Callable[[Any], Sequence[Any]], int]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", CASES)
 def test_joins_are_no_work_where_their_inputs_are_written_by_kernels(name: str, target: Target) -> None:
     make, most = CASES[name]
@@ -80,6 +81,7 @@ def test_joins_are_no_work_where_their_inputs_are_written_by_kernels(name: str, 
         assert np.array_equal(one, right)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batch", [1, 2])
 def test_parts_of_a_branch_are_written_once(batch: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """As in YOLOv8: a join has both halves of an image, and what is computed of one of them."""
@@ -106,6 +108,7 @@ def test_parts_of_a_branch_are_written_once(batch: int, monkeypatch: pytest.Monk
     assert np.array_equal(tvmdml.load_graph(tmp_path / "joined.graph")(given)[0], right)
 
 
+@pytest.mark.full
 def test_branches_of_images_write_into_what_joins_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 16, 20, 18), name="x")

@@ -7,6 +7,7 @@ import itertools
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 
 import tvmdml
 from tvmdml.graph.memory import ALIGNMENT, Lifetime, planned
@@ -41,6 +42,7 @@ def test_a_chain_needs_two_places() -> None:
     assert places.size == places.bound == 2 * 1024
 
 
+@pytest.mark.full
 def test_results_are_in_place_where_that_saves_memory() -> None:
     rng = np.random.default_rng(1)
     graph = tvmdml.Graph()
@@ -57,6 +59,7 @@ def test_results_are_in_place_where_that_saves_memory() -> None:
     np.testing.assert_allclose(compiled({"x": array})[0], expected @ expected, rtol=1e-4)
 
 
+@pytest.mark.full
 def test_a_result_is_not_in_place_of_one_that_is_read_later() -> None:
     rng = np.random.default_rng(1)
     graph = tvmdml.Graph()

@@ -73,6 +73,7 @@ NOTHING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", NOTHING)
 def test_inputs_without_elements_have_the_results_of_functions(name: str, tmp_path: Path) -> None:
     function, sizes = NOTHING[name]
@@ -105,6 +106,7 @@ def test_copies_that_change_nothing_are_dropped(monkeypatch: pytest.MonkeyPatch)
     assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_normalization_padding_and_activation_go_into_the_convolution(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tvmdml.Graph()
@@ -119,6 +121,7 @@ def test_normalization_padding_and_activation_go_into_the_convolution(direction:
     assert np.allclose(found[0], right[0], rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.full
 def test_what_others_read_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 6, 10, 9), name="x")
@@ -128,6 +131,7 @@ def test_what_others_read_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
 
 
+@pytest.mark.full
 def test_half_precision_is_rounded_before_the_activation(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tvmdml.Graph()
     x = graph.input((4, 40), "float16", name="x")
@@ -155,6 +159,7 @@ def test_a_result_that_is_a_copy_of_a_copy_of_an_input() -> None:
         assert found is not given
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("batch", "rows", "side"),
     [(1, 1, "second"), (3, 1, "second"), (1, 5, "second"), (3, 5, "second"), (2, 5, "first")],
@@ -184,6 +189,7 @@ def test_products_read_repeated_matrices_where_they_are(batch: int, rows: int, s
     assert "ELEMENT_WISE_IDENTITY" not in str([line for line, fate in alone.explain().lines if fate.startswith("kernel")])
 
 
+@pytest.mark.full
 def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 3, 20, 18), name="x")
@@ -213,6 +219,7 @@ def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytes
         assert text.count("added: ELEMENT_WISE_IDENTITY") == 2  # of the two results that lie otherwise outside
 
 
+@pytest.mark.full
 def test_means_of_images_with_channels_last_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that squeezes an image to one place, and scales its channels by what comes of that, needs no copies."""
     graph = tvmdml.Graph()
@@ -232,6 +239,7 @@ def test_means_of_images_with_channels_last_are_taken_where_they_are(monkeypatch
         assert text.count("added: ELEMENT_WISE_IDENTITY") == 1, text  # the result
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("batch", "first", "copies"), [(1, 32, 2), (2, 8, 5)])
 def test_some_channels_of_an_image_are_read_where_they_are(
     batch: int, first: int, copies: int, monkeypatch: pytest.MonkeyPatch
@@ -261,6 +269,7 @@ def test_some_channels_of_an_image_are_read_where_they_are(
         assert text.count("last of FUSED_CONVOLUTION, with 5 others") == 6 * (batch == 1), text
 
 
+@pytest.mark.full
 def test_owned_filters_are_laid_out_as_constants_are() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 3, 20, 18), name="x")

@@ -82,6 +82,7 @@ def drawn_convolution(graph: tvmdml.Graph, name: str) -> tuple[Any, dict[str, An
     return stored(y, scale, zero, kinds[2]), {name: integers(kinds[0], *x.shape)}
 
 
+@pytest.mark.full
 def test_random_convolutions() -> None:
     graph = tvmdml.Graph()
     for number in range(6):
@@ -89,6 +90,7 @@ def test_random_convolutions() -> None:
         assert both(graph, [y], given)[0] == {"QUANTIZED_LINEAR_CONVOLUTION"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 def test_products(turned: bool, bias: bool) -> None:
@@ -109,6 +111,7 @@ def convolved(graph: tvmdml.Graph, x: Any, channels: int = 16) -> Any:
     return tvmdml.convolution(real(x, 0.02, np.int8(5)), real(graph.constant(integers("int8", channels, 16, 1, 1)), 0.002))
 
 
+@pytest.mark.full
 def test_a_residual_block_has_one_input_that_is_dequantized_twice(target: Target) -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 16, 9, 9), "int8", name="x")
@@ -120,6 +123,7 @@ def test_a_residual_block_has_one_input_that_is_dequantized_twice(target: Target
     assert names == {"QUANTIZED_LINEAR_CONVOLUTION", "FUSED_QUANTIZED_LINEAR_CONVOLUTION"} or target.kind != "cpu"
 
 
+@pytest.mark.full
 def test_what_has_other_readers_or_scales_keeps_its_floats() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 16, 9, 9), "int8", name="x")
@@ -136,6 +140,7 @@ def test_what_has_other_readers_or_scales_keeps_its_floats() -> None:
         assert not any("QUANTIZED_LINEAR" in name for name in names)
 
 
+@pytest.mark.full
 def test_a_limit_that_saturation_implies_is_dropped() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 16, 9, 9), "int8", name="x")
@@ -144,6 +149,7 @@ def test_a_limit_that_saturation_implies_is_dropped() -> None:
     assert names == {"QUANTIZED_LINEAR_CONVOLUTION"}
 
 
+@pytest.mark.full
 def test_a_bias_too_fine_for_integers_is_added_to_floats() -> None:
     graph = tvmdml.Graph()
     x = graph.input((1, 16, 9, 9), "int8", name="x")
@@ -153,6 +159,7 @@ def test_a_bias_too_fine_for_integers_is_added_to_floats() -> None:
     assert "QUANTIZED_LINEAR_CONVOLUTION" not in names
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("same", [True, False])
 def test_moves(same: bool) -> None:
     """With one scale and zero point elements stay what they are, and are never floats."""

@@ -200,18 +200,21 @@ def check(program: Program, target: str, seed: int, f: Any = tvmdml) -> None:
         assert same if target == "cpu" else np.allclose(one, right[i], rtol=1e-3, atol=1e-3, equal_nan=True), i
 
 
+@pytest.mark.full
 @hypothesis.settings(max_examples=6, deadline=None)
 @hypothesis.given(programs(EXACT), st.integers(0, 1 << 20))
 def test_a_random_graph_has_the_bits_of_numpy(program: Any, seed: int) -> None:
     check(program, "cpu", seed, NUMPY)
 
 
+@pytest.mark.full
 @hypothesis.settings(max_examples=6, deadline=None)
 @hypothesis.given(programs(UNARY), st.integers(0, 1 << 20))
 def test_a_random_graph_has_the_bits_of_its_functions(program: Any, seed: int) -> None:
     check(program, "cpu", seed)
 
 
+@pytest.mark.full
 @hypothesis.settings(max_examples=2, deadline=None)
 @hypothesis.given(program=programs(EXACT), seed=st.integers(0, 1 << 20))
 @pytest.mark.parametrize("target", ["vulkan", "cuda"])

@@ -58,6 +58,7 @@ def test_a_saved_graph_gives_the_same_results(saved: Path, tmp_path: Path) -> No
     assert again.read_bytes() == saved.read_bytes()
 
 
+@pytest.mark.full
 def test_it_runs_without_the_compiler(saved: Path) -> None:
     code = (
         "import sys, numpy as np, tvmdml\n"
@@ -71,6 +72,7 @@ def test_it_runs_without_the_compiler(saved: Path) -> None:
     assert done.stdout.strip() == "[[0, 1, 2], [0, 1, 2]] False"
 
 
+@pytest.mark.full
 def test_a_pack_has_all_its_kernels(saved: Path, tmp_path: Path) -> None:
     pack = tmp_path / "small.pack"
     done = CliRunner().invoke(main, ["pack", "build", str(saved), "-o", str(pack), "--target", targets.resolve("cpu").name])

@@ -121,6 +121,7 @@ def _graph(n: int, kind: str) -> Any:
 _KINDS = tuple(_graph(3, "x")[1])
 
 
+@pytest.mark.full
 @pytest.mark.some(9)
 @pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("name", ["cpu", "cuda:sm_80", "vulkan:core"])

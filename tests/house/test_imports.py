@@ -130,6 +130,7 @@ def found() -> list[Import]:
     return [one for name, source in MODULES.items() for one in imports(name, source, MODULES)]
 
 
+@pytest.mark.full
 def test_no_modules_import_each_other(found: list[Import]) -> None:
     assert not (own := circles(found)), "\n\n".join(map(told, own))
 

@@ -35,6 +35,7 @@ def test_importing_loads_neither_numpy_nor_tvm() -> None:
     assert {name for name in loaded if name.startswith("tvmdml.")} == {"tvmdml._whole"}, "more than what forks go through"
 
 
+@pytest.mark.full
 def test_names_are_found_without_a_compiler() -> None:
     loaded = modules_after("import tvmdml; assert {'top_k', 'TopK1', 'compile'} <= set(dir(tvmdml)); tvmdml.TopK1; tvmdml.top_k")
     assert not loaded & {"tvm", "tvm_ffi", "torch"}
@@ -63,11 +64,13 @@ def test_a_name_that_is_not_there_says_so() -> None:
         tvmdml.xyzzy  # noqa: B018
 
 
+@pytest.mark.full
 def test_the_suggestion_is_made_once() -> None:
     done = subprocess.run([sys.executable, "-c", "import tvmdml\ntvmdml.topk"], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == "AttributeError: module 'tvmdml' has no attribute 'topk'. Did you mean 'top_k'?"
 
 
+@pytest.mark.full
 def test_help_lists_the_functions() -> None:
     import tvmdml
 
@@ -78,6 +81,7 @@ def test_help_lists_the_functions() -> None:
     assert text.index("FUNCTIONS") < 5000  # at the first access
 
 
+@pytest.mark.full
 def test_a_kernel_that_exists_runs_without_the_compiler(cache_dir: object) -> None:
     modules_after(FIRST)
     loaded = modules_after(FIRST)
@@ -85,6 +89,7 @@ def test_a_kernel_that_exists_runs_without_the_compiler(cache_dir: object) -> No
     assert not loaded & {"tvm", "torch", "click", "rich", "platformdirs"}
 
 
+@pytest.mark.full
 def test_a_parallel_kernel_runs_without_the_compiler(cache_dir: object) -> None:
     code = """
 import numpy as np, tvmdml
@@ -97,6 +102,7 @@ assert (tvmdml.round(x) == np.rint(x)).all()
     assert "tvm" not in loaded
 
 
+@pytest.mark.full
 def test_a_device_runs_a_kernel_that_exists_without_compiler_and_runtime(cache_dir: object, vulkan: object) -> None:
     code = FIRST.replace("x = np.array", "x = tvmdml.asarray(np.array").replace('"float32")', '"float32"), "vulkan")', 1)
     code = code.replace("value=3)", 'value=3, device="vulkan")')
@@ -114,6 +120,7 @@ def test_pytorch_comes_before_or_after(first: str) -> None:
     assert "torch" in modules_after(code)
 
 
+@pytest.mark.full
 def test_a_kernel_can_be_compiled_after_another_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
     one = "import numpy as np, tvmdml; x = np.array([1.5], 'float32'); assert tvmdml.round(x) == 2"
@@ -133,6 +140,7 @@ print("REGISTERED", len(operators), [str(ir.OpGetAttr(ir.GetOp(name), "TScriptPr
 """
 
 
+@pytest.mark.full
 def test_the_compiler_is_imported_in_short_and_is_the_same() -> None:
     def after(code: str) -> str:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -80,6 +80,7 @@ def _lets_code_run(keyword: ast.keyword) -> bool:
     return keyword.arg in ("allow_pickle", "shell") and not off
 
 
+@pytest.mark.full
 def test_only_a_tuner_and_its_own_processes_pickle_and_only_doors_write_functions() -> None:
     found = {name for name, nodes in trees().items() if runs_code(nodes)}
     assert found == set(RUN_CODE)
@@ -103,6 +104,7 @@ def test_what_runs_code_is_noticed(source: str) -> None:
     assert not runs_code(ast.walk(ast.parse("np.load(p, allow_pickle=False); model.eval(); tvmdml.compile(d)")))
 
 
+@pytest.mark.full
 def test_temporary_files_have_names_that_nobody_can_guess() -> None:
     guessable, fixed = [], []
     for name, nodes in trees().items():
@@ -285,12 +287,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder, watched(folder, *isolated())
 
 
+@pytest.mark.full
 def test_nothing_is_asked_of_a_network(seen: tuple[Path, dict[str, Any]]) -> None:
     """Where the system has namespaces, the program also ran in one that has no network."""
     _, found = seen
     assert found["network"] == []
 
 
+@pytest.mark.full
 def test_no_programs_are_started_but_compilers(seen: tuple[Path, dict[str, Any]]) -> None:
     _, found = seen
     allowed = {"ld", "cc", "gcc", "clang", "ld.lld", "ldconfig", "lscpu", "uname", Path(sys.executable).name}

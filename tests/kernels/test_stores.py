@@ -89,6 +89,7 @@ def test_a_folder_that_cannot_be_written_costs_a_warning_once(monkeypatch: pytes
         tvmdml.round(X, rounding_mode="toward_zero")
 
 
+@pytest.mark.full
 def test_a_store_that_can_only_be_read_is_read(store: stores.DiskStore, tmp_path: Path) -> None:
     compiled_by(tvmdml.round)
     code = """
@@ -108,6 +109,7 @@ assert compiler.compiled_count == 1
     assert done.stderr.count("RuntimeWarning") == 1
 
 
+@pytest.mark.full
 def test_a_full_disk_costs_a_warning(store: stores.DiskStore) -> None:
     code = """
 import resource, numpy as np, tvmdml

@@ -183,6 +183,7 @@ SOME = 4
 """Types of a word that a run draws for each target; on the CPU in turn at its level and at the lowest that has what all have."""
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(25)
 @pytest.mark.parametrize("name", WORDS)
 def test_words_give_the_same_bits_on_every_target(target: Target, name: str, pytestconfig: pytest.Config) -> None:
@@ -217,6 +218,7 @@ FAMILY = [name for name, cls in operators.all_operators().items() if issubclass(
 """Those whose results are exact without such instructions; functions have them where they like."""
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(20)
 @pytest.mark.parametrize("operator", FAMILY)
 def test_no_operator_of_the_family_has_a_fused_multiply_add(operator: str) -> None:

@@ -152,6 +152,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_library_that_another_user_planted_does_not_run(
     cache: Path, library: tuple[bytes, Path], way: Callable[[Path], Path]
@@ -343,6 +344,7 @@ def test_a_folder_that_appears_while_the_cache_is_made_is_checked(
         _trust.opened(place / "missing" / "cache", create=True).__enter__()
 
 
+@pytest.mark.full
 def test_a_refused_cache_makes_no_command_fail(cache: Path) -> None:
     assert call("round") == (1, [])
     (cache / "kernels").chmod(0o777)
@@ -587,6 +589,7 @@ def test_a_folder_with_other_things_in_it_is_not_marked(cache: Path) -> None:
     assert not (cache / "CACHEDIR.TAG").exists(), "a backup would leave out the letter"
 
 
+@pytest.mark.full
 def test_everything_that_was_written_is_removed(cache: Path) -> None:
     """No file is written under a name that is in no table."""
     assert call() == (len(faults.CALLS), [])

@@ -126,6 +126,7 @@ def lying_tensor(*sizes: int) -> Graph:
     return graph
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -85,6 +85,7 @@ def check(run: Any, rows: int = 5) -> None:
             assert np.allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_one_branch_is_computed(path: Path) -> None:
     model = tvmdml.onnx.load(path)
     check(lambda x, c: model(x=x, c=c))
@@ -98,6 +99,7 @@ def test_one_branch_is_computed(path: Path) -> None:
     assert all("SOFTMAX" not in " ".join(names[i]) for i in (0, 3, 4))
 
 
+@pytest.mark.full
 def test_a_plan_from_the_cache_leaves_out_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_memory", {})
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
@@ -131,12 +133,14 @@ def test_bindings_and_threads(path: Path) -> None:
         list(pool.map(lambda _: check(lambda x, c: session.run(None, {"x": x, "c": c})), range(8)))
 
 
+@pytest.mark.full
 def test_a_size_that_grows(path: Path) -> None:
     model = tvmdml.onnx.load(path)
     for rows in (*range(2, 12), 30, 31):
         check(lambda x, c: model(x=x, c=c), rows)
 
 
+@pytest.mark.full
 def test_packs_and_profiles(path: Path, tmp_path: Path) -> None:
     pack = CliRunner().invoke(
         main, ["pack", "build", str(path), "--size", "n=5", "--target", "cpu", "-o", str(tmp_path / "branches.pack")]

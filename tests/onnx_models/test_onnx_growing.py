@@ -93,6 +93,7 @@ def rows(nodes: Sequence[Any]) -> bytes:
     return bytes(model(every, [info("x", ["n", 4])], [info("y", [1, 4])], ir_version=10).SerializeToString())
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", [*REGULAR, *IRREGULAR])
 def test_sizes_that_decide(name: str, conversions: type[Counted]) -> None:
     """Each length has its own result, also where a size decides in a way that no polynomial is; the others are not converted."""
@@ -206,6 +207,7 @@ AGREEING: dict[str, tuple[Sequence[Any], Sequence[Any], Any]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", AGREEING)
 def test_numbers_that_agree_by_chance(name: str) -> None:
     """They are computed for each size, also where they are equal for all sizes that were tried."""
@@ -277,6 +279,7 @@ def decoder(width: int = 8) -> bytes:
     return bytes(model(nodes, every, results, weights, ir_version=10).SerializeToString())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["cpu", "vulkan"])
 def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its past grows by what it gave; between lengths that were converted, results have the bits of a model that is new.
@@ -320,6 +323,7 @@ def test_a_decoder(target: str, conversions: type[Counted], monkeypatch: pytest.
         loaded(x=x[:1, :1], past_k=keys, past_v=values[:, 1:])
 
 
+@pytest.mark.full
 def test_weights_that_kernels_read_in_another_form() -> None:
     """The best tile of a product may be another one for each number of rows, and its weights are packed for it."""
     weights = {"w": np.random.default_rng(6).standard_normal((120, 700), np.float32), "v": np.ones((700, 120), np.float32)}
@@ -363,6 +367,7 @@ def halving() -> bytes:
     return bytes(made.SerializeToString())
 
 
+@pytest.mark.full
 def test_a_size_that_is_halved(conversions: type[Counted]) -> None:
     """Each eighth width has a function of its own; programs and results are those of a model that is new."""
     made = halving()
@@ -384,6 +389,7 @@ def test_a_size_that_is_halved(conversions: type[Counted]) -> None:
     assert conversions.whole <= 3 + 2 + 7 * 4 + 2 * len(checked)
 
 
+@pytest.mark.full
 def test_texts_that_grow_at_the_same_time() -> None:
     """Threads share what makes programs; each text has the bits that it has alone, also where the number of threads changes."""
     made = decoder()

@@ -120,6 +120,7 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
             tvmdml.onnx.load(given)
 
 
+@pytest.mark.full
 def test_nodes_that_ask_for_much_are_refused() -> None:
     """A small file cannot make this process compute or hold what only a huge one may."""
     many = np.array([1 << 40], np.int64)
@@ -164,6 +165,7 @@ def test_sizes_that_no_array_has_are_refused() -> None:
         tvmdml.onnx.load(model([N("Neg", ["x"], ["y"])], [info("x", [0, 1 << 62, 1 << 62])], [info("y", None)]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_changed_bytes_never_end_in_another_error(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from tvmdml.onnx import converting

@@ -104,6 +104,7 @@ def _text(path: Path) -> bytes:
         return content  # the model's
 
 
+@pytest.mark.full
 def test_a_decoder_is_not_learned_again(cache: Path, conversions: type[Counted]) -> None:
     """Its masks and positions are computed by the model's nodes."""
     learn()
@@ -115,6 +116,7 @@ def test_a_decoder_is_not_learned_again(cache: Path, conversions: type[Counted])
         assert found == alone(decoder(), step(n))
 
 
+@pytest.mark.full
 def test_a_size_that_is_halved_is_not_learned_again(cache: Path, conversions: type[Counted]) -> None:
     """A new process has the functions of all residues, and learns others from them."""
     made = halving()
@@ -135,6 +137,7 @@ def test_a_size_that_is_halved_is_not_learned_again(cache: Path, conversions: ty
     assert conversions.whole == 1, "the one that is alone"
 
 
+@pytest.mark.full
 def test_a_larger_size_is_learned_from_where_another_process_ended(cache: Path, conversions: type[Counted]) -> None:
     most = max(one.most for one in learn()._functions().every)
     later = load(decoder())
@@ -156,6 +159,7 @@ sys.stdout.write(tvmdml.onnx.load(sys.argv[1])(x=np.load(sys.argv[2]))[0].tobyte
 """
 
 
+@pytest.mark.full
 def test_a_new_width_needs_neither_compiler_nor_onnx(cache: Path, tmp_path: Path) -> None:
     """Where nothing but shapes follows from sizes, and the kernels are there."""
     path = tmp_path / "m.onnx"
@@ -190,6 +194,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize("what", ["lines", "table"])
 def test_damaged_files_are_made_again(cache: Path, what: str, how: str, conversions: type[Counted]) -> None:
@@ -245,6 +250,7 @@ FORGED: dict[str, Callable[[Any], object]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("how", FORGED)
 def test_functions_that_fit_nothing_are_not_used(cache: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learn()

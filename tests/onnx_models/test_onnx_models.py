@@ -36,6 +36,7 @@ def ramp(*shape: int) -> Any:
     return np.linspace(-2, 3, int(np.prod(shape)), dtype=np.float32).reshape(shape)
 
 
+@pytest.mark.full
 def test_symbolic_sizes_are_compiled_on_first_use_and_kept() -> None:
     nodes = [
         N("Shape", ["x"], ["s"]),
@@ -191,6 +192,7 @@ def test_all_that_is_not_mapped_is_listed_at_once() -> None:
         tvmdml.onnx.load(model(nodes, [info("x", [1, 1, 70, 70])], [info("b", None)]))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("kind", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
 @pytest.mark.parametrize("layout", [0, 1])
 def test_recurrent_networks_without_steps(kind: str, gates: int, layout: int) -> None:
@@ -241,6 +243,7 @@ def test_recurrent_networks_clip_what_their_functions_are_given(kind: str, own: 
         assert np.allclose(one, other, rtol=0, atol=2e-6)
 
 
+@pytest.mark.full
 def test_infinite_inputs_are_clipped_to_the_limit_and_negative_limits_refused() -> None:
     x = np.array([np.inf, 1, -np.inf], np.float32).reshape(3, 1, 1)
     one = np.ones((1, 1, 1), np.float32)
@@ -287,6 +290,7 @@ EINSUMS = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("equation", EINSUMS)
 def test_einsum(equation: str) -> None:
     size = dict(zip("abdhijk", (2, 2, 4, 3, 5, 5, 6), strict=True)) | {"c": 3}
@@ -300,6 +304,7 @@ def test_einsum(equation: str) -> None:
     assert np.allclose(made(arrays)[0], np.einsum(equation, *arrays.values()), atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", ["cuda", "vulkan"])
 def test_on_a_device(target: str) -> None:
     nodes = [
@@ -328,6 +333,7 @@ def test_the_average_of_a_large_image_is_a_reduction() -> None:
     assert "REDUCE" in str(made.compiled(x=x).explain())
 
 
+@pytest.mark.full
 def test_a_deformed_convolution_with_all_that_it_may_have() -> None:
     """Several images, groups and groups of offsets, steps, weights of taps, a bias; offsets that lead outside of the images."""
     rng = np.random.default_rng(8)

@@ -35,6 +35,7 @@ def patterns(name: str) -> Any:
     return found if name in FLOATS else np.arange(-300, 300, dtype=np.float32)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", FLOATS + INTEGERS)
 def test_casts_round_as_ml_dtypes_does(name: str) -> None:
     x = patterns(name)
@@ -53,6 +54,7 @@ def test_casts_round_as_ml_dtypes_does(name: str) -> None:
     assert np.array_equal(np.signbit(z)[zeros], np.signbit(numbers)[zeros])
 
 
+@pytest.mark.full
 def test_a_network_of_bfloat16_rounds_each_result_and_is_kept(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     kind, to = ml_dtypes.bfloat16, element("bfloat16")

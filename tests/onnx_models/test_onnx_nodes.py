@@ -56,6 +56,7 @@ def _tensors(found: Any, expected: Any) -> Iterator[tuple[Any, Any]]:
         yield found, np.asarray(expected)
 
 
+@pytest.mark.full
 @pytest.mark.drawn("part", range(PARTS), 2)
 def test_nodes_give_what_onnx_expects(part: int) -> None:
     wrong = {}
@@ -69,6 +70,7 @@ def test_nodes_give_what_onnx_expects(part: int) -> None:
     assert not wrong
 
 
+@pytest.mark.full
 def test_the_table_says_what_is_converted() -> None:
     """What is refused stays what it is: a case that is refused by mistake would pass above."""
     written = PLACE.read_text()

@@ -83,6 +83,7 @@ def normally(x: float) -> float:
     return (1 + math.erf(x / math.sqrt(2))) / 2
 
 
+@pytest.mark.full
 def test_numbers_have_their_distributions(file: bytes, target: Target) -> None:
     loaded = tvmdml.onnx.load(file, target=target, seed=1)
     found = named(loaded, loaded(x=X))
@@ -209,6 +210,7 @@ def test_what_is_kept_on_disk_has_no_numbers(monkeypatch: pytest.MonkeyPatch) ->
     assert np.array_equal(tvmdml.onnx.load(file, seed=3)(x=x)[0], same)
 
 
+@pytest.mark.full(first=1)
 def test_bound_runs_and_runs_with_values_draw_the_same(target: Target) -> None:
     file = drawing(N("RandomNormalLike", ["x"], ["y"]), inputs=[info("x", ["n"])])
     x = np.zeros(40, np.float32)
@@ -226,6 +228,7 @@ def test_bound_runs_and_runs_with_values_draw_the_same(target: Target) -> None:
     assert np.array_equal(loaded.run_with_ort_values(None, {"x": given})[0].numpy(), right(x=x)[0])
 
 
+@pytest.mark.full
 def test_a_size_that_grows_has_the_numbers_of_others() -> None:
     nodes = [
         N("RandomNormalLike", ["x"], ["a"]),
@@ -254,6 +257,7 @@ def test_rounds_of_a_loop_and_functions_draw_apart() -> None:
     assert len(set(map(tuple, rows.tolist()))) == 10
 
 
+@pytest.mark.full
 def test_numbers_after_the_graph(target: Target) -> None:
     """Of as many elements as others decide; and what random numbers decide."""
     nodes = [

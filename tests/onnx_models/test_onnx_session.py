@@ -354,6 +354,7 @@ except NoSuchFile:
 """
 
 
+@pytest.mark.full
 def test_programs_run_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "tvmdml.onnx", "program.py", "a"]

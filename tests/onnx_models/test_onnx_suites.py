@@ -43,6 +43,7 @@ def check(model: Any, inputs: list[Any], expected: list[Any]) -> None:
         assert np.allclose(one.astype(np.float64), right.astype(np.float64), 1e-3, 1e-5 + 1e-4 * np.nanmax(np.abs(right)), True)
 
 
+@pytest.mark.full
 @pytest.mark.drawn("name", sorted(suite("real")), 1)
 def test_small_real_networks(name: str) -> None:
     path = suite("real")[name]
@@ -51,6 +52,7 @@ def test_small_real_networks(name: str) -> None:
     check(model, inputs, [onnx.numpy_helper.to_array(onnx.load_tensor(path.with_name(f"{path.stem}_output_0.pb")))])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", sorted(suite("simple")))
 def test_simple_models(name: str) -> None:
     path = suite("simple")[name]
@@ -71,6 +73,7 @@ EXPORTED = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("name", sorted(EXPORTED), 4)
 def test_models_that_pytorch_exported(name: str) -> None:
     """Most are of an older version, from which ONNX's own converter makes version 7."""

@@ -96,6 +96,7 @@ def test_arrays_of_other_libraries_come_back_as_such(file: bytes) -> None:
     assert found[2].dtype == torch.int64
 
 
+@pytest.mark.full
 def test_what_such_a_model_cannot_do_is_said(file: bytes, tmp_path: Path) -> None:
     shape = (1, 3, 8 * PLACES, 8 * PLACES)
     loaded = tvmdml.onnx.load(file)

@@ -22,6 +22,7 @@ def given(dtype: str = "float32") -> list[Array]:
     return [x, m, np.abs(rng.standard_normal((2, 50))).astype(dtype), gradient]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_a_step(dtype: str, target: Target) -> None:
     if dtype == "float64" and target.kind != "cpu":
@@ -38,6 +39,7 @@ def test_a_step(dtype: str, target: Target) -> None:
     np.testing.assert_allclose(new.parameters, x - rate * first / (np.sqrt(second) + 1e-8), tolerance, tolerance)
 
 
+@pytest.mark.full
 def test_the_bias_correction_is_within_its_bound(target: Target) -> None:
     rng, one = seeded("alpha"), np.ones(1, np.float32)
     for _ in range(40 if target.kind == "cpu" else 6):
@@ -64,6 +66,7 @@ def test_a_denormal_product_that_is_divided_has_few_digits(target: Target) -> No
     assert desc.mismatch(run(desc, target, *arrays), reference(desc, *arrays)) == ""
 
 
+@pytest.mark.full
 def test_each_output_may_take_the_place_of_any_input(target: Target) -> None:
     step = np.uint32([2])
     expected = tvmdml.adam_optimizer(*given(), step, learning_rate=0.1, device=target.name)

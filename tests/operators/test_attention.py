@@ -50,6 +50,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("kind", "mask", "limit", "wanted", "error"), EXAMPLES)
 def test_the_contracts_examples(kind: str, mask: Any, limit: float, wanted: float, error: float) -> None:
     given = {} if mask is None else {"mask": np.array(mask, i32)}
@@ -57,6 +58,7 @@ def test_the_contracts_examples(kind: str, mask: Any, limit: float, wanted: floa
     np.testing.assert_allclose(found, np.full((1, 1, 1), wanted), atol=error)
 
 
+@pytest.mark.full
 def test_a_row_of_scores_that_are_all_minus_infinity_is_zero_whatever_the_values_are() -> None:
     values = np.array([nan, inf], f32).reshape(1, 2, 1)
     for rows in (1, 40):  # few rows, and a block of them
@@ -68,6 +70,7 @@ def test_a_row_of_scores_that_are_all_minus_infinity_is_zero_whatever_the_values
         assert_same_bits(found, np.zeros((1, rows, 1), f32))
 
 
+@pytest.mark.full
 def test_nan_in_a_row_makes_that_row_nan_and_no_other() -> None:
     for rows in (2, 40):
         query = np.repeat(ONE, rows, axis=1)
@@ -288,6 +291,7 @@ def attentions(draw: Any) -> Any:
     )  # fmt: skip
 
 
+@pytest.mark.full
 @given(attentions(), st.integers(0, 2**32 - 1))
 def test_any_attention_is_as_the_reference_says(desc: Any, seed: int) -> None:
     from tvmdml.conformance.references import tried
@@ -305,6 +309,7 @@ def test_any_attention_is_as_the_reference_says(desc: Any, seed: int) -> None:
 HOSTILE = (-(2**31), -1, 0, 1, 5, 6, 2**31 - 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [kind for kind in MaskType if kind is not MaskType.NONE])
 def test_a_mask_may_have_any_integers(kind: MaskType) -> None:
     desc = attention(MultiheadAttention, s=(2, 3, 6, 0), mask=kind)
@@ -320,6 +325,7 @@ def test_a_mask_may_have_any_integers(kind: MaskType) -> None:
     assert "mask_tensor" in names
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", [1, 4, 20])
 def test_lengths_may_be_any_integers(rows: int) -> None:
     room = rows + 30
@@ -346,6 +352,7 @@ def test_lengths_may_be_any_integers(rows: int) -> None:
             assert_same_bits(np.delete(one, range(length, length + rows), 1), np.delete(old, range(length, length + rows), 1))
 
 
+@pytest.mark.full
 def test_rows_of_earlier_steps_may_be_only_where_rows_are_kept() -> None:
     desc = attention(MultiheadAttention1, s=(2, 2, 2, 0), heads=(2, 1), channels=(4, 4), optional="present lengths", room=9)
     arrays = {name: normal(i, *tensor.sizes) for i, (name, tensor) in enumerate(desc.tensors()) if tensor is not None}
@@ -365,6 +372,7 @@ def test_rows_of_earlier_steps_may_be_only_where_rows_are_kept() -> None:
 # -- The same bits, other results ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", [(1, 3, 90, 200, 64), (1, 2, 1, 3000, 64), (2, 4, 2, 700, 20)])
 def test_bits_do_not_depend_on_the_number_of_tasks(sizes: tuple[int, ...]) -> None:
     batch, heads, rows, total, channels = sizes
@@ -390,6 +398,7 @@ def test_no_kernel_keeps_the_scores_of_all_rows() -> None:
         assert held < (8 << 20) * max(1, target.tasks()), held
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [f32, np.float16])
 def test_it_has_the_same_result_on_a_device(vulkan: Target, dtype: Any) -> None:
     own = [normal(i, 1, 33, 64).astype(dtype) for i in range(3)]
@@ -404,6 +413,7 @@ def decoding(cls: Any, past: int, mask: MaskType, heads: tuple[int, int] = (4, 4
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("cls", [MultiheadAttention, MultiheadAttention1])
 def test_one_kernel_serves_the_past_however_long_it_becomes(target: Target, cls: Any) -> None:
     from tvmdml.scheduling import kernel_for
@@ -413,6 +423,7 @@ def test_one_kernel_serves_the_past_however_long_it_becomes(target: Target, cls:
             assert len({kernel_for(decoding(cls, past, mask), target).identity for past in own}) == 1
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("past", [130, 700])
 def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> None:
     from tvmdml.conformance.references import tried
@@ -429,6 +440,7 @@ def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> 
         assert not tried(desc, device, Trial(desc, (), values))
 
 
+@pytest.mark.full
 def test_the_function_chooses_the_operator_and_says_what_is_wrong() -> None:
     q, k = normal(1, 1, 4, 32), normal(2, 1, 4, 16)
     assert tvmdml.multihead_attention(q, k, k, head_count=4, key_value_head_count=2).shape == q.shape

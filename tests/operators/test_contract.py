@@ -55,7 +55,7 @@ DIAGONAL_2_0 = DiagonalMatrix(output_tensor=X, offset=0, value=1)
 # -- The catalogue ------------------------------------------------------------------------------------------------
 
 OPERATORS = operators.all_operators()
-each_operator = pytest.mark.parametrize("name", OPERATORS)
+each_operator = pytest.mark.each("name", OPERATORS)
 
 
 def described(name: str) -> Operator:

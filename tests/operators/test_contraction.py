@@ -37,6 +37,7 @@ def scaled(dtype: str, lanes: int, rounded: bool) -> Any:
     return f.result()
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -73,6 +74,7 @@ def level(request: pytest.FixtureRequest) -> Target:
     return found
 
 
+@pytest.mark.full
 def test_no_kernel_of_the_package_has_a_fused_multiply_add(level: Target) -> None:
     x = tvmdml.TensorDesc("float32", (64, 1000))
     descs: list[tvmdml.Operator] = [

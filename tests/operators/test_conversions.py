@@ -65,6 +65,7 @@ EXAMPLES: dict[str, tuple[Callable[[str], Any], Any, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_of_the_contracts(name: str, target: Target) -> None:
     run, expected, dtype = EXAMPLES[name]
@@ -92,6 +93,7 @@ def _by_python(value: Any, dtype: np.dtype[Any]) -> Any:
     return limits.max if value == INF else limits.min if value == -INF else min(max(int(value), limits.min), limits.max)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("source", BYTE_TYPES, ids=str)
 def test_casts_to_integers_are_those_of_python(source: TensorDataType) -> None:
     x = _values(source)
@@ -100,6 +102,7 @@ def test_casts_to_integers_are_those_of_python(source: TensorDataType) -> None:
         assert_same_bits(tvmdml.cast(x, wanted), expected)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("source", BYTE_TYPES, ids=str)
 def test_casts_to_floats_are_numpys(source: TensorDataType) -> None:
@@ -113,6 +116,7 @@ def test_a_float64_becomes_a_float16_with_one_rounding(target: Target) -> None:
     assert_same_bits(tvmdml.cast(x, "float16", device=target.name), x.astype(np.float16))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("source", BYTE_TYPES, ids=str)
 def test_a_number_becomes_a_bool_by_not_being_0(source: TensorDataType, target: Target) -> None:
     x = _values(source)
@@ -196,6 +200,7 @@ def _repeated(x: Array, sizes: tuple[int, ...]) -> Array:
     return x
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_scale_for_each_row_gives_the_quotients_next_to_halves(dtype: str, target: Target) -> None:
     """Rows with one scale are multiplied by its reciprocal, which must not be seen: beside halves, and with scales of all sizes."""
@@ -216,6 +221,7 @@ def test_a_scale_for_each_row_gives_the_quotients_next_to_halves(dtype: str, tar
     assert_same_bits(found, whole.clip(limits.min, limits.max).astype(dtype))
 
 
+@pytest.mark.full
 @pytest.mark.drawn("quantized,scales", BLOCKS, 6)
 def test_blocks_are_numpys_repeat(quantized: str, scales: tuple[int, int], target: Target) -> None:
     rng, sizes = seeded(quantized, scales), (5, 12)
@@ -238,6 +244,7 @@ def test_blocks_are_numpys_repeat(quantized: str, scales: tuple[int, int], targe
     assert_same_bits(result, (expected - zeros).astype(np.float32) * each)
 
 
+@pytest.mark.full
 def test_functions_quantize_by_blocks(target: Target) -> None:
     x, scale = np.arange(-8, 8, dtype=np.float16).reshape(2, 8), np.array([[1, 2]], np.float16)
     found = tvmdml.quantize(x, [scale], output_dtype="int8", device=target.name)
@@ -253,6 +260,7 @@ def test_functions_have_no_arrays_of_4_bit_elements() -> None:
 # -- Fills --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_gaps_between_the_elements_of_a_fill_stay_untouched(target: Target) -> None:
     for dtype in ("uint8", "float16", "float32", "int64"):
         memory = np.full((7, 2, 40), 99, dtype)
@@ -262,6 +270,7 @@ def test_gaps_between_the_elements_of_a_fill_stay_untouched(target: Target) -> N
         assert_same_bits(memory, expected)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int16", "uint64"])
 def test_a_sequence_counts_in_row_major_order_whatever_the_strides_are(dtype: str, target: Target) -> None:
     turned = np.zeros((70, 45), dtype).T

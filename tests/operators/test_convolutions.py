@@ -27,6 +27,7 @@ def line(*values: float, channels: int = 1, dtype: Any = f32) -> Array:
 # -- The contract's examples --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_examples(target: Target) -> None:
     x, w = line(1, 2, 3, 4), line(1, 10, 100)
     backward: dict[str, Any] = {"direction": "BACKWARD", "strides": (2,)}
@@ -64,6 +65,7 @@ def test_examples_of_integers(target: Target) -> None:
     assert found.ravel().tolist() == [3, 0, 8, 253, 255]
 
 
+@pytest.mark.full
 def test_padding_at_the_end_is_not_what_lies_behind_a_row(target: Target) -> None:
     for sizes, taps in (((1, 8, 100), (4,)), ((1, 2, 36, 18), (1, 2)), ((2, 3, 1, 40), (1, 3)), ((1, 2, 5, 18), (2, 1))):
         whole = np.full((*sizes[:-1], sizes[-1] + 6), np.nan, f32)
@@ -173,6 +175,7 @@ def test_gradients_are_pytorchs(number: int) -> None:
 # -- Sums ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_long_sums_keep_the_bound_and_most_of_their_bits(dtype: str) -> None:
     rng = seeded("sums", dtype)
@@ -189,6 +192,7 @@ def test_long_sums_keep_the_bound_and_most_of_their_bits(dtype: str) -> None:
             assert (np.abs(found - exact) <= bound).all(), (channels, kernel)
 
 
+@pytest.mark.full
 def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch, draw: Callable[..., list[Any]]) -> None:
     from tvmdml.schedules.cpu import convolution
 
@@ -212,6 +216,7 @@ def test_threads_tiles_and_orders_change_no_bit(monkeypatch: pytest.MonkeyPatch,
             assert_same_bits(one, other)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("groups", [1, 12])
 def test_channels_may_be_last_in_memory(groups: int) -> None:
     rng = seeded("last", groups)
@@ -338,6 +343,7 @@ def test_no_batch_no_channels_and_no_filters() -> None:
     assert (tvmdml.convolution(x[:, :0], w[:, :0], bias) == 7).all()
 
 
+@pytest.mark.full
 def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
     huge = 2**32 - 1
     x, w = line(1, 2, 3, 4), line(1, 10)

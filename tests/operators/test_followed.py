@@ -97,6 +97,7 @@ CONVOLUTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(name: str, draw: Draw) -> None:
     way, make = CONVOLUTIONS[name]
@@ -107,6 +108,7 @@ def test_convolutions(name: str, draw: Draw) -> None:
         assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name == way
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("level", ["cpu:x86-64-v2", "cpu:x86-64-v3"])
 def test_processors_without_masks(level: str, draw: Draw) -> None:
     target = targets.resolve(level)
@@ -126,6 +128,7 @@ PRODUCTS: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str, draw: Draw) -> None:
     way, make = PRODUCTS[name]
@@ -152,6 +155,7 @@ REDUCTIONS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name: str, draw: Draw) -> None:
     head = REDUCTIONS[name]()
@@ -164,6 +168,7 @@ def test_reductions(name: str, draw: Draw) -> None:
         desc.validate(NEWEST_FEATURE_LEVEL)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("name", REDUCTIONS, 3)
 def test_reductions_on_devices(device: Target, name: str, draw: Draw) -> None:
     head = REDUCTIONS[name]()
@@ -213,6 +218,7 @@ OTHER_TYPES: dict[str, tuple[Callable[[], Any], Callable[[TensorDesc], Follower]
 }
 
 
+@pytest.mark.full
 @pytest.mark.some(4)
 @pytest.mark.parametrize("name", OTHER_TYPES)
 def test_other_types(name: str) -> None:
@@ -226,6 +232,7 @@ def test_other_types(name: str) -> None:
     assert lines.read(lines.of(desc), "a line") == desc
 
 
+@pytest.mark.full
 @pytest.mark.drawn("name", OTHER_TYPES, 3)
 def test_other_types_on_devices(device: Target, name: str) -> None:
     make, follower = OTHER_TYPES[name]
@@ -233,6 +240,7 @@ def test_other_types_on_devices(device: Target, name: str) -> None:
     agrees(head, follower(head.output_tensor), device, bits=False)
 
 
+@pytest.mark.full
 def test_devices(device: Target, draw: Draw) -> None:
     heads = [make for _, make in (*CONVOLUTIONS.values(), *PRODUCTS.values())]
     for make in draw(heads, 3):
@@ -243,6 +251,7 @@ def test_devices(device: Target, draw: Draw) -> None:
             agrees(head, follower(head.output_tensor), device, bits=False)
 
 
+@pytest.mark.full
 def test_several_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     from tvmdml.targets.cpu import CpuTarget
 
@@ -274,6 +283,7 @@ def test_sizes_are_no_part_of_the_kernel() -> None:
     assert some[0].parameters == some[1].parameters
 
 
+@pytest.mark.full
 def test_lines_and_references() -> None:
     for head in (convolution(), gemm("float32", 20, 30, 40)):
         for follower in FOLLOWERS:
@@ -284,6 +294,7 @@ def test_lines_and_references() -> None:
             assert operators.by_name(desc.NAME) is type(desc)
 
 
+@pytest.mark.full
 def test_a_pack_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
     head = convolution()
     nodes, wiring, _ = residual(head.output_tensor)

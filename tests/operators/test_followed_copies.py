@@ -70,6 +70,7 @@ HEADS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.some(8)
 @pytest.mark.parametrize("name", HEADS)
 def test_what_follows(name: str, draw: Draw) -> None:
@@ -83,12 +84,14 @@ def test_what_follows(name: str, draw: Draw) -> None:
         assert operators.by_name(desc.NAME) is type(desc)
 
 
+@pytest.mark.full
 def test_each_float16_is_rounded_where_processors_compute_with_them() -> None:
     """A product of scalars, and then a sum: instructions of float16 would fuse them."""
     head = HEADS["attention, odd"]()
     agrees(head, scaled(head.output_tensor), targets.resolve("cpu"))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("name", HEADS, 4)
 def test_what_follows_on_devices(device: Target, name: str, draw: Draw) -> None:
     head = HEADS[name]()

@@ -186,6 +186,7 @@ def drawn(
         return program
 
 
+@pytest.mark.full
 @given(st.integers(0, 2**32))
 def test_any_wiring_gives_the_bits_of_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
@@ -197,6 +198,7 @@ def test_any_wiring_gives_the_bits_of_one_by_one(seed: int) -> None:
         agrees(program, cpu, (rng.choice(pairs),), seed)
 
 
+@pytest.mark.full
 def test_on_devices(device: Target, draw: Draw) -> None:
     for seed in draw(range(40), 3):
         program = drawn(random.Random(seed), exact=True)
@@ -205,6 +207,7 @@ def test_on_devices(device: Target, draw: Draw) -> None:
             agrees(program, device, (pair,), seed)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_functions_on_devices(device: Target, dtype: str) -> None:
     """They have the bits that the device gives them one by one."""
@@ -264,6 +267,7 @@ def test_wirings_and_results_are_a_part_of_the_kernel() -> None:
     assert len({kernel_for(desc, cpu).identity for desc in ways}) == len({desc.exactly() for desc in ways}) == 9
 
 
+@pytest.mark.full
 def test_a_value_less_itself_is_not_always_0(target: Target) -> None:
     """Of NaN and infinities it is NaN: TVM's simplifier would make it 0."""
     less, more = of(tvmdml.ElementWiseSubtract, X, X), of(tvmdml.ElementWiseAdd, X, X)
@@ -280,6 +284,7 @@ def test_a_product_and_a_sum_are_rounded_one_by_one(target: Target) -> None:
     assert not np.asarray(out if target.kind == "cpu" else out.numpy()).any()
 
 
+@pytest.mark.full
 def test_single_elements_numbered_elements_and_blocks(target: Target) -> None:
     """Inputs of one element are repeated; an operator without inputs, or one that counts elements, may be in the middle."""
     byte = TensorDesc("uint8", (4, 6, 10))
@@ -314,6 +319,7 @@ def test_single_elements_numbered_elements_and_blocks(target: Target) -> None:
     assert not references.tried(desc, target, Trial(desc, (), lambda *_: next(arrays), expected))
 
 
+@pytest.mark.full
 def test_several_pairs_in_place(target: Target) -> None:
     padded = tensor("float32", (20, 40), "padded")
     less = tvmdml.ElementWiseSubtract(a_tensor=padded, b_tensor=padded, output_tensor=padded)
@@ -327,6 +333,7 @@ def test_several_pairs_in_place(target: Target) -> None:
         agrees(program, target, shared)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", [(2, 4), (40, 70)])
 def test_in_place_of_what_one_part_reads_as_a_float_and_another_as_bits(target: Target, sizes: tuple[int, ...]) -> None:
     """The buffer is that of the choice's result, which counts as an integer; the comparison takes its elements as floats."""
@@ -348,6 +355,7 @@ def test_references_are_exact_if_all_operators_are() -> None:
     assert isinstance(found, np.ndarray)
 
 
+@pytest.mark.full
 @given(st.integers(0, 2**32))
 def test_references_agree(seed: int) -> None:
     program = drawn(random.Random(seed), types=FLOATS)

@@ -191,6 +191,7 @@ def problem(desc: Operator, target: Target, shared: Shared) -> str:
     return tried(desc, target, Trial(desc, shared, functools.partial(any_values, seeded(desc.exactly(), shared))))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_way_gives_the_reference_s_results(layout: str, target: Target) -> None:
     """With the default schedule; test_pointwise.py has the family's."""
@@ -199,6 +200,7 @@ def test_every_way_gives_the_reference_s_results(layout: str, target: Target) ->
         assert not problem(desc, target, shared), shared
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layout", ["packed", "parts of lines", "transposed", "spread"])
 def test_two_outputs_each_in_an_input_s_memory(layout: str, target: Target) -> None:
     desc = parted(LAYOUTS[layout])
@@ -206,6 +208,7 @@ def test_two_outputs_each_in_an_input_s_memory(layout: str, target: Target) -> N
         assert not problem(desc, target, shared), shared
 
 
+@pytest.mark.full
 def test_the_default_schedule_s_outputs_do_not_disturb_each_other(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """``computation`` reads every input before it writes an output."""
     monkeypatch.setattr(specimens.Parted, "FAMILY", "")
@@ -223,6 +226,7 @@ def three(shape: tuple[int, ...] = (4, 5)) -> tuple[Array, Array, Array]:
     return a, b, a + a - b
 
 
+@pytest.mark.full(first=1)
 @binaries
 def test_arrays_that_are_the_same_are_seen(cls: Any, target: Target) -> None:
     run = tvmdml.compile(binary(cls, TensorDesc("float32", (4, 5))), target)
@@ -305,6 +309,7 @@ def planned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(functions, "_quick_plans", None)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.usefixtures("planned")
 @binaries
 def test_out_may_be_either_input(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +330,7 @@ def test_out_may_be_either_input(cls: Any, monkeypatch: pytest.MonkeyPatch) -> N
         assert_same_bits(x, a)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.usefixtures("planned")
 @binaries
 def test_strided_arrays_run_in_place(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,6 +381,7 @@ def test_an_input_that_the_operator_sees_in_another_layout_is_copied() -> None:
         assert_same_bits(y, expected)
 
 
+@pytest.mark.full(first=1)
 @binaries
 def test_out_on_a_device(cls: Any, device: Target) -> None:
     a, b, expected = three((40, 50))
@@ -404,6 +411,7 @@ def test_two_outputs_in_two_inputs() -> None:
 # -- Packs and models ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", ["cpu:x86-64", "vulkan"])
 @binaries
 def test_a_pack_has_the_kernels_of_every_way(

@@ -35,6 +35,7 @@ def nearest(index: int) -> int:
     return min(max(counted(index), 0), SIZE - 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_gather_stays_inside_of_its_input(dtype: str, target: Target) -> None:
     x, indices = np.arange(SIZE * 3, dtype=np.float32).reshape(SIZE, 3), hostile(dtype)
@@ -46,6 +47,7 @@ def test_a_gather_stays_inside_of_its_input(dtype: str, target: Target) -> None:
     assert_same_bits(tvmdml.gather_nd(x, indices[:, None], device=target.name), expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_scatter_writes_only_where_an_index_is_in_range_and_the_last_update_counts(dtype: str, target: Target) -> None:
     x, indices = np.arange(SIZE * 3, dtype=np.float32).reshape(SIZE, 3), hostile(dtype)
@@ -60,6 +62,7 @@ def test_a_scatter_writes_only_where_an_index_is_in_range_and_the_last_update_co
     assert_same_bits(tvmdml.scatter_nd(x, indices[:, None], updates, device=target.name), expected)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_only_an_index_in_range_is_hot(dtype: str, target: Target) -> None:
     indices = hostile(dtype)
@@ -69,6 +72,7 @@ def test_only_an_index_in_range_is_hot(dtype: str, target: Target) -> None:
     assert_same_bits(found, np.where(hot, values[0, 1], values[0, 0]))
 
 
+@pytest.mark.full(first=1)
 def test_indices_are_checked_if_that_is_asked_for(target: Target) -> None:
     x, good, bad = np.zeros((SIZE, 3), np.float32), np.array([0, -5, 4]), np.array([0, -6, 9])
     updates = np.ones((3, 3), np.float32)
@@ -86,6 +90,7 @@ def test_indices_are_checked_if_that_is_asked_for(target: Target) -> None:
         assert isinstance(caught.value, IndexError)
 
 
+@pytest.mark.full
 def test_parts_and_wholes_are_numpys() -> None:
     x = np.arange(60, dtype=np.int16).reshape(3, 20)
     parts = tvmdml.split(x, axis=1, output_axis_sizes=(3, 0 + 7, 10))
@@ -96,6 +101,7 @@ def test_parts_and_wholes_are_numpys() -> None:
     assert_same_bits(window, x[::2, 19:0:-3])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("shape", [(70_001,), (3, 40_009), (40_009, 3)], ids=str)
 def test_many_updates_that_meet_happen_in_their_order(shape: tuple[int, ...], target: Target) -> None:
     axis, rng = int(np.argmax(shape)), np.random.default_rng(1)

@@ -67,6 +67,7 @@ def _level(name: str) -> Target:
         pytest.skip(str(error))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("level", ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_all_pairs_of_difficult_values_at_each_level(level: str, pytestconfig: pytest.Config) -> None:
     target, rng = _level(f"cpu:{level}"), of(int(pytestconfig.getoption("--case-seed")), "levels", level)

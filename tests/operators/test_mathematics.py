@@ -58,6 +58,7 @@ def patterns(dtype: str, count: int, seed: int = 0) -> Array:
     return np.concatenate([*found, *(some.astype(dtype) for some in usual), special_values(TensorDataType.of(dtype, ""))])
 
 
+@pytest.mark.full(first=1)
 @every
 def test_every_float16_is_within_a_step(name: str) -> None:
     x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -65,6 +66,7 @@ def test_every_float16_is_within_a_step(name: str) -> None:
     assert told(desc, x, run(desc, targets.resolve("cpu"), x)[0]) == ""
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(20)
 @every
 @pytest.mark.parametrize(("dtype", "count"), [("float32", 1 << 16), ("float64", 1 << 12)])
@@ -84,6 +86,7 @@ def test_every_float32_is_within_the_bound(name: str) -> None:
         assert told(desc, x, run(desc, targets.resolve("cpu"), x)[0]) == ""
 
 
+@pytest.mark.full
 @pytest.mark.some(12)
 @every
 def test_every_processor_gives_the_same_bits(name: str, draw: Draw) -> None:
@@ -96,6 +99,7 @@ def test_every_processor_gives_the_same_bits(name: str, draw: Draw) -> None:
             _assert_same(first, run(desc, other, x)[0])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("name", FUNCTIONS, 10)
 def test_every_device_gives_the_processors_bits(name: str, device: Target, draw: Draw) -> None:
     for dtype in draw(("float32", "float16", "float64")):
@@ -155,6 +159,7 @@ SPECIAL: dict[str, tuple[list[float], list[float]]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_values(name: str, dtype: str) -> None:
@@ -172,6 +177,7 @@ ANGLES = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_angles_of_points(dtype: str, target: Target) -> None:
     """Zeros and infinities as in C; points all over the plane within the bound; and the processor's bits."""
@@ -192,6 +198,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", RANGES)
 def test_results_stay_in_range(name: str) -> None:
     x = patterns("float32", 1 << 16)
@@ -209,6 +216,7 @@ FIXED = {
 """Where a function has a value that is known exactly."""
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", FIXED)
 def test_functions_are_monotone_near_fixed_points(name: str) -> None:
     """Next numbers have next results, or the same ones; around 0 at several sizes."""
@@ -228,6 +236,7 @@ MPMATH: dict[str, str] = {
 }  # fmt: skip
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", MPMATH)
 def test_float64_is_mpmaths_within_the_bound(name: str) -> None:
     mpmath = pytest.importorskip("mpmath", reason="mpmath is not installed")

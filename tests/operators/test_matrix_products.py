@@ -38,6 +38,7 @@ def bound(a: Array, b: Array, addend: Any = 0.0, factor: float = 1.0) -> Array:
 # -- Examples -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_contracts_products() -> None:
     ones = np.array([[1], [2], [3]], f32), np.array([[4, 5, 6]], f32), np.full((3, 3), 2, f32)
     assert tvmdml.gemm(*ones).tolist() == [[6, 7, 8], [10, 12, 14], [14, 17, 20]]
@@ -48,6 +49,7 @@ def test_the_contracts_products() -> None:
     assert tvmdml.gemm(a, b, c, alpha=2, beta=-1, fused_activation=relu).tolist() == [[0, 0], [0, 0]]
 
 
+@pytest.mark.full
 def test_the_contracts_products_of_integers(target: Target) -> None:
     a, b = np.array([[1, 2], [3, 4]], u8), np.array([[5, 6], [7, 8]], i8)
     zeros = np.array([1, 2], u8), np.array([5, 7], i8)
@@ -73,6 +75,7 @@ def test_quotients_are_rounded_to_even_and_saturate(target: Target) -> None:
     assert quantized(a[3:], np.array(7.5, f32)) == [255, 0]  # 900 and -900
 
 
+@pytest.mark.full
 def test_scales_and_zero_points_for_rows_and_columns(target: Target) -> None:
     rng = seeded("scales")
     a, b = rng.integers(0, 256, (5, 40)).astype(u8), rng.integers(-128, 128, (40, 6)).astype(i8)
@@ -100,6 +103,7 @@ def test_scales_and_zero_points_for_rows_and_columns(target: Target) -> None:
     assert (np.abs(found - wanted) <= ties).all()
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.int32, np.uint32])
 def test_wide_integers_are_exact_differences(dtype: Any, target: Target) -> None:
     rng, limits = seeded("wide", dtype), np.iinfo(dtype)
@@ -116,6 +120,7 @@ def test_wide_integers_are_exact_differences(dtype: Any, target: Target) -> None
 # -- Places -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @settings(max_examples=25)
 @given(
     st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70)),
@@ -141,6 +146,7 @@ def test_sums_of_small_integers_are_exact(
     assert (found == wanted).all()
 
 
+@pytest.mark.full
 @pytest.mark.some(4)
 @pytest.mark.parametrize(("tile", "depth"), [("128x128", 16), ("64x128", 8), ("64x64", 32), ("16x64", 16), ("64x16", 8)])
 def test_every_tile_has_every_edge(tile: str, depth: int, device: Target) -> None:
@@ -155,6 +161,7 @@ def test_every_tile_has_every_edge(tile: str, depth: int, device: Target) -> Non
         assert (np.asarray(out.numpy()) == a.astype(f64) @ b.astype(f64)).all(), (m, k, n)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shapes", [((3,), (3,)), ((3,), (3, 4)), ((4, 3), (3,)), ((2, 5, 3), (3,)), ((3,), (2, 3, 4)),
                                     ((2, 1, 5, 3), (4, 3, 2)), ((5, 3), (7, 2, 3, 4))])  # fmt: skip
 def test_vectors_and_batches_are_those_of_numpy(shapes: tuple[Any, Any]) -> None:
@@ -175,6 +182,7 @@ SHARED = {  # the sizes of both factors without those of the matrices, and what 
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", SHARED)
 def test_a_batch_that_shares_a_factor_is_more_rows(name: str, target: Target) -> None:
     """Else the shared factor, such as a layer's weights, would be read once for each of the batch."""
@@ -224,6 +232,7 @@ def test_sums_of_nothing_are_zero() -> None:
 # -- Numbers ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_what_has_the_factor_0_is_not_read(target: Target) -> None:
     x = np.ones((2, 2), f32)
     assert (tvmdml.gemm(x, x, x * f32(nan), beta=0, device=target.name) == 2).all()
@@ -237,6 +246,7 @@ def test_infinities_and_nan_are_those_of_ieee(target: Target) -> None:
         np.testing.assert_array_equal(found, a @ np.array([[1, 0], [1, 1]], f32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_errors_of_sums_are_within_their_bound_and_mostly_much_smaller(dtype: Any, kind: str, target: Target) -> None:
@@ -251,12 +261,14 @@ def test_errors_of_sums_are_within_their_bound_and_mostly_much_smaller(dtype: An
         assert (error <= np.minimum(limit, quality) + last).all()
 
 
+@pytest.mark.full
 def test_a_float16_is_rounded_once() -> None:
     a, b = np.full((1, 3), 1, f16), np.array([[2048], [1], [1]], f16)
     assert tvmdml.gemm(a, b).item() == 2050
     assert tvmdml.gemm(a * f16(100), a.T * f16(1000), alpha=0.125).item() == 37504
 
 
+@pytest.mark.full
 def test_the_order_of_sums_is_the_same_with_any_tile(device: Target) -> None:
     rng = seeded("order")
     a, b = (rng.normal(size=sizes).astype(f32) for sizes in ((33, 700), (700, 35)))

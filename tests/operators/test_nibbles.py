@@ -103,6 +103,7 @@ def test_other_types_are_stored_as_they_are() -> None:
 # -- Kernels ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("layout", INPUTS)
 def test_reading(layout: str, target: Target) -> None:
     sizes, strides = INPUTS[layout]
@@ -110,6 +111,7 @@ def test_reading(layout: str, target: Target) -> None:
         assert tried(recoded(TensorDesc(kind, sizes, strides), TensorDesc("int8", sizes)), target) == ""
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_writing(layout: str, target: Target) -> None:
     sizes, strides = LAYOUTS[layout]
@@ -117,12 +119,14 @@ def test_writing(layout: str, target: Target) -> None:
     assert tried(recoded(TensorDesc("int4", sizes), TensorDesc("int4", sizes, strides)), target) == ""
 
 
+@pytest.mark.full
 def test_many_threads(target: Target) -> None:
     for kinds in itertools.product(("int8", "uint4"), repeat=2):
         source, result = (TensorDesc(kind, (3, 70_001)) for kind in kinds)
         assert tried(recoded(source, result), target) == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("door", ["kernel", "compiled", "bound"])
 def test_kernels_stay_inside_of_their_arrays(door: str) -> None:
     """The arrays are next to inaccessible memory: an access outside of them ends the process."""

@@ -213,18 +213,21 @@ def assert_told(name: str, row: Row, device: str, *arrays: Array) -> None:
 # -- NumPy --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(40)
 @pytest.mark.parametrize("name", [name for name in UNARY if TensorDataType.FLOAT16 in types_of(name)])
 def test_every_float16_gives_what_numpy_gives(name: str, target: Target) -> None:
     assert_told(name, UNARY[name], target.name, np.arange(1 << 16, dtype=np.uint16).view(np.float16))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", UNARY)
 def test_unkind_values_give_what_numpy_gives(name: str, draw: Draw) -> None:
     for data_type in draw(types_of(name), 2):
         assert_told(name, UNARY[name], "cpu", np.concatenate([unkind(data_type), random_bits(seeded(name), data_type, (500,))]))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", BINARY)
 def test_all_pairs_of_unkind_values_give_what_numpy_gives(name: str, target: Target, draw: Draw) -> None:
     """Of drawn types: code for the CPU is proven at each of its levels in test_levels.py, too."""
@@ -232,6 +235,7 @@ def test_all_pairs_of_unkind_values_give_what_numpy_gives(name: str, target: Tar
         assert_told(name, BINARY[name], target.name, *pairs(data_type))
 
 
+@pytest.mark.full
 def test_bits_are_counted_as_python_counts_them(target: Target) -> None:
     for data_type in (TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.INT32, TensorDataType.FLOAT64):
         x = np.concatenate([unkind(data_type), random_bits(seeded("count"), data_type, (200,))])
@@ -240,6 +244,7 @@ def test_bits_are_counted_as_python_counts_them(target: Target) -> None:
             assert_same_bits(tvmdml.bit_count(x, output_dtype=dtype, device=target.name), expected.astype(dtype))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("data_type", ALL, ids=str)
 def test_where_is_numpys_and_keeps_every_bit(data_type: TensorDataType, target: Target) -> None:
     a, b = pairs(data_type)
@@ -313,6 +318,7 @@ EXAMPLES: list[tuple[str, str, tuple[Any, ...], Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("name", "dtype", "inputs", "expected", "attributes"), EXAMPLES, ids=lambda v: v if isinstance(v, str) else ""
 )

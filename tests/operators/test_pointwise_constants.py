@@ -22,6 +22,7 @@ def _numbers(dtype: str) -> Array:
     return np.tile(np.array(edges, dtype), 4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", SIGNED)
 def test_sequences_of_negative_numbers(dtype: str, target: Target) -> None:
     for start, delta, count in ((-1, 1, 70), (-3, -2, 70), (13, -1, 21), (-4, 0, 21), (0, 0, 3), (-1, 1, 1), (0, -1, 1)):
@@ -29,6 +30,7 @@ def test_sequences_of_negative_numbers(dtype: str, target: Target) -> None:
         assert_same_bits(found, (start + np.arange(count) * delta).astype(dtype))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", SIGNED)
 def test_a_gradient_passes_between_negative_limits(dtype: str, target: Target) -> None:
     x = np.tile(np.array([np.iinfo(dtype).min, -100, -7, -2, -1, 0, 5, np.iinfo(dtype).max], dtype), 4)
@@ -38,6 +40,7 @@ def test_a_gradient_passes_between_negative_limits(dtype: str, target: Target) -
         assert_same_bits(found, np.where((x <= a) | (x >= b), np.array(0, dtype), x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
 def test_a_scale_and_a_bias_wrap_before_anything_is_compared(dtype: str, target: Target, draw: Callable[..., list[Any]]) -> None:
     x = _numbers(dtype)
@@ -56,6 +59,7 @@ def test_a_scale_and_a_bias_wrap_before_anything_is_compared(dtype: str, target:
                 assert_same_bits(found, expected(y).astype(dtype))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("base", ["int32", "int64", "uint32", "uint64"])
 def test_powers_of_a_bias_alone(base: str, target: Target) -> None:
     x, exponents = np.arange(9).astype(base), np.arange(9).astype(np.uint8)
@@ -66,6 +70,7 @@ def test_powers_of_a_bias_alone(base: str, target: Target) -> None:
         assert_same_bits(tvmdml.pow(x, 3, scale_bias=(0.0, bias), device=target.name), np.full(9, kept**3).astype(base))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "uint64"])
 def test_shrinking_wraps(dtype: str, target: Target) -> None:
     x, bits = _numbers(dtype), np.iinfo(dtype).bits

@@ -42,6 +42,7 @@ def pairs(base: TensorDataType, exponent: TensorDataType) -> tuple[Array, Array]
     return np.concatenate([x, more[0]]), np.concatenate([y, more[1]])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(6)
 @pytest.mark.parametrize("base", INTEGERS, ids=str)
 def test_powers_are_pythons(base: TensorDataType, target: Target, draw: Callable[..., list[Any]]) -> None:
@@ -51,6 +52,7 @@ def test_powers_are_pythons(base: TensorDataType, target: Target, draw: Callable
             assert_same_bits(tvmdml.pow(x, y, device=target.name), pythons(x, y.tolist()))
 
 
+@pytest.mark.full
 @pytest.mark.some(6)
 @pytest.mark.parametrize("base", INTEGERS, ids=str)
 def test_constant_powers_are_pythons(base: TensorDataType, target: Target, draw: Callable[..., list[Any]]) -> None:
@@ -62,6 +64,7 @@ def test_constant_powers_are_pythons(base: TensorDataType, target: Target, draw:
         assert_same_bits(cls.of(single, exponent=exponent).reference(x)[0], expected)  # type: ignore[arg-type]
 
 
+@pytest.mark.full
 def test_powers_of_a_scaled_input(target: Target) -> None:
     x = np.arange(-4, 5, dtype=np.int16)
     expected = (x * 2 - 3).astype(np.int16)
@@ -69,6 +72,7 @@ def test_powers_of_a_scaled_input(target: Target) -> None:
     assert_same_bits(tvmdml.pow(x, np.full(9, 2, np.uint8), scale_bias=(2, -3), device=target.name), expected**2)
 
 
+@pytest.mark.full(first=1)
 def test_inputs_are_broadcast_and_the_result_may_take_the_place_of_the_first(target: Target) -> None:
     x, y = np.arange(6, dtype=np.int32).reshape(2, 3), np.array([0, 1, 2], np.uint8)
     assert tvmdml.pow(x, y, device=target.name).tolist() == [[1, 1, 4], [1, 4, 25]]
@@ -99,6 +103,7 @@ def float_pairs(dtype: str, count: int) -> tuple[Array, Array]:
     return np.concatenate(x), np.concatenate(y)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_powers_of_floats(dtype: str, target: Target) -> None:
     """Within the bound; zeros, infinities and NaN are NumPy's, which are C's; and the processor's bits."""
@@ -117,6 +122,7 @@ def test_powers_of_floats(dtype: str, target: Target) -> None:
 EXPONENTS = (0.0, -0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 2.5, -3.0, 1e30, np.inf, -np.inf, np.nan)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_constant_powers_of_floats(dtype: str, target: Target) -> None:
     if dtype == "float64" and target.kind != "cpu":
@@ -129,6 +135,7 @@ def test_constant_powers_of_floats(dtype: str, target: Target) -> None:
         assert desc.mismatch(run(desc, target, x), reference(desc, x)) == "", exponent
 
 
+@pytest.mark.full
 @pytest.mark.some(6)
 @pytest.mark.parametrize("base", INTEGERS, ids=str)
 def test_integers_to_powers_of_floats(base: TensorDataType, target: Target) -> None:

@@ -47,6 +47,7 @@ def functions(name: str, count: int) -> list[Any]:
 # -- The contract's examples ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("direction", "length", "sequence", "single"),
     [
@@ -68,6 +69,7 @@ def test_the_examples_of_rnn(direction: str, length: int | None, sequence: list[
     assert found.single.item() == single
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("attributes", "state", "cell"),
     [({}, 110.5, 13), ({"couple_input_forget": True}, 38.5, 7), ({"clip_threshold": 2.5}, 18.75, 7.5)],
@@ -79,6 +81,7 @@ def test_the_examples_of_lstm(attributes: dict[str, Any], state: float, cell: fl
     assert (found.sequence.item(), found.single.item(), found.cell_single.item()) == (state, state, cell)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("linear", "state"), [(False, 8), (True, 8.5)])
 def test_the_examples_of_gru(linear: bool, state: float) -> None:
     more = {"hidden_init": row(4), "activation_descs": functions("IDENTITY", 2), "linear_before_reset": linear}
@@ -86,6 +89,7 @@ def test_the_examples_of_gru(linear: bool, state: float) -> None:
     assert (found.sequence.item(), found.single.item()) == (state, state)
 
 
+@pytest.mark.full
 def test_directmls_sample() -> None:
     x = np.arange(1, 33, dtype=f32).reshape(1, 1, 8, 4)
     weight = (1 + 0.4 * np.arange(40)).astype(f32).reshape(1, 2, 5, 4)
@@ -255,6 +259,7 @@ def _inputs(desc: Any) -> list[TensorDesc | None]:
     return [tensor for name, tensor in desc.tensors() if not name.startswith("output_")]
 
 
+@pytest.mark.full
 def test_integers_are_exact() -> None:
     """Sums below 2^24: any wrong index shows."""
     rng = seeded("integers")
@@ -274,6 +279,7 @@ def test_integers_are_exact() -> None:
 # -- Lengths, absent tensors, sizes of 0 ------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.some(2)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
@@ -308,6 +314,7 @@ def test_nothing_to_do(name: str) -> None:
     assert empty.sequence.shape == (2, 1, 4, 3)
 
 
+@pytest.mark.full
 def test_results_are_those_that_were_asked_for() -> None:
     x, w, r = np.ones((1, 2, 3, 4), f32), np.ones((1, 1, 20, 4), f32), np.ones((1, 1, 20, 5), f32)
     both = tvmdml.lstm(x, w, r)
@@ -327,6 +334,7 @@ def test_results_are_those_that_were_asked_for() -> None:
 # -- Schedules --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @settings(max_examples=12)
 @given(
     name=st.sampled_from(sorted(CLASSES)),
@@ -361,6 +369,7 @@ def test_any_network_agrees_with_the_reference(
         assert tried(desc, resolve("cpu"), Trial(desc, (), values)) == ""
 
 
+@pytest.mark.full
 @pytest.mark.some(4)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("batch", [33, 2, 1])
@@ -384,6 +393,7 @@ def test_threads_change_nothing(name: str, batch: int, monkeypatch: pytest.Monke
         assert np.array_equal(out, one)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "dtype"), [("rnn", "float16"), ("lstm", "float32"), ("gru", "float32")])
 def test_weights_that_never_change_are_packed_once(name: str, dtype: str) -> None:
     """The results are those of weights that are packed in each call."""

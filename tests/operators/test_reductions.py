@@ -52,6 +52,7 @@ EXAMPLES: list[tuple[str, Any, dict[str, Any], Any]] = [
 ]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("name", "x", "attributes", "wanted"), EXAMPLES)
 def test_the_contracts_examples(name: str, x: Any, attributes: dict[str, Any], wanted: Any) -> None:
     found = getattr(tvmdml, name)(np.array(x, f32), **attributes)
@@ -122,6 +123,7 @@ def _mistake(desc: Any, x: Array, found: Any) -> str:
     return difference(found, wanted, True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_sums_and_variances_keep_their_bounds(dtype: str, target: Target, draw: Draw) -> None:
     rng = seeded(dtype)
@@ -155,6 +157,7 @@ def test_what_loses_digits_breaks_the_bounds() -> None:
     assert _mistake(soft, far, (whole / whole.sum() * (1 + 1e-4)).astype(f32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("level", ["cpu:x86-64", "cpu:x86-64-v3", "cpu"])
 def test_softmax_of_any_distances_and_any_nan(dtype: str, level: str) -> None:
@@ -176,6 +179,7 @@ def test_softmax_of_any_distances_and_any_nan(dtype: str, level: str) -> None:
 # -- The order ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_logarithms_of_sums_of_any_distances_and_infinities(axis: int, target: Target) -> None:
     sizes = (48, 48)
@@ -187,6 +191,7 @@ def test_logarithms_of_sums_of_any_distances_and_infinities(axis: int, target: T
     assert not desc.mismatch((found,), desc.reference(x))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sizes", "axes"), [((1, 300_007), (1,)), ((3, 70_001), (1,)), ((70_001, 40), (0,)), ((30, 40, 50), (0, 2))]
 )
@@ -273,6 +278,7 @@ def test_gradients_in_pytorch(name: str) -> None:
         torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_extremes_of_any_bits(dtype: str) -> None:
     words, nans = np.dtype(f"u{np.dtype(dtype).itemsize}"), {"float16": (0x7C01, 0xFE00), "float32": (0x7F800001, 0xFFC00000)}
@@ -290,6 +296,7 @@ def test_extremes_of_any_bits(dtype: str) -> None:
                 np.testing.assert_array_equal(found, numpy(x.astype(np.float64), axis=axes, keepdims=True))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(8)
 @pytest.mark.parametrize("length", [1, 7, 45, 1000])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint32", "uint64"])
@@ -311,6 +318,7 @@ def _all_first(x: Array, position: int) -> None:
     x[3] = x[3].min()
 
 
+@pytest.mark.full
 @pytest.mark.some(6)
 @pytest.mark.parametrize("sizes", [(5, 1000), (35, 3001), (4, 70000), (40, 17)])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
@@ -330,6 +338,7 @@ def test_places_in_slices_of_many_blocks(sizes: tuple[int, int], dtype: str) -> 
         np.testing.assert_array_equal(found(pair, axes=(0, 2)).ravel(), flat.argmax(1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns", [1024, 1031])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_streamed_rows_have_the_same_bits(columns: int, dtype: str) -> None:

@@ -36,6 +36,7 @@ PLACES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("sizes", "way", "wanted"),
     [
@@ -94,6 +95,7 @@ def test_an_element_that_is_met_exactly_is_alone() -> None:
     np.testing.assert_array_equal(found[0, [0, 2, 4, 8]], x[0, [0, 1, 2, 4]])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("height", [1, 7, 40])
 @pytest.mark.parametrize("width", [1, 2, 15, 16, 50])
@@ -108,6 +110,7 @@ def test_elements_that_are_met_exactly_keep_their_bits_in_rows_of_all_lengths(ki
         assert small.tobytes() == x.tobytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["float32", "float16", "uint8"])
 @pytest.mark.parametrize("mode", ["linear", "nearest_neighbor"])
 @pytest.mark.parametrize("channels", [2, 3, 4, 9, 16, 21])
@@ -140,6 +143,7 @@ def test_elements_of_many_channels_that_are_met_exactly_keep_their_bits(channels
     assert tvmdml.resample(large, x.shape, scales=(0.5, 1 / 3, 1), **rule).tobytes() == x.tobytes()
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("kind", ["uint8", "float16", "float32", "float64"])
 @pytest.mark.parametrize("times", [2, 3, 4, 5])
 def test_elements_that_are_repeated(kind: str, times: int) -> None:
@@ -261,6 +265,7 @@ def test_devices_take_sizes_at_launch(device: str) -> None:
 REFUSED = ("cubic", "crop_and_resize", "antialias", "mode_max", "linear_align_corners")
 
 
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["Resize", "Upsample", "RoiAlign"])
 def test_onnxs_cases(kind: str) -> None:
@@ -297,6 +302,7 @@ def align(x: Array, regions: Any, **changed: Any) -> Any:
     return tvmdml.roi_align(x, f32(regions), batch, **{**given, **changed})
 
 
+@pytest.mark.full
 def test_regions_of_the_contract(target: Target) -> None:
     x = np.arange(16, dtype=f32).reshape(1, 1, 4, 4)
     regions = [[1, 1, 3, 3], [3, 3, 1, 1], [-1, 0, 1, 2], [-9, -9, -8, -8]]
@@ -310,6 +316,7 @@ def test_regions_of_the_contract(target: Target) -> None:
         assert align(x, [[0, 0, 4, 4]], device=target.name, **many).ravel().tolist() == wanted
 
 
+@pytest.mark.full(first=1)
 def test_hostile_regions_and_indices_read_nothing(target: Target) -> None:
     x = seeded("hostile").standard_normal((2, 1, 4, 4)).astype(f32)
     regions = [[np.nan, 0, 1, 1], [0, np.inf, 1, 1], [-3e38, 0, 3e38, 1], [0, 0, 1, 1], [1e30, 1e30, 2e30, 2e30]]
@@ -324,6 +331,7 @@ def laid(tensor: TensorDesc) -> Array:
     return np.lib.stride_tricks.as_strided(memory, tensor.sizes, [step * memory.itemsize for step in tensor.layout])
 
 
+@pytest.mark.full
 def test_gradients_are_derivatives() -> None:
     rng = seeded("derivatives")
     x, regions = rng.standard_normal((2, 2, 9, 8)), rng.uniform(0, 7, (3, 4))
@@ -349,6 +357,7 @@ def test_gradients_are_derivatives() -> None:
             assert slope == pytest.approx((found * way).sum(), abs=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("function", ["average", "max"])
 @pytest.mark.parametrize("kind", ["float32", "float16"])
 def test_gradients_of_images_are_those_of_the_computation_for_any_number_of_threads(kind: str, function: str) -> None:
@@ -375,6 +384,7 @@ def test_gradients_of_images_are_those_of_the_computation_for_any_number_of_thre
     assert all(out.tobytes() == found[0][1].tobytes() for _, out in found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("both", [False, True])
 def test_gradients_of_images_of_any_width_stay_inside_of_them(both: bool) -> None:
     """A kernel for wide images is none for narrow ones; for 15 and 16 only the vectors of images differ, not those of regions."""
@@ -397,6 +407,7 @@ def test_gradients_of_images_of_any_width_stay_inside_of_them(both: bool) -> Non
         assert_outputs_agree(desc, found, desc.reference(*given))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("corners", [False, True])
 def test_gradients_of_regions_of_averages(kind: str, corners: bool) -> None:
@@ -426,6 +437,7 @@ def test_gradients_of_regions_of_averages(kind: str, corners: bool) -> None:
         assert not difference(out, wanted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
 @pytest.mark.parametrize("mode", ["linear", "nearest_neighbor"])
 def test_regions_of_many_channels(kind: str, mode: str) -> None:

@@ -51,6 +51,7 @@ def _chained(combine: Any, x: Array, first: Any) -> tuple[Array, Array]:
     return before, total
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "exclusive", "decreasing"), [(SUM, False, False), (SUM, True, True), (PRODUCT, False, True)])
 def test_every_target_layout_and_way_gives_the_same_bits(name: str, exclusive: bool, decreasing: bool, target: Target) -> None:
     rng = seeded(name)
@@ -67,6 +68,7 @@ def test_every_target_layout_and_way_gives_the_same_bits(name: str, exclusive: b
     tvmdml.functions.forget_plans()
 
 
+@pytest.mark.full
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     x = seeded("threads").standard_normal((1, 200_001)).astype(f32)
     wanted = ordered(SUM, x, False, False)
@@ -78,6 +80,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     tvmdml.functions.forget_plans()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("decreasing", [False, True])
 def test_results_past_the_caches_have_the_same_bits(decreasing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = seeded("streamed")
@@ -106,6 +109,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("name", "exclusive", "decreasing", "expected"), EXAMPLES)
 def test_examples_of_the_contract(name: str, exclusive: bool, decreasing: bool, expected: Any, target: Target) -> None:
     for dtype in ("float32", "int32"):
@@ -113,6 +117,7 @@ def test_examples_of_the_contract(name: str, exclusive: bool, decreasing: bool, 
         assert_same_bits(found, np.array(expected, dtype))
 
 
+@pytest.mark.full(first=1)
 def test_zeros_infinities_and_what_is_before_a_nan(target: Target) -> None:
     nan, inf = np.nan, np.inf
     for x, wanted in (
@@ -125,6 +130,7 @@ def test_zeros_infinities_and_what_is_before_a_nan(target: Target) -> None:
     assert_same_bits(first, np.array([0.0, 0.0], f32))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint32", "int64", "uint64"])
 def test_integers_wrap_as_in_numpy(dtype: str, target: Target) -> None:
     info = np.iinfo(dtype)

@@ -30,6 +30,7 @@ def near(found: Any, wanted: Any) -> None:
 # -- The contract's examples --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_examples_of_averages_and_norms(target: Target) -> None:
     x = image(range(1, 17), 1, 1, 4, 4)
     window: dict[str, Any] = {"window_sizes": (3, 3), "strides": (2, 2), "start_padding": (1, 1), "end_padding": (1, 1)}
@@ -48,6 +49,7 @@ def test_examples_of_averages_and_norms(target: Target) -> None:
     near(found, [0.25, 0.75, 0.5, 1, 2.5, 1.5, 0.75, 1.75, 1])
 
 
+@pytest.mark.full
 def test_examples_of_maxima(target: Target) -> None:
     given: dict[str, Any]
     for x, given, values, indices in (
@@ -69,6 +71,7 @@ def test_examples_of_maxima(target: Target) -> None:
     assert found.ravel().tolist() == [0, 0, 0, 0, 3, 0, 0, 4, 5]
 
 
+@pytest.mark.full
 def test_examples_of_the_others(target: Target) -> None:
     given: dict[str, Any] = {"cross_channel": True, "alpha": 1, "beta": 1, "bias": 1, "device": target.name}
     x = image(range(1, 6), 1, 5, 1, 1)
@@ -110,6 +113,7 @@ def test_unpooling_puts_back_what_pooling_took(target: Target) -> None:
 # -- Sums ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_large_windows_keep_the_bound(dtype: Any, target: Target) -> None:
     rng = seeded("bound", dtype)
@@ -127,6 +131,7 @@ def test_large_windows_keep_the_bound(dtype: Any, target: Target) -> None:
                 assert abs(float(found.ravel()[0]) - exact) <= error
 
 
+@pytest.mark.full
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     x = seeded("threads").standard_normal((3, 5, 31, 37)).astype(f32)
     found = []
@@ -146,6 +151,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
             assert_same_bits(one, other)
 
 
+@pytest.mark.full
 def test_of_zeros_the_first_is_taken_and_every_nan_is_kept(target: Target) -> None:
     rng = seeded("zeros")
     x = np.where(rng.random((2, 3, 70, 40)) < 0.5, f32(-0.0), f32(0))
@@ -301,6 +307,7 @@ def test_no_batch_and_no_channels_are_no_elements() -> None:
         assert tvmdml.max_pooling(np.zeros(sizes, f32), window_size=(2, 2)).shape == (*sizes[:2], 3, 3)
 
 
+@pytest.mark.full(first=1)
 def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
     huge = 2**32 - 1
     x = image([1, 2, 3, 4], 1, 1, 1, 4)
@@ -313,6 +320,7 @@ def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
     near(tvmdml.average_pooling(x, window_sizes=(1, huge), **given), [0, 2.5][: found.values.size])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_windows_give_to_their_elements_in_row_major_order(dtype: str) -> None:
     x, gradient = (seeded(f"give {dtype}").standard_normal(sizes).astype(dtype) for sizes in ((2, 3, 13, 17), (2, 3, 7, 9)))
@@ -337,6 +345,7 @@ GIVEN: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.some(2)
 @pytest.mark.parametrize("given", GIVEN)

@@ -33,6 +33,7 @@ from tvmdml.targets.cpu import CpuTarget, bundle
 # -- Building -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_two_builds_are_the_same_bytes(target: Target, pack_for: Callable[[Target], Path], tmp_path: Path) -> None:
     """In another process, another folder, with nothing kept from the first."""
     name = small.name_for(target)
@@ -42,6 +43,7 @@ def test_two_builds_are_the_same_bytes(target: Target, pack_for: Callable[[Targe
     assert (tmp_path / "small.tvmdml").read_bytes() == pack_for(target).read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_an_interrupted_build_goes_on_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / "late.tvmdml"
@@ -84,6 +86,7 @@ def _kept(folder: Path) -> int:
     return sum(name.endswith(".json") for _, _, names in os.walk(folder) for name in names)
 
 
+@pytest.mark.full
 def test_an_interrupt_keeps_what_processes_have_compiled(tmp_path: Path, twenty: str) -> None:
     command = [str(Path(sys.executable).with_name("tvmdml")), "pack", "build", twenty, "-j", "2", "-o"]
     environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
@@ -102,6 +105,7 @@ def test_an_interrupt_keeps_what_processes_have_compiled(tmp_path: Path, twenty:
     assert int(kernels) - int(compiled) == int(kept[1])
 
 
+@pytest.mark.full
 def test_no_process_is_left_of_a_build_that_is_killed(tmp_path: Path, twenty: str) -> None:
     """It was started deaf to Ctrl-C, as a shell without job control starts what it puts in the background, and stays so."""
     command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "tvmdml", "pack", "build", "-j", "2"]
@@ -123,6 +127,7 @@ def test_no_process_is_left_of_a_build_that_is_killed(tmp_path: Path, twenty: st
     assert running.returncode == -signal.SIGKILL
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_processes_do_the_work(few_pack: Path, tmp_path: Path) -> None:
     built = packs.build(small.few_for("cpu:x86-64-v2"), tmp_path / "pack.tvmdml", jobs=2)
@@ -145,6 +150,7 @@ def _dask() -> Iterator[Executor]:
         yield executor
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("make", [_spawned, _dask], ids=["processes", "dask"])
 @pytest.mark.usefixtures("elsewhere")
 def test_any_executor_will_do(make: Callable[[], Iterator[Executor]], few_pack: Path, tmp_path: Path) -> None:
@@ -154,6 +160,7 @@ def test_any_executor_will_do(make: Callable[[], Iterator[Executor]], few_pack: 
     assert (tmp_path / "pack.tvmdml").read_bytes() == few_pack.read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_a_kernel_that_does_not_compile_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = small.few_for("cpu:x86-64-v2")
@@ -238,6 +245,7 @@ except tvmdml.CompileError as error:
 """
 
 
+@pytest.mark.full
 def test_where_there_is_no_compiler_the_error_names_the_operator_and_what_to_do(tmp_path: Path) -> None:
     done = small.run_alone(_NO_COMPILER, TVMDML_CACHE_DIR=str(tmp_path))
     assert "ELEMENT_WISE_ROUND on cpu:" in done.stdout, done.stderr
@@ -248,6 +256,7 @@ def test_where_there_is_no_compiler_the_error_names_the_operator_and_what_to_do(
 # -- Recording ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_what_runs_is_recorded(tmp_path: Path) -> None:
     x = small.inputs()
     tvmdml.round(x)  # planned before, but recorded nevertheless
@@ -269,6 +278,7 @@ def test_what_runs_is_recorded(tmp_path: Path) -> None:
     assert spec.read(tmp_path / "spec.toml") == found
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_kernels_of_every_form_of_an_operator_are_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of updates, and of an image that is enlarged as a resampling."""
@@ -296,6 +306,7 @@ def test_a_kernel_with_a_name_that_no_pack_takes_is_not_written() -> None:
             Kernel(module, name, (), lambda: pytest.fail("built")).written(target)
 
 
+@pytest.mark.full
 def test_a_program_and_its_children_are_recorded(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(

@@ -232,7 +232,7 @@ def test_another_format_is_named(raw: Raw, reads: Callable[[bytes], Contents], v
 # -- What lies, with checksums that are right ---------------------------------------------------------------------
 
 Change = Callable[[Raw], Any]
-BOMB = zlib.compress(bytes(32 << 20), 9)
+BOMB = zlib.compress(bytes(32 << 20))
 
 
 def row(number: int, column: int, value: Any) -> Change:

@@ -79,6 +79,7 @@ def run_elsewhere(code: str, folder: Path, **environment: str) -> str:
 # -- Python ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_graph_of_a_pack_needs_no_compiler(path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any]) -> None:
     np.savez(tmp_path / "x.npz", *given.values())
     code = (
@@ -156,6 +157,7 @@ def onnx_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "model.pack"
 
 
+@pytest.mark.full
 def test_merged_sizes_with_plain_weights_have_them_once(tmp_path: Path) -> None:
     """Though kernels for the sizes read different packed forms. Equal bytes are stored once in any case."""
     onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
@@ -182,6 +184,7 @@ def test_merged_sizes_with_plain_weights_have_them_once(tmp_path: Path) -> None:
     assert done["packed"][1] > done["plain"][1]
 
 
+@pytest.mark.full
 def test_an_onnx_model_of_a_pack_needs_no_onnx(onnx_pack: Path, tmp_path: Path) -> None:
     code = (
         "import numpy as np, tvmdml.onnx\n"
@@ -241,6 +244,7 @@ def test_open_sizes_must_be_given(onnx_pack: Path) -> None:
         sources.read([onnx_pack.parent / "model.onnx"], sizes={"batch": 1, "bach": 2})
 
 
+@pytest.mark.full
 def test_recurrent_weights_are_packed_in_a_pack(tmp_path: Path) -> None:
     graph, rng = tvmdml.Graph("recurrent"), np.random.default_rng(8)
     x, given = graph.input((1, 3, 2, 8), name="x"), rng.standard_normal((1, 3, 2, 8)).astype("f4")
@@ -352,6 +356,7 @@ def test_the_results_in_c_are_those_in_python(program: Path, folder: Path, given
     assert run_program(program, folder, given, TVMDML_NUM_THREADS="1") == expected
 
 
+@pytest.mark.full
 @CC
 @pytest.mark.parametrize("why", ["the builder cannot run the processor's code", "the builder is told so"])
 def test_weights_that_are_not_stored_packed_are_packed_when_the_header_is_opened(
@@ -445,6 +450,7 @@ def test_outputs_that_are_sequences(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 @CC
 def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     """Python counts the runs; a program in C says which one it is, by the state."""
@@ -476,6 +482,7 @@ def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     assert np.array_equal(np.array(printed.split(), np.float32), runs[2])
 
 
+@pytest.mark.full
 @CC
 def test_conditions_that_no_kernel_reads_are_in_the_pack(tmp_path: Path) -> None:
     """One is a constant, the other one is given when the graph is initialized. Each is only looked at."""
@@ -506,6 +513,7 @@ def test_conditions_that_no_kernel_reads_are_in_the_pack(tmp_path: Path) -> None
     assert np.array_equal(np.array(printed.split(), np.float32), np.concatenate(right).reshape(-1))
 
 
+@pytest.mark.full
 @CC
 def test_a_program_in_c_computes_the_chosen_side_only(tmp_path: Path) -> None:
     """What is not chosen would overwrite the result, as both sides are written there."""
@@ -607,6 +615,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_graphs_are_refused(name: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_DISABLE_JIT", "1")

@@ -180,6 +180,7 @@ def assert_done(folder: Path, wanted: Sequence[Wanted] = WANTED) -> None:
 # -- The tests ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("way", "threads"), [("run", 1), ("run", 3), ("callers", 8), ("fork", 3), ("errors", 3)])
 def test_c_gives_what_the_reference_gives(check: Path, folder: Path, tmp_path: Path, way: str, threads: int) -> None:
     jobs = write_jobs(tmp_path)
@@ -202,6 +203,7 @@ def test_the_check_can_fail(check: Path, folder: Path, tmp_path: Path) -> None:
         assert_done(tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("compiler", "standard"), [("gcc", "c99"), ("g++", "c++11")])
 def test_sanitizers_find_nothing(folder: Path, tmp_path: Path, compiler: str, standard: str) -> None:
     options = [f"-std={standard}", "-pthread", "-ldl", *SANITIZED]
@@ -217,6 +219,7 @@ def expected_example() -> str:
     return "".join(f"{value:g} at {index}\n" for value, index in zip(values.ravel(), indices.ravel(), strict=True))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("sanitized", [(), SANITIZED], ids=["as it is", "sanitized"])
 def test_the_example_in_c(folder: Path, sanitized: tuple[str, ...]) -> None:
     program = compiled("gcc", SOURCES / "example.c", folder, "-std=c99", "-ldl", *sanitized)
@@ -225,6 +228,7 @@ def test_the_example_in_c(folder: Path, sanitized: tuple[str, ...]) -> None:
     assert found == expected_example() + "".join(f"{np.rint(value):g}\n" for value in best)
 
 
+@pytest.mark.full
 def test_the_example_in_cpp(pack: Pack, folder: Path) -> None:
     runtime = Path(info.find_libtvm_ffi())
     linked = (f"-L{runtime.parent}", "-ltvm_ffi", f"-Wl,-rpath,{runtime.parent}", "-ldl")
@@ -319,6 +323,7 @@ def test_a_level_that_is_not_there(pack: Pack, tmp_path: Path) -> None:
     assert message in said(program, "open", tmp_path, ok=False)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(len(LEVELS) < 2, reason="this family has one level")
 def test_what_a_level_lacks_a_lower_one_does(pack: Pack, tmp_path: Path) -> None:
     contents = pack.contents()

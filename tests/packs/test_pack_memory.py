@@ -98,6 +98,7 @@ _SIGN = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("work", "most"),
     [
@@ -112,6 +113,7 @@ def test_parts_are_read_one_at_a_time(small: Path, large: Path, work: str, most:
     assert took < most
 
 
+@pytest.mark.full
 def test_signing_streams_the_file(small: Path, large: Path) -> None:
     pytest.importorskip("cryptography")
     took, said = measured(_SIGN, small, large)
@@ -119,6 +121,7 @@ def test_signing_streams_the_file(small: Path, large: Path) -> None:
     assert took < 16
 
 
+@pytest.mark.full
 def test_writing_holds_one_part(small: Path, large: Path) -> None:
     """As ``build`` writes: from parts that are made when they are asked for."""
     code = f"sys.path[:0] = {str(Path(__file__).parent)!r}, {str(TESTS)!r}; import test_pack_memory as t; t.write_large(path)"
@@ -145,6 +148,7 @@ def with_part(file: bytes, stored: bytes, size: int, content: bytes) -> bytes:
     return header + bytes(index) + stored
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("work", "declared"),
     [
@@ -207,6 +211,7 @@ def with_index(path: Path, count: int, record: bytes) -> Path:
 OPEN = "from tvmdml.packs.shelf import LoadedPack; LoadedPack(path)"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("count", "record", "why"),
     [(2_100_000, b"", "2100000 records; at most 262144 are read"), (1 << 18, b"x" * 200, ""), (60, b"[" + b"[]," * 340_000, "")],
@@ -222,6 +227,7 @@ def test_an_index_takes_its_own_size(small: Path, tmp_path: Path, count: int, re
     assert took < size + 16
 
 
+@pytest.mark.full
 def test_the_index_of_a_pack_that_is_not_trusted_is_not_read(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cryptography")
     signing.generate(tmp_path / "private", tmp_path / "public")

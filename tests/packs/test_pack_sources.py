@@ -49,6 +49,7 @@ def test_other_files_and_sizes_of_nothing_are_refused(tmp_path: Path) -> None:
             sources.read([tmp_path / name])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_a_dxdispatch_model_gives_what_it_compiles(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []

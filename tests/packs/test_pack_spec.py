@@ -120,6 +120,7 @@ def _cases(name: str) -> tuple[Case, ...]:
     return tuple(found[:: -(-len(found) // 100)])
 
 
+@pytest.mark.full
 @settings(max_examples=20)
 @given(descs=st.lists(_described(), max_size=3), data=st.data())
 def test_any_descriptor_survives_the_way_through_a_spec(descs: list[Operator], data: st.DataObject) -> None:

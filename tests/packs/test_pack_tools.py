@@ -114,6 +114,7 @@ def differences(one: Path, other: Path) -> list[str]:
 # -- Looking ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_row_says_what_an_operation_is(mixed_pack: Path) -> None:
     pack = Pack(mixed_pack)
     rows = look.rows(pack)
@@ -126,6 +127,7 @@ def test_a_row_says_what_an_operation_is(mixed_pack: Path) -> None:
     assert "-> float32[6, 9]" in {row["tensors"] for row in rows}
 
 
+@pytest.mark.full
 def test_bytes_are_those_of_the_parts(mixed_pack: Path) -> None:
     pack = Pack(mixed_pack)
     kernels = {kernel.key: kernel for kernel in pack.kernels()}
@@ -146,6 +148,7 @@ def sorted_as_rows(pack: Pack) -> list[Operation]:
     return sorted(pack.operations(), key=lambda one: (look.named(pack, one.target), look.shown(one), one.key))
 
 
+@pytest.mark.full
 def test_an_operator_that_is_not_known_is_shown_all_the_same(cpu_pack: Path, tmp_path: Path) -> None:
     line = {"operator": "JOIN9", "InputTensors": ["int8[2]", "int8[3]"], "OutputTensor": "int8[5]", "Axis": 0}
     path = rewritten(cpu_pack, tmp_path / "x", operations=lambda operations: [operations[0]._replace(line=line)])
@@ -163,6 +166,7 @@ def test_a_summary_counts(mixed_pack: Path) -> None:
     assert (summary["knobs"], summary["signers"]) == ({}, [])
 
 
+@pytest.mark.full
 def test_what_only_one_pack_has_is_told(build: Callable[..., Path], cpu_pack: Path) -> None:
     less = build(LEVELS[:1], WANTED[:1])
     found = differences(less, cpu_pack)
@@ -286,6 +290,7 @@ def test_a_target_that_is_not_there_is_not_split_off(cpu_pack: Path, tmp_path: P
 # -- Verifying ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_what_was_built_is_right_everywhere(build: Callable[..., Path], target: Target) -> None:
     seen: list[tuple[int, int]] = []
     path = build([target.spec_name])
@@ -306,12 +311,14 @@ assert report.ok and report.ran == report.operations
 """
 
 
+@pytest.mark.full
 def test_no_compiler_is_needed(cpu_pack: Path) -> None:
     command = [sys.executable, "-c", _VERIFY_WITHOUT_TVM, str(cpu_pack)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_all_levels_and_profiles_that_run_here_are_run(cpu_pack: Path, mixed_pack: Path) -> None:
     assert verify.verify(cpu_pack).ran == verify.verify(mixed_pack).ran == 2 * len(WANTED)
     report = verify.verify(cpu_pack, device="cpu:x86-64-v2")
@@ -353,6 +360,7 @@ def exchanged(path: Path, output: Path, machine: Target) -> Path:
     return output
 
 
+@pytest.mark.full(first=1)
 def test_exchanged_code_is_found(build: Callable[..., Path], target: Target, tmp_path: Path) -> None:
     (machine,) = targets.elsewhere(target.spec_name)
     path = exchanged(build([target.spec_name], WANTED[:2]), tmp_path / "x", machine)

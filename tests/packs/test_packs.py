@@ -57,6 +57,7 @@ def test_a_pack_is_all_it_takes(target: Target, pack_for: Callable[[Target], Pat
         assert_all_served(target.kind)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_there_is_a_kernel_for_every_number_of_threads(cpu_pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = packs.Pack(cpu_pack)
@@ -133,6 +134,7 @@ def test_libraries_are_unpacked_once(cpu_pack: Path, elsewhere: Path) -> None:
     assert len(unpacked()) == 1
 
 
+@pytest.mark.full
 def test_a_folder_that_cannot_be_written_is_no_obstacle(cpu_pack: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocked = elsewhere / "a file"
     elsewhere.mkdir()
@@ -155,6 +157,7 @@ except tvmdml.CompileError as error:
 """
 
 
+@pytest.mark.full
 def test_packs_are_named_by_the_environment(cpu_pack: Path, tmp_path: Path) -> None:
     more = tmp_path / "more.tvmdml"
     packs.build(
@@ -169,6 +172,7 @@ def test_packs_are_named_by_the_environment(cpu_pack: Path, tmp_path: Path) -> N
     assert "TVMDML_PACKS: /nowhere.tvmdml: cannot be read: No such file" in done.stderr
 
 
+@pytest.mark.full
 def test_models_run_from_a_pack(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
     path = tmp_path / "model.tvmdml"
     model = TESTS / "models" / "top_k1.json"
@@ -259,6 +263,7 @@ print(os.waitpid(child, 0)[1])
 """
 
 
+@pytest.mark.full
 def test_a_child_that_is_forked_while_a_part_is_opened_goes_on(cpu_pack: Path, tmp_path: Path) -> None:
     done = small.run_alone(_FORK, TVMDML_PACKS=str(cpu_pack), TVMDML_CACHE_DIR=str(tmp_path))
     assert done.stdout == "0\n", done.stderr
@@ -338,6 +343,7 @@ ODD: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_an_executor_that_gives_something_else_spoils_nothing(few_pack: Path, tmp_path: Path) -> None:
     path = tmp_path / "pack.tvmdml"
@@ -437,6 +443,7 @@ def test_a_pack_that_was_closed_is_not_entered_again(cpu_pack: Path) -> None:
         pass
 
 
+@pytest.mark.full
 def test_a_program_that_builds_need_not_guard_its_main_part(tmp_path: Path) -> None:
     """The processes that compile do not import the program again."""
     lines = [

@@ -93,6 +93,7 @@ def test_a_machine_is_read(kinds: list[Kind], found: Caches, tmp_path: Path) -> 
     assert caches.read(range(sum(kind.count for kind in kinds)), root) == found
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("processors", "granted", "cores", "l3"),
     [
@@ -264,6 +265,7 @@ def _product(a_type: str, b_type: str, places: int = 2048) -> Any:
 # -- What must not depend on it -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_pack_is_the_same_wherever_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Sizes for which the machines below make different decisions.
     descs = (round_desc(tensor("float32", (100 * K,))), diagonal_desc(tensor("float32", (512, 512)), 1, 0, 1, has_input=False))
@@ -278,6 +280,7 @@ def test_a_pack_is_the_same_wherever_it_is_built(tmp_path: Path, monkeypatch: py
     assert len(contents) == 1
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", MACHINES)
 def test_results_are_the_same_bits_on_every_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = here(monkeypatch, MACHINES[name])

@@ -69,12 +69,14 @@ def check(sizes: tuple[int, ...], filters: tuple[int, ...], numbers: dict[str, A
     return divided
 
 
+@pytest.mark.full
 @settings(max_examples=5)
 @given(geometries())
 def test_channels_last_have_the_sums_of_channels_first(geometry: Any) -> None:
     check(*geometry)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("in_parallel")
 @pytest.mark.parametrize("width", [3, 7, 13])
 def test_tasks_have_rows_of_the_output(width: int) -> None:

@@ -92,6 +92,7 @@ def test_one_kernel_serves_a_class_of_shapes(cpu: Target) -> None:
     assert len(kernels) <= 2, "one with threads, and one without"
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("rank", range(1, 9))
 def test_rows_of_all_ranks_are_counted_up(rank: int, cpu: Target) -> None:
     """A kernel goes through many rows an item, and wraps each coordinate."""

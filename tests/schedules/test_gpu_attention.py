@@ -37,6 +37,7 @@ CASES: dict[str, tuple[Operator, str]] = {
 """Attentions, and how queries, keys and values are moved: elements at once, and whether meanwhile."""
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_is_as_the_reference_says(cuda: Target, name: str) -> None:

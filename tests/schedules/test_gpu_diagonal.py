@@ -45,6 +45,7 @@ def agrees(
         assert_agrees(diagonal_desc(x.desc, 7, begin, end, has_input, layouts[1]), target, x.array if has_input else None)
 
 
+@pytest.mark.full
 @types
 def test_columns_that_become_rows_take_tiles(device: Target, data_type: TensorDataType) -> None:
     for sizes in ((8, 8), (32, 32), (33, 31), (2, 45, 100)):
@@ -55,6 +56,7 @@ def test_columns_that_become_rows_take_tiles(device: Target, data_type: TensorDa
         agrees(device, data_type, sizes, True, ("transposed", "packed"))
 
 
+@pytest.mark.full(first=1)
 @types
 def test_rows_that_are_whole_vectors_apart_are_moved_so(device: Target, data_type: TensorDataType) -> None:
     memory = random_bits(seeded(data_type), data_type, (3, 40, 5, 48))

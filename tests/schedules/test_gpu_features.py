@@ -52,6 +52,7 @@ def refused(desc: Operator, target: VulkanTarget) -> str:
     return ""
 
 
+@pytest.mark.full
 @some_operators(10)
 def test_a_kernel_is_refused_by_name_if_it_would_not_compile(
     vulkan: Target, name: str, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config

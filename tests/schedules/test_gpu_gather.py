@@ -86,6 +86,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("fill", ["mixed", "normal"])
 def test_threads_with_several_channels_agree_with_the_reference(name: str, fill: str, device: Target) -> None:

@@ -25,6 +25,7 @@ def _described(dtype: str, sizes: tuple[int, ...]) -> list[Operator]:
     ]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(("name", "kind"), [("cuda:sm_90", "cuda"), ("vulkan:desktop", "spirv")])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_kernels_are_translated(name: str, kind: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:

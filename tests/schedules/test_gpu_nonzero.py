@@ -52,6 +52,7 @@ def check(x: Array, target: Target, layout: str = "packed", columns: int | None 
     assert_agrees(nonzero_desc(placed.desc, columns, **options), target, placed.array, shifted=options.get("layout") is None)
 
 
+@pytest.mark.full
 @ways("scan in three", "scan, many tiles", "lookback, many tiles")
 def test_many_more_tiles_than_groups(way: Target) -> None:
     rng = seeded("tiles")
@@ -60,6 +61,7 @@ def test_many_more_tiles_than_groups(way: Target) -> None:
             check(sparse(rng, TensorDataType.FLOAT32, (length,), density), way)
 
 
+@pytest.mark.full
 @ways("scan, many tiles")
 @pytest.mark.parametrize("data_type", [TensorDataType.UINT8, TensorDataType.FLOAT16, TensorDataType.INT64], ids=str)
 def test_rows_that_are_whole_vectors_apart_are_read_so(way: Target, data_type: TensorDataType) -> None:
@@ -70,6 +72,7 @@ def test_rows_that_are_whole_vectors_apart_are_read_so(way: Target, data_type: T
         assert_agrees(nonzero_desc(desc), way, x)
 
 
+@pytest.mark.full
 @ways("scan", "scan, many tiles", "scan in three")
 @pytest.mark.parametrize("data_type", [TensorDataType.FLOAT16, TensorDataType.INT64], ids=str)
 def test_words_are_gathered_where_elements_lie_in_another_order(way: Target, data_type: TensorDataType) -> None:

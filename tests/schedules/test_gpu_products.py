@@ -55,6 +55,7 @@ def described(*arrays: Array) -> list[tvmdml.TensorDesc]:
     return [tvmdml.TensorDesc(x.dtype, x.shape, [step // x.itemsize for step in x.strides]) for x in arrays]
 
 
+@pytest.mark.full
 def test_small_integers_are_exact_in_every_way(cuda: Target) -> None:
     ways = set()
     for name, ((m, k, n), how, types, given) in CASES.items():
@@ -88,6 +89,7 @@ def test_small_integers_are_exact_in_every_way(cuda: Target) -> None:
         assert any(one in way and other in way for way in ways), (one, other)
 
 
+@pytest.mark.full
 def test_sums_of_float16_have_one_order(cuda: Target) -> None:
     """Whatever the tile, the step, the stages, the layout and the number of groups that share a sum."""
     rng = seeded("order of float16")

@@ -98,6 +98,7 @@ def _agree(
 # -- Sizes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["queue, parts", "queue, joined twice", "select, parts", "select, joined twice"], indirect=True)
 def test_a_row_split_among_groups_agrees(gpu: DeviceTarget, way: str) -> None:
     for length, k in ((64, 1), (129, 30), (1301, 1), (2601, 64)):
@@ -107,6 +108,7 @@ def test_a_row_split_among_groups_agrees(gpu: DeviceTarget, way: str) -> None:
             assert_agrees(desc, gpu, row)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["queue, as it is", "queue, 32 threads", "select, 4 bits"], indirect=True)
 def test_rows_that_get_better_and_better_agree(gpu: DeviceTarget, way: str) -> None:
     # Each read finds elements that are better than all before: the bound is always too low, and the buffer fills up.
@@ -126,6 +128,7 @@ def test_what_no_shared_memory_holds_agrees(gpu: DeviceTarget) -> None:
 # -- Layouts ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("way", "data_type", "sizes"),
     [
@@ -144,6 +147,7 @@ def test_rows_side_by_side_are_copied_first(gpu: DeviceTarget, way: str, data_ty
     assert_agrees(desc, gpu, x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
 def test_numbers_of_every_kind_agree(gpu: DeviceTarget, way: str, numbers: dict[str, int]) -> None:
     data_type = TensorDataType.UINT8 if way == "sort" else FLOAT32
@@ -156,6 +160,7 @@ def test_numbers_of_every_kind_agree(gpu: DeviceTarget, way: str, numbers: dict[
     _agree(gpu, way, np.ascontiguousarray(x.T), 0, 20)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["short", "queue, parts", "select", "sort"], indirect=True)
 def test_a_step_that_is_never_taken_may_have_any_size(gpu: DeviceTarget, way: str) -> None:
     for sizes, axis in (((70, 1), 1), ((1, 70), 0), ((300, 1, 3), 0), ((1, 1), 1)):
@@ -176,6 +181,7 @@ def _least(gpu: targets.Target, **lacking: Any) -> VulkanTarget:
     return VulkanTarget(str(gpu.info.index), found, gpu.info)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("way", EVERY, indirect=True)
 def test_groups_share_no_more_than_they_may(gpu: DeviceTarget, way: str) -> None:
     devices = (gpu, _least(gpu)) if isinstance(gpu, VulkanTarget) else (gpu,)
@@ -188,6 +194,7 @@ def test_groups_share_no_more_than_they_may(gpu: DeviceTarget, way: str) -> None
                 assert 0 < sum(int(size) * int(bits) // 8 for size, bits in shared) <= target.max_shared_bytes
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("way", WAYS, indirect=True)
 def test_the_least_device_agrees(vulkan: targets.Target, way: str) -> None:
     _agree(_least(vulkan, int64=False), way, rows_of(FLOAT32, 700), 1, 3, 40, index="uint64")

@@ -54,6 +54,7 @@ def test_the_portable_leaves_are_all_twins() -> None:
     assert not any(twins.has(name) for name in _LEAVES)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(16)
 @pytest.mark.parametrize("name", ["bits", "bits_here"])
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
@@ -72,6 +73,7 @@ def test_bits_of_a_mask_are_a_word(leaves: tuple[targets.Target, Leaves], lanes:
     assert_same_bits(words, expected)
 
 
+@pytest.mark.full(first=1)
 def test_compress_moves_the_lanes_of_every_word_to_the_front(leaves: tuple[targets.Target, Leaves]) -> None:
     def body(functions: Leaves, length: Any, source: Any, result: Any) -> None:
         with T.loop(length) as i:
@@ -87,6 +89,7 @@ def test_compress_moves_the_lanes_of_every_word_to_the_front(leaves: tuple[targe
     assert_same_bits(fronts, np.where(np.take_along_axis(chosen, order, 1), source[order], 0).astype(np.int32))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(16)
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -104,6 +107,7 @@ def test_not_less_holds_for_nan(leaves: tuple[targets.Target, Leaves], dtype: st
     assert_same_bits(result, (~(one < other)).astype(np.uint8))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(16)
 @pytest.mark.parametrize("lanes", [16, 32])
 def test_wide_changes_nothing(leaves: tuple[targets.Target, Leaves], lanes: int) -> None:
@@ -133,6 +137,7 @@ def test_float16_is_rounded_a_register_at_a_time(level: str, instruction: str, m
     assert code.count("vroundss") < 32, "what is left of a run, and no more, is rounded element by element"
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.drawn("data_type", ["float16", "float32", "float64", "int32", "uint8"], 2)
 @pytest.mark.parametrize("direction", ["increasing", "decreasing"])
 def test_without_avx512_masks_are_not_taken_apart(data_type: str, direction: str) -> None:
@@ -141,6 +146,7 @@ def test_without_avx512_masks_are_not_taken_apart(data_type: str, direction: str
     assert code.count("vpextrb") == 0
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(16)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint32", "int64", "float16", "float32", "float64"])
 def test_stream_stores_whole_lines(leaves: tuple[targets.Target, Leaves], dtype: str) -> None:
@@ -162,6 +168,7 @@ def test_stream_stores_whole_lines(leaves: tuple[targets.Target, Leaves], dtype:
     assert_same_bits(result, expected.reshape(-1))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(16)
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
 def test_misalignment_is_how_far_past_a_line_an_element_lies(leaves: tuple[targets.Target, Leaves], dtype: str) -> None:

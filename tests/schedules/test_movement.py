@@ -167,11 +167,13 @@ def maps(draw: Draw, count: int) -> Iterator[Crooked]:
         yield crooked(dtype, sizes, kinds, turned, one, result)
 
 
+@pytest.mark.full
 def test_every_rule_in_every_dimension(way: Target, draw: Draw) -> None:
     for desc in maps(draw, 10):
         agrees(desc, way)
 
 
+@pytest.mark.full
 def test_what_follows_every_rule(way: Target, draw: Draw) -> None:
     for desc in maps(draw, 4):
         agrees(with_followers(desc, draw(LAYOUTS)[0]), way)
@@ -185,6 +187,7 @@ BLOCKS = (((5, 3, 33), (0, 2, 1)), ((40, 2, 4, 2, 4), (2, 4, 0, 1, 3)), ((9, 4, 
 """Sizes and an order: runs that take turns, blocks that become channels, small matrices, and rows shorter than a vector."""
 
 
+@pytest.mark.full(first=1)
 def test_blocks_that_are_permuted_in_registers(way: Target, draw: Draw) -> None:
     for sizes, order in draw(BLOCKS, 2):
         (dtype,) = draw(DTYPES)
@@ -196,6 +199,7 @@ def test_blocks_that_are_permuted_in_registers(way: Target, draw: Draw) -> None:
         agrees(behind, way)
 
 
+@pytest.mark.full
 def test_dimensions_in_any_order(way: Target, draw: Draw) -> None:
     for order in draw(itertools.permutations(range(5)), 6):
         dtype, *sizes = (draw(some)[0] for some in (DTYPES, (1, 3, 8), *[(1, 2, 3, 4, 5, 7, 16)] * 4))
@@ -220,6 +224,7 @@ def updates(way: Target, draw: Draw, count: int) -> None:
         agrees(ScatterNd.of_call(*parts, **counts), way)
 
 
+@pytest.mark.full
 def test_updates_in_parts_of_the_result(way: Target, draw: Draw) -> None:
     updates(way, draw, 2)
 
@@ -228,6 +233,7 @@ LOOKS = (((400,), 0, 1100), ((7, 90), 1, 133), ((9, 70), 0, 33), ((200, 64), 0, 
 """Sizes, the axis, and how many indices along it."""
 
 
+@pytest.mark.full
 def test_elements_that_are_looked_up(way: Target, draw: Draw) -> None:
     for sizes, axis, count in draw(LOOKS, 2):
         dtype, indices = (draw(some)[0] for some in (DTYPES, ("int32", "int64", "uint32", "uint64")))
@@ -253,6 +259,7 @@ FOLDS = (
 """Spatial sizes and windows, strides, dilations, and the padding before and behind; and the way."""
 
 
+@pytest.mark.full
 def test_sums_of_windows(way: Target, draw: Draw) -> None:
     for (sizes, window, *numbers), name in draw(FOLDS, 4):
         dtype, each = draw(DTYPES)[0], [one if isinstance(one, tuple) else (one,) * len(sizes) for one in numbers]
@@ -267,12 +274,14 @@ def test_sums_of_windows(way: Target, draw: Draw) -> None:
 # -- Devices ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_devices_every_rule_in_every_dimension(device: Target, draw: Draw) -> None:
     with knobs.using(movement={"threads": 32, "most_groups": 1}):
         for i, desc in enumerate(maps(draw, 10)):
             agrees(with_followers(desc, draw(LAYOUTS)[0]) if i < 3 else desc, device)
 
 
+@pytest.mark.full
 def test_devices_updates(device: Target, draw: Draw) -> None:
     with knobs.using(movement={"threads": 32, "most_groups": 1024}):
         updates(device, draw, 3)
@@ -291,6 +300,7 @@ def _very_many(count: int) -> tuple[list[Array], Array, tvmdml.Join, tvmdml.Spli
     return parts, whole, tvmdml.Join.of(descs, axis=1), split
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task_bytes", [1, 1 << 26])
 @pytest.mark.parametrize("count", [32, 33, 150])
 def test_very_many_tensors(count: int, task_bytes: int) -> None:

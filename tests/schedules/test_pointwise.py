@@ -184,6 +184,7 @@ def _kernel_with_its_expression_once(desc: Pointwise, target: Target, shared: Sh
 LENGTHS = (*range(1, 20), 31, 32, 33, 63, 64, 65, 66, 127, 128, 129, 191, 193, 257, 1000)
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_every_length_and_start_in_place_and_not(way: Target, draw: Draw) -> None:
     for dtype, length in itertools.product(draw(("float32", "float16", "uint8", "int64")), LENGTHS):
@@ -197,6 +198,7 @@ LAYOUTS = ("packed", "padded", "transposed", "shuffled", "spread", "broadcast ou
 PAIRS = tuple(itertools.product(LAYOUTS, LAYOUTS))
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_every_rank_and_pair_of_layouts(way: Target, draw: Draw) -> None:
     for rank, (one, other) in zip(itertools.cycle(SIZES), draw(PAIRS, 16), strict=False):
@@ -208,6 +210,7 @@ ROWS = ((1, 100), (3, 5), (3, 33), (5, 64), (40, 24), (2, 3, 70), (7, 1, 130))
 SHORT = (*range(2, 20), 31, 32, 33, 63)
 
 
+@pytest.mark.full
 @pytest.mark.some(6)
 @pytest.mark.parametrize("other", ["broadcast outer", "broadcast inner", "padded"])
 def test_rows_columns_and_scalars_of_every_size(way: Target, other: str, draw: Draw) -> None:
@@ -221,6 +224,7 @@ def test_rows_columns_and_scalars_of_every_size(way: Target, other: str, draw: D
     agrees(Lean(a_tensor=scalar, b_tensor=scalar, output_tensor=whole), way)
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_tiles_of_every_size(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16", "uint8", "float64"))
@@ -232,6 +236,7 @@ def test_tiles_of_every_size(way: Target, draw: Draw) -> None:
                 agrees(desc, way, (pair,))
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_inputs_of_several_types_and_widths(way: Target) -> None:
     for sizes in ((1,), (7,), (64,), (129,), (1000,), (33, 40), (3, 5, 70)):
@@ -245,6 +250,7 @@ def test_inputs_of_several_types_and_widths(way: Target) -> None:
                 agrees(choosy(sizes, layouts), way)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.some(3)
 def test_a_narrow_result(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16", "float64", "int64", "int8"))
@@ -254,6 +260,7 @@ def test_a_narrow_result(way: Target, draw: Draw) -> None:
     agrees(narrow(dtype, (9, 45), "broadcast outer", "broadcast inner"), way)
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_several_outputs(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16"))
@@ -266,6 +273,7 @@ def test_several_outputs(way: Target, draw: Draw) -> None:
     agrees(twofold(dtype, (40, 33), "packed", "packed", "packed", "transposed"), way)
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_in_place_with_strides(way: Target, draw: Draw) -> None:
     layouts = ("padded", "transposed", "spread", "shuffled")
@@ -285,6 +293,7 @@ def test_one_kernel_serves_all_sizes_and_strides_of_a_class() -> None:
     assert len({kernel.identity for kernel in flat}) == 1
 
 
+@pytest.mark.full
 @pytest.mark.some(3)
 def test_short_rows_of_every_length_in_place_and_not(way: Target, draw: Draw) -> None:
     (dtype, *_) = draw(("float32", "float16", "uint8"))
@@ -332,6 +341,7 @@ def test_kernels_of_a_family_differ_in_their_formula_alone() -> None:
         ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 @pytest.mark.parametrize("at_end", [False, True], ids=["first bytes", "last bytes"])
 def test_no_kernel_reads_or_writes_outside_of_its_arrays(dtype: str, at_end: bool) -> None:
@@ -367,12 +377,14 @@ def test_no_kernel_reads_or_writes_outside_of_its_arrays(dtype: str, at_end: boo
 # -- Devices ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_devices_every_rank_and_pair_of_layouts(device: Target, draw: Draw) -> None:
     for rank, (one, other) in zip(itertools.cycle(SIZES), draw(PAIRS, 24), strict=False):
         agrees(lean("float32", SIZES[rank], one, other), device)
         agrees(lean("float16", SIZES[rank], other, one, "padded"), device)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64", "float64"])
 def test_devices_lengths_in_place_and_not(device: Target, dtype: str) -> None:
     with knobs.using(pointwise={"threads": 32, "most_groups": 1}):
@@ -382,6 +394,7 @@ def test_devices_lengths_in_place_and_not(device: Target, dtype: str) -> None:
             agrees(desc, device, desc.shareable(), length % 3)
 
 
+@pytest.mark.full
 def test_devices_tiles_types_and_outputs(device: Target) -> None:
     for sizes in ((8, 8), (33, 40), (3, 70, 9)):
         for one, other in (("transposed", "packed"), ("packed", "transposed"), ("transposed", "transposed")):
@@ -396,6 +409,7 @@ def test_devices_tiles_types_and_outputs(device: Target) -> None:
         agrees(twofold("float16", sizes, "transposed", "packed", "packed", "padded"), device)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.usefixtures("numbers")
 def test_devices_integers_of_every_kind(device: Target) -> None:
     for one, other in (("packed", "packed"), ("padded", "broadcast inner"), ("transposed", "packed")):
@@ -417,6 +431,7 @@ def _run(formula: Formula, target: Target, *inputs: Array) -> Array:
     return np.asarray(out if target.schedules == "cpu" else out.numpy())
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32"])
 def test_three_operators_in_one_kernel_give_the_bits_of_three(target: Target, dtype: str) -> None:
     x, row = TensorDesc(dtype, (30, 70)), TensorDesc(dtype, (30, 70), (0, 1))
@@ -518,6 +533,7 @@ def test_attributes_with_other_bits_make_other_launches_or_other_kernels() -> No
 SPECIAL = (0.1, -2.5, 0.0, -0.0, np.inf, 1e-45, np.nan)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_one_kernel_serves_all_values_of_an_attribute(target: Target, dtype: str) -> None:
     x = tensor(dtype, (90,))

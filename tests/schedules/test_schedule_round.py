@@ -52,6 +52,7 @@ def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         yield target, layout_in, layout_out
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("variant", VARIANTS, indirect=True)
 @types
 def test_how_a_program_has_its_thread_round_changes_nothing(

@@ -21,6 +21,7 @@ def test_a_bound_that_many_reach_is_found_again_and_again() -> None:
         assert_agrees(desc, target, x[::-1].copy())
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.usefixtures("in_parallel")
 @pytest.mark.parametrize(("way", "k"), [("sort", 20_000), ("select", 32), ("select", 400)])
 def test_tasks_that_run_at_once_do_not_share_scratch(way: str, k: int) -> None:

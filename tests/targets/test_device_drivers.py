@@ -145,6 +145,7 @@ def test_too_much_memory_is_refused_and_the_device_works_on(layer: Layer) -> Non
     np.testing.assert_array_equal(fetched(layer.device, held), counted(1000))
 
 
+@pytest.mark.full(first=1)
 def test_many_threads_at_once(layer: Layer) -> None:
     device = layer.device
 
@@ -162,6 +163,7 @@ def test_many_threads_at_once(layer: Layer) -> None:
     at_once(work, 8)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
 def test_interrupts_lose_no_work_but_what_they_interrupt(layer: Layer, monkeypatch: pytest.MonkeyPatch) -> None:
     device = layer.device
@@ -240,6 +242,7 @@ print("fine")
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_works_before_the_driver_is_started_and_is_told_so_after(work: Any) -> None:
     assert work.program(FORKED) == "fine\n"
@@ -265,6 +268,7 @@ time.sleep(0.1)
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_a_process_ends_well(work: Any, lazy: str) -> None:
     """Each end in a child of its own, forked before the driver is started, which ends as the process itself would."""

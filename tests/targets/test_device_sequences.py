@@ -103,6 +103,7 @@ def test_new_outputs_cost_only_the_steps_that_write_to_them(device: Target, prep
     assert all(np.array_equal(one.numpy(), outputs[0].numpy()) for one in outputs)
 
 
+@pytest.mark.full
 def test_all_steps_share_one_piece_of_memory_for_their_temporaries(device: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_device_sequence, "_PART", 2)
     n = 100_000
@@ -299,6 +300,7 @@ for fewer in (False, True):
 """
 
 
+@pytest.mark.full
 def test_the_validation_layer_finds_no_hazard(vulkan: Target) -> None:
     environment = {
         **os.environ,
@@ -339,6 +341,7 @@ def asked(cuda: Target, monkeypatch: pytest.MonkeyPatch) -> collections.Counter[
     return found
 
 
+@pytest.mark.full
 def test_a_bound_sequence_is_a_graph(cuda: Target, asked: collections.Counter[str]) -> None:
     run = cuda.sequence(chain(ready(add_desc(), cuda), 20), 1)
     arena = arena_of(cuda, ones(22))
@@ -363,6 +366,7 @@ def test_few_launches_are_no_graph(cuda: Target, asked: collections.Counter[str]
     assert np.array_equal(rows_of(arena), fibonacci(5))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", ["cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"])
 def test_launches_that_no_graph_can_be_made_of(
     cuda: Target, asked: collections.Counter[str], name: str, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ from tvmdml.targets.cuda import source
 # -- Control flow ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_kernels_do_what_they_say(machine: Machine) -> None:
     makers = (kernels.lazy_reads, kernels.loops, kernels.leaving, kernels.own_memory, kernels.group_scan, kernels.scalars)
     vectors = (kernels.mixed_access, kernels.ramps)
@@ -148,6 +149,7 @@ def test_sums_of_data_wrap_wherever_they_are_kept(machine: Machine) -> None:
         assert_same_bits(result, total * np.int32(3) - np.int32(7))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
 def test_loops_of_few_turns_take_them_all(machine: Machine, dtype: str) -> None:
     def body(turns: int, index: Any, result: Any) -> None:
@@ -169,6 +171,7 @@ def test_loops_of_few_turns_take_them_all(machine: Machine, dtype: str) -> None:
 # -- Groups ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_a_group_shares_memory(machine: Machine) -> None:
     machine.give({dtype: kernels.shared_memory(dtype, denormals=machine.denormals) for dtype in TYPES})
 
@@ -176,6 +179,7 @@ def test_a_group_shares_memory(machine: Machine) -> None:
 # -- Atomics ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_atomics_lose_nothing(machine: Machine) -> None:
     kinds = itertools.product(("int32", "uint32", "int64", "uint64"), ("buffer", "shared"))
     machine.give({f"{dtype} in {scope}": kernels.atomics(dtype, scope) for dtype, scope in kinds})
@@ -190,6 +194,7 @@ def test_an_exchange_hands_one_token_on(machine: Machine) -> None:
 # -- Warps -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_warps_exchange_values(machine: Machine) -> None:
     if machine.warp < 2 or 64 % machine.warp:
         pytest.skip("no warps to speak of")
@@ -213,6 +218,7 @@ def test_warps_vote(machine: Machine) -> None:
 # -- Several lanes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_lanes_are_computed_each_for_itself(machine: Machine) -> None:
     kinds = itertools.product(TYPES, (2, 3, 4, 8, 16))
     machine.give({f"{lanes} {dtype}": kernels.lanes(dtype, lanes, denormals=machine.denormals) for dtype, lanes in kinds})
@@ -234,6 +240,7 @@ STARTS: list[tuple[Callable[[Any, Any], Any], int]] = [
 """Where four int32 may begin, and the bytes that they may move by."""
 
 
+@pytest.mark.full(first=1)
 def test_neighbours_are_moved_together_where_they_lie_so(machine: Machine) -> None:
     def body(start: Callable[[Any, Any], Any], i: Any, source: Any, result: Any, starts: Any, n: Any) -> None:
         T.store(result, T.run(i * 4, 4), source[T.run(start(i, n), 4)])
@@ -320,6 +327,7 @@ def test_vectors_are_repeated_and_picked_from(machine: Machine) -> None:
     assert_same_bits(one, x[1::2] * 3)
 
 
+@pytest.mark.full(first=1)
 def test_lanes_may_be_cut_and_joined(machine: Machine) -> None:
     more = (("float16x2", "int32"), ("int8x16", "float16x8"), ("float64x2", "uint8x16"))
     machine.give({f"{one} as {other}": kernels.cut(one, other) for one, other in (*kernels.CUTS, *more)})
@@ -328,6 +336,7 @@ def test_lanes_may_be_cut_and_joined(machine: Machine) -> None:
 # -- Names, and what is very large -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_what_is_deep_is_cut_in_parts(machine: Machine) -> None:
     """Compilers give up on too many parentheses, and on terms past some thousands."""
 

@@ -85,6 +85,7 @@ def _convolved(a: Array, w: Array) -> Array:
     return np.einsum("nchwij,ocij->nohw", windows, w, optimize=True)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_scheduled_computation_runs(name: str, device: targets.Target) -> None:
     _imports.tvm()

@@ -48,10 +48,12 @@ OUTPUTS = 24
 """As many as a kernel has for certain: Vulkan devices have at least 32 buffers."""
 
 
+@pytest.mark.full(first=1)
 def test_arithmetic_is_numpys(machine: Machine) -> None:
     check(machine, {dtype: case_of(ARITHMETIC, *pairs_of(dtype, denormals=machine.denormals)) for dtype in (*INTEGERS, *FLOATS)})
 
 
+@pytest.mark.full(first=1)
 def test_division_is_exact(machine: Machine) -> None:
     cases = {
         dtype: case_of({"div": (lambda a, b: T.Div(a, b), np.divide)}, *pairs_of(dtype, denormals=machine.denormals))
@@ -66,6 +68,7 @@ def test_division_is_exact(machine: Machine) -> None:
     check(machine, cases)
 
 
+@pytest.mark.full(first=1)
 def test_bits_are_numpys(machine: Machine) -> None:
     cases = {}
     shifts: dict[str, Rule] = {
@@ -87,6 +90,7 @@ def test_bits_are_numpys(machine: Machine) -> None:
     check(machine, cases)
 
 
+@pytest.mark.full
 def test_comparisons_are_numpys_but_for_nan(machine: Machine) -> None:
     cases = {dtype: case_of(COMPARISONS, *pairs_of(dtype, denormals=machine.denormals), result="bool") for dtype in TYPES}
     for narrow, wide in itertools.product(INTEGERS, ("int32", "int64", "uint64")):
@@ -103,6 +107,7 @@ def test_comparisons_are_numpys_but_for_nan(machine: Machine) -> None:
     check(machine, cases)
 
 
+@pytest.mark.full(first=1)
 def test_truths_are_combined(machine: Machine) -> None:
     rules: dict[str, Rule] = {
         "both": (lambda a, b: T.And(a, b), np.logical_and),
@@ -122,6 +127,7 @@ def test_truths_are_combined(machine: Machine) -> None:
     check(machine, {"bool": case_of(rules, *pairs_of("bool")), **cases})
 
 
+@pytest.mark.full(first=1)
 def test_one_of_two_is_chosen(machine: Machine) -> None:
     cases = {}
     for dtype in TYPES:
@@ -140,6 +146,7 @@ def test_one_of_two_is_chosen(machine: Machine) -> None:
                 assert_same_bits(actual, cases[name].expected["select"])
 
 
+@pytest.mark.full
 def test_constants_are_what_they_say(machine: Machine) -> None:
     runs, expected = [], {}
 
@@ -162,6 +169,7 @@ def test_constants_are_what_they_say(machine: Machine) -> None:
         machine.same(run.arguments["result"], values, dtype)
 
 
+@pytest.mark.full
 def test_constants_take_part_in_arithmetic(machine: Machine) -> None:
     cases = {}
     for dtype in (*INTEGERS, *FLOATS):
@@ -191,6 +199,7 @@ def test_constants_take_part_in_arithmetic(machine: Machine) -> None:
     check(machine, cases)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32", "uint16"])
 def test_one_of_two_constants_is_chosen(machine: Machine, dtype: str) -> None:
     bits = 8 * np.dtype(dtype).itemsize
@@ -214,6 +223,7 @@ def test_one_of_two_constants_is_chosen(machine: Machine, dtype: str) -> None:
 # -- Conversions -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_every_cast_gives_the_nearest_value(machine: Machine) -> None:
     cases = {}
     for one, other in itertools.product(TYPES, TYPES):
@@ -325,6 +335,7 @@ def test_every_float16_is_read_and_written_as_bits(machine: Machine) -> None:
         assert np.array_equal(bits_of(actual[name])[kept], expected[kept]), name
 
 
+@pytest.mark.full(first=1)
 def test_reinterpret_keeps_the_bits(machine: Machine) -> None:
     cases = {}
     for one, other in itertools.product(TYPES[1:], TYPES[1:]):
@@ -339,6 +350,7 @@ def test_reinterpret_keeps_the_bits(machine: Machine) -> None:
 # -- Functions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 def test_exact_functions_are_numpys(machine: Machine) -> None:
     cases = {}
     signs: dict[str, Rule] = {
@@ -369,6 +381,7 @@ MORE: dict[str, Callable[[Any], Any]] = {
 CLOSENESS = {"cuda": {"float16": 2e-3, "float32": 2e-6, "float64": 1e-14}, "vulkan": {"float16": 1e-2, "float32": 1e-3}}
 
 
+@pytest.mark.full(first=1)
 def test_transcendental_functions_come_near(machine: Machine) -> None:
     cases, wide = {}, {}
     for dtype in CLOSENESS[machine.kind]:
@@ -441,6 +454,7 @@ def cpu() -> targets.Target:
     return targets.resolve("cpu:x86-64-v2" if platform.machine() in ("x86_64", "AMD64") else "cpu")
 
 
+@pytest.mark.full(first=1)
 @hypothesis.settings(max_examples=max(hypothesis.settings.default.max_examples // 12, 1))
 @hypothesis.given(typed=st.tuples(*[_typed] * TOGETHER))
 def test_any_expression_is_what_the_cpu_makes_of_it(

@@ -82,6 +82,7 @@ def test_types_and_shapes_of_slots_do_not_matter(target: Target) -> None:
     assert np.array_equal(result.view(np.float32), (x + y).reshape(-1))
 
 
+@pytest.mark.full
 def test_steps_share_memory_for_their_temporaries(target: Target) -> None:
     desc = top_k_desc(TensorDesc("float32", (2, LONG)), 1, 3, "decreasing")
     launch = ready(desc, target)
@@ -309,6 +310,7 @@ def test_an_error_ends_the_run(cpu: Target) -> None:
         assert not rows_of(arena)[4:].any()
 
 
+@pytest.mark.full
 @everywhere
 def test_what_runs_may_be_dropped(cpu: Target) -> None:
     """By a step, which here is Python: it drops the sequence, and the arrays."""
@@ -421,6 +423,7 @@ print("handled")
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("native", ["0", "1"])
 def test_an_interrupt_comes_between_steps(native: str) -> None:
     environment = {**os.environ, "TVMDML_DISABLE_NATIVE": native}

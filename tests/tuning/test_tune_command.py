@@ -42,6 +42,7 @@ def lines(folder: Path) -> Sequence[log_files.Line]:
     return list(log_files.read_all(log_files.files(folder)))
 
 
+@pytest.mark.full
 def test_a_winner_is_logged_and_used_from_then_on(place: Path) -> None:
     done = tune(*ROUND)
     assert "4 trials" in done.stderr
@@ -56,6 +57,7 @@ def test_a_winner_is_logged_and_used_from_then_on(place: Path) -> None:
     assert "exact" in shown
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("device", ["vulkan", pytest.param("cuda", marks=pytest.mark.exhaustive)], indirect=True)
 def test_every_operation_of_a_spec_on_a_device(place: Path, device: Target) -> None:
     """Timed by the device's own clock. (The emulator's kernels take a C++ compiler a while.)"""
@@ -79,6 +81,7 @@ sizes = [512]
     assert "NONZERO_COORDINATES" in (place / "out.html").read_text()
 
 
+@pytest.mark.full
 def test_ctrl_c_keeps_what_was_found(place: Path) -> None:
     command = [*COMMAND, "tune", *ROUND, "--trials", "400", "--logs", "logs"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -130,6 +130,7 @@ def test_a_record_that_breaks_a_constraint_is_passed_over() -> None:
     assert [(kernel.name, bool(kernel.tuning)) for kernel in found] == [("lookback", True), ("scan", False)]
 
 
+@pytest.mark.full
 def test_installed_logs_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desc = top_k(length=150, k=11)
     monkeypatch.setenv("TVMDML_TUNING_LOGS", str(tmp_path))
@@ -258,6 +259,7 @@ def test_a_pack_with_logs_is_verified(pack: Path, tmp_path: Path) -> None:
     assert "the schedules choose" in report.text()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_a_pack_that_is_built_untuned_has_no_logs(build: Callable[..., Path], folder: Path) -> None:
     with knobs.untuned():
@@ -265,6 +267,7 @@ def test_a_pack_that_is_built_untuned_has_no_logs(build: Callable[..., Path], fo
     assert path.read_bytes() == build().read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_whoever_compiles_needs_no_logs(monkeypatch: pytest.MonkeyPatch, build: Callable[..., Path], folder: Path) -> None:
     jobs: list[work.Job] = []
@@ -284,6 +287,7 @@ BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.usefixtures("elsewhere")
 def test_logs_that_nobody_writes_are_refused(pack: Path, tmp_path: Path, name: str) -> None:
@@ -298,6 +302,7 @@ def test_logs_that_nobody_writes_are_refused(pack: Path, tmp_path: Path, name: s
     look.summary(packs.Pack(odd))
 
 
+@pytest.mark.full
 def test_packs_are_merged_where_their_logs_agree(build: Callable[..., Path], pack: Path, folder: Path, tmp_path: Path) -> None:
     newer = build(folder, names=("cpu:x86-64-v3",))
     both = build(folder, names=(LEVEL, "cpu:x86-64-v3"))

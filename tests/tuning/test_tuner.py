@@ -88,6 +88,7 @@ def logged(folder: Path) -> list[Any]:
     return list(logs.read([folder / "logs"]))
 
 
+@pytest.mark.full
 def test_the_winner_is_logged_and_found(tune: Any, tmp_path: Path) -> None:
     (found,), _ = tune()
     assert found.record.knobs["algorithm"] == "sort"
@@ -100,6 +101,7 @@ def test_the_winner_is_logged_and_found(tune: Any, tmp_path: Path) -> None:
     assert applies.exact
 
 
+@pytest.mark.full
 def test_finalists_are_timed_once_more_beside_the_defaults(tune: Any) -> None:
     _, lab = tune()
     finals = lab.finals[0]
@@ -109,6 +111,7 @@ def test_finalists_are_timed_once_more_beside_the_defaults(tune: Any) -> None:
     assert all(knobs[0] == {} for knobs in lab.finals), "always beside the defaults"
 
 
+@pytest.mark.full
 def test_knobs_that_gain_nothing_are_left_at_their_defaults(tune: Any) -> None:
     def time(knobs: Knobs, thorough: bool) -> Outcome:
         seconds = 1e-5 * (0.8 if knobs.get("algorithm") == "sort" else 1.0) * (0.9 if knobs.get("digit_bits") == 8 else 1.0)
@@ -119,6 +122,7 @@ def test_knobs_that_gain_nothing_are_left_at_their_defaults(tune: Any) -> None:
     assert found.record.ratio == pytest.approx(1 / 0.72)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("final", [Outcome(0.99e-5, 1e-5, 0, 0.99), Outcome(0.5e-5, 1e-5, 0, 0.9), Outcome(problem="crashed")])
 def test_luck_does_not_win(tune: Any, final: Outcome) -> None:
     """Too small a gain; slower on one of its inputs; gone when it is timed for longer."""
@@ -131,6 +135,7 @@ def test_luck_does_not_win(tune: Any, final: Outcome) -> None:
     assert found.record.ratio == 1
 
 
+@pytest.mark.full
 def test_what_is_in_use_is_not_replaced_by_worse(tune: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short run finds less than a long one did."""
 
@@ -148,6 +153,7 @@ def test_what_is_in_use_is_not_replaced_by_worse(tune: Any, tmp_path: Path, monk
     assert found.record.knobs == {"algorithm": "sort", "digit_bits": 8}
 
 
+@pytest.mark.full
 def test_trials_that_fail_are_counted_and_cost_no_more(tune: Any) -> None:
     def time(knobs: Knobs, thorough: bool) -> Outcome:
         return (
@@ -162,11 +168,13 @@ def test_trials_that_fail_are_counted_and_cost_no_more(tune: Any) -> None:
     assert len(found.trials) == 24
 
 
+@pytest.mark.full
 def test_defaults_that_cannot_be_measured_are_an_error(tune: Any) -> None:
     with pytest.raises(errors.CompileError, match=r"TOP_K1: the defaults cannot be measured: wrong result"):
         tune(lambda knobs, thorough: Outcome(problem="wrong result"))
 
 
+@pytest.mark.full
 def test_of_several_operations_those_that_fail_are_left_out(tune: Any, tmp_path: Path) -> None:
     told: list[str] = []
 
@@ -193,6 +201,7 @@ def test_of_several_operations_those_that_fail_are_left_out(tune: Any, tmp_path:
 # -- Interrupted, and gone on with --------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_interrupted_run_keeps_what_it_found_and_goes_on(tune: Any, tmp_path: Path) -> None:
     count = 0
 
@@ -217,6 +226,7 @@ def test_an_interrupted_run_keeps_what_it_found_and_goes_on(tune: Any, tmp_path:
     assert logged(tmp_path) == [found.record]
 
 
+@pytest.mark.full
 def test_what_is_done_is_not_done_again(tune: Any, tmp_path: Path) -> None:
     (first,), _ = tune()
     (again,), lab = tune()
@@ -229,6 +239,7 @@ def test_what_is_done_is_not_done_again(tune: Any, tmp_path: Path) -> None:
     assert len(logged(tmp_path)) == 1
 
 
+@pytest.mark.full
 def test_a_run_goes_on_at_the_operation_where_it_was(tune: Any) -> None:
     def time(knobs: Knobs, thorough: bool) -> Outcome:
         if "aligned_elements" in knobs:
@@ -260,6 +271,7 @@ _NONSENSE = b"".join(
 )
 
 
+@pytest.mark.full
 def test_trials_of_knobs_that_are_gone_are_passed_over(tune: Any, tmp_path: Path) -> None:
     tune()
     (path,) = (tmp_path / "cache").rglob("trials.jsonl")
@@ -269,6 +281,7 @@ def test_trials_of_knobs_that_are_gone_are_passed_over(tune: Any, tmp_path: Path
     assert found.record.knobs["algorithm"] == "sort"
 
 
+@pytest.mark.full
 def test_half_a_line_of_a_killed_process_is_no_trial(tune: Any, tmp_path: Path) -> None:
     (found,), _ = tune()
     (path,) = (tmp_path / "cache").rglob("trials.jsonl")
@@ -304,6 +317,7 @@ def test_where_nothing_can_be_chosen_the_defaults_are_logged(tune: Any, monkeypa
     assert (lab.tried, found.record.knobs, found.record.trials) == ([], {}, 0)
 
 
+@pytest.mark.full
 def test_in_place_is_another_job(tune: Any, tmp_path: Path) -> None:
     found, _ = tune(operations=[Wanted(SMALL), Wanted(SMALL, IN_PLACE)])
     assert [one.record.shape_class.get("in_place") for one in found] == [None, "yes"]

@@ -90,6 +90,7 @@ def raced(target: Target) -> None:
         assert timing.median > 0
 
 
+@pytest.mark.full
 def test_the_processor_has_the_hosts_clock(cpu: Target) -> None:
     assert isinstance(clocks.of(cpu), QuickClock)
     raced(cpu)

@@ -135,6 +135,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=200)
 @given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_random_lines_are_never_taken_and_never_an_exception_of_another_kind(raw: bytes) -> None:
@@ -142,6 +143,7 @@ def test_random_lines_are_never_taken_and_never_an_exception_of_another_kind(raw
         log_lines.parse(raw)
 
 
+@pytest.mark.full
 @settings(max_examples=200)
 @given(st.sampled_from(Record._fields), JSON)
 def test_a_line_with_a_random_member_is_refused_or_can_be_used(name: str, value: Any) -> None:
@@ -269,6 +271,7 @@ FEW = st.builds(
 """Records that have keys in common."""
 
 
+@pytest.mark.full
 @settings(max_examples=25)
 @given(st.lists(FEW, max_size=6), st.lists(FEW, max_size=6))
 def test_merging_is_idempotent_and_its_order_does_not_matter(one: list[Record], other: list[Record]) -> None:
@@ -385,6 +388,7 @@ for turn in range(12):
 """
 
 
+@pytest.mark.full
 def test_processes_that_add_at_once_lose_nothing(own_place: Path) -> None:
     count = 4
     start = [sys.executable, "-c", ADD, str(own_place)]

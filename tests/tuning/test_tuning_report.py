@@ -230,6 +230,7 @@ def page(tmp_path: Path, *jobs: Tuned, **peers_: Any) -> Page:
     return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_a_report_says_what_won_and_how(tmp_path: Path) -> None:
     peer = Peer("torch topk, 2 threads", 12e-6, 4e-6)
@@ -244,6 +245,7 @@ def test_a_report_says_what_won_and_how(tmp_path: Path) -> None:
     assert "1 x: crashed: SIGSEGV" in found.text
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_it_has_a_picture_for_each_job_and_one_of_them_all_and_needs_nothing_else(tmp_path: Path) -> None:
     found = page(tmp_path, tuned(0.9, 0, 1.25), tuned(0.5), tuned())
@@ -261,6 +263,7 @@ def test_a_convergence_has_a_dot_for_each_trial_and_a_mark_for_each_failure() ->
     assert "failed" not in pictures.convergence(tuned(0.9)).decode(), "what there is none of needs no explanation"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     bad = '<script>alert("1")</script>$\\frac{$ \x1b[2J\x00'
@@ -284,6 +287,7 @@ def test_there_may_be_no_job(name: str, tmp_path: Path) -> None:
     assert (tmp_path / name).read_bytes().startswith(b"\x89PNG" if name.endswith("png") else b"<!DOCTYPE html>")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_pictures_alone(tmp_path: Path) -> None:
     report.write(tmp_path / "a.png", [tuned(0.9, 1.2), tuned(0), tuned(1.1), tuned()], {1: Peer("numpy f", 2e-6, 1e-6)})
@@ -370,6 +374,7 @@ def test_who_has_no_peer_is_told_why(numpy_alone: list[dict[str, int | str]], mo
 EVERY_WORK = sorted({case.work for case in (*tables.of("cpu"), *tables.of("cuda")) if case.work.door == "bound"}, key=repr)
 
 
+@pytest.mark.full
 def test_a_descriptor_finds_its_work() -> None:
     for wanted in EVERY_WORK:
         if any(field.many for field in wanted.describe().fields() if field.role is Role.OUTPUT):
@@ -408,6 +413,7 @@ ADDED = {
 }
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     "desc",
     [

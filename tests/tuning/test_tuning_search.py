@@ -37,6 +37,7 @@ def run(search: Search, most: int) -> list[Trial]:
 # -- The space ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_space_has_the_knobs_that_matter_and_no_others(rows: Space) -> None:
     assert {"algorithm", "chunk_vectors", "digit_bits"} <= rows.choices.keys()
     assert "columns_k" not in rows.choices, "rows are never taken for columns"
@@ -84,6 +85,7 @@ def _device() -> targets.Target:
 # -- The search ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_each_candidate_is_another_kernel(rows: Space) -> None:
     trials = run(Search(rows), 40)
     decisions = [rows.decide(trial.knobs) for trial in trials]
@@ -92,12 +94,14 @@ def test_each_candidate_is_another_kernel(rows: Space) -> None:
     assert rows.default not in decisions, "the defaults are measured beside each"
 
 
+@pytest.mark.full
 def test_it_finds_what_is_best(rows: Space) -> None:
     best = min(run(Search(rows), 96), key=lambda trial: trial.outcome.seconds)
     assert best.knobs["algorithm"] == "sort"
     assert best.knobs["digit_bits"] == 6
 
 
+@pytest.mark.full
 def test_a_small_space_comes_to_its_end() -> None:
     space = Space(round_desc(tensor("float32", (1 << 16,))), (), targets.resolve("cpu"))
     total = math.prod(len(choices) for choices in space.choices.values())
@@ -111,6 +115,7 @@ def rows_of(values: Knobs) -> tuple[tuple[str, object], ...]:
     return tuple(sorted(values.items()))
 
 
+@pytest.mark.full
 def test_failures_are_lived_with(rows: Space) -> None:
     search = Search(rows)
     for _ in range(3):
@@ -122,6 +127,7 @@ def test_failures_are_lived_with(rows: Space) -> None:
     assert search.ask()
 
 
+@pytest.mark.full
 def test_it_goes_on_from_earlier_trials(rows: Space) -> None:
     earlier = run(Search(rows), 48)
     strange = [Trial({"gone_knob": 3}, Outcome(1.0, 1.0)), Trial({"algorithm": "gone"}, Outcome(problem="x"))]

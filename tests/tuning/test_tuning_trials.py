@@ -47,6 +47,7 @@ def job(desc: Operator = ROUND, in_place: bool = False, target: str = "cpu") -> 
 # -- Good candidates ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("desc", "in_place"),
     [
@@ -85,6 +86,7 @@ def test_several_are_timed_beside_each_other() -> None:
     assert len({outcome.default for outcome in found if not outcome.problem}) == 1
 
 
+@pytest.mark.full
 def test_what_one_process_compiles_another_measures(tmp_path: Path) -> None:
     environment = {"TVMDML_CACHE_DIR": str(tmp_path)}
     with Workers(1, environment, 100) as compiling, Workers(1, environment, 100) as other:
@@ -141,6 +143,7 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trials.measure(job(), ANOTHER, QUICK).ratio > 0
 
 
+@pytest.mark.full
 def test_a_process_with_a_wrong_result_is_replaced() -> None:
     with Workers(1, {}, 100) as workers:
         before = workers.everywhere(misdeeds.who, 0.0)

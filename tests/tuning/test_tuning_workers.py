@@ -39,6 +39,7 @@ def test_every_call_has_its_result(pool: Workers) -> None:
     assert results(pool) == []
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
@@ -126,6 +127,7 @@ def test_whoever_stops_asking_has_what_runs_killed(pool: Workers) -> None:
     assert results(pool, ("same", 3), ("same", 4)) == [3, 4], "and no answer of before comes in between"
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("moment", ["poll", "recv"])
 def test_an_interrupt_leaves_no_answer_to_the_next_call(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     def interrupted(*_: object) -> None:
@@ -150,6 +152,7 @@ def test_processes_that_do_not_start_are_no_endless_loop() -> None:
         Workers(0, {}, 1)
 
 
+@pytest.mark.full
 def test_closing_ends_what_runs() -> None:
     with Workers(2, {}, timeout=60) as workers:
         pids = workers.everywhere(os.getpid)
@@ -173,6 +176,7 @@ with Workers(2, {}, timeout=600) as workers:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
 def test_no_process_is_left_when_the_one_that_asks_ends(number: signal.Signals) -> None:
     command = [sys.executable, "-c", _ASKS, str(TESTS)]

@@ -117,7 +117,7 @@ def _processor() -> Iterator[Finding]:
     from tvmdml.targets.cpu import cgroups, host
     from tvmdml.targets.cpu.thread_count import thread_count
 
-    yield Finding(OK, f"{host.model_name()}: kernels are compiled for {host.host().name}")
+    yield Finding(OK, f"{host.model_name()}: kernels are compiled for {host.chosen().name}")
     if (state := host.state_of_tiles()) == host.REFUSED:
         words = "it has matrix tiles (AMX), but the system does not let this process use them: products of bytes take longer"
         yield Finding(LIMITED, words, "Allow arch_prctl(ARCH_REQ_XCOMP_PERM): a container's seccomp profile may forbid it.")

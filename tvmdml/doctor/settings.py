@@ -88,6 +88,7 @@ def _as_is(name: str) -> Finding:
 SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_CACHE_DIR": _folder,  # another check examines the folder itself
     "TVMDML_CACHE_SIZE": _parsed("tvmdml.disk.stores:default_limit"),
+    "TVMDML_CPU": _parsed("tvmdml.targets.cpu.host:chosen"),
     "TVMDML_CUDA_COMPILER": _one_of("nvcc", "nvrtc"),
     "TVMDML_CUDA_LIBRARY": _library,
     "TVMDML_DEVICE": _parsed("tvmdml.directml.devices:Device"),

@@ -334,8 +334,13 @@ class _Gradient(Reduction):
 def _summed(terms: Array, dtype: Any, more: float) -> tuple[Array, Array]:
     finite = np.where(np.isfinite(terms), np.abs(terms), 0)
     magnitudes = np.sum(finite, axis=-1)
-    free = magnitudes >= np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).max / 2
+    free = _past_range(magnitudes, dtype)
     return np.sum(terms, axis=-1), np.where(free, np.nan, (additions(terms.shape[-1], dtype) + more) * magnitudes)
+
+
+def _past_range(magnitudes: Array, dtype: Any) -> Array:
+    """Whether sums with these magnitudes may be infinite on the way, so that their result may be anything."""
+    return magnitudes >= np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).max / 2  # type: ignore[no-any-return]
 
 
 class BatchNormalizationGrad(_Gradient):
@@ -382,4 +387,7 @@ class BatchNormalizationTrainingGrad(_Gradient):
     def input_gradient(self, dy: Array, d: Array, w: Array, s: Array, n: int, e: float, sums: float) -> tuple[Array, Array]:
         factor = s / np.sqrt(w)
         y = factor * (dy - mean(dy) - d * mean(dy * d) / w)
-        return y, (sums + 16 * e) * np.abs(factor) * (np.abs(dy) + mean(np.abs(dy)) + np.abs(d) * mean(np.abs(dy * d)) / w)
+        magnitudes = np.abs(dy) + mean(np.abs(dy)) + np.abs(d) * mean(np.abs(dy * d)) / w
+        error = np.abs(factor) * magnitudes
+        free = _past_range(np.maximum(error, magnitudes), self.input_tensor.data_type.numpy)
+        return y, np.where(free, np.nan, (sums + 16 * e) * error)

@@ -36,6 +36,7 @@ def objects() -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.full
 def test_the_same_objects_are_the_same_library(objects: dict[str, bytes], tmp_path: Path) -> None:
     for name, content in objects.items():
         (tmp_path / name).write_bytes(content)
@@ -109,6 +110,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), started(), library.tvm
 """
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are listed as Linux does")
 @pytest.mark.parametrize("runtime", [False, True], ids=["alone", "with libtvm_ffi"])
 def test_the_pool_of_a_library_needs_nobody(objects: dict[str, bytes], tmp_path: Path, runtime: bool) -> None:

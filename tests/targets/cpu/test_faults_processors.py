@@ -51,6 +51,7 @@ for level in ("x86-64-v3", "x86-64-v4", "x86-64-v2+gfni"):
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not host.host().level.startswith("x86-64-v"), reason="it is about levels of x86-64")
 def test_code_for_a_better_processor_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))

@@ -61,7 +61,7 @@ def walk(names: Sequence[str], seed: int, times: int, note: str) -> None:
         rng, count = of(seed, "fences", name, schedule), times * budget(name, share, ITS_KERNELS)
         kernels = more(spread(forced(name, cpu, rng, 20 * count, schedule), count, rng), rng)
         for number, drawn in enumerate(one for served in kernels for one in served[:MOST]):
-            with drawn.in_force():
+            with drawn.in_force(emulates=True):
                 launches += _run(drawn, number, next(doors), file)
         took = time.process_time() - started
         print(f"{name}, {schedule}: {len(kernels)} kernels, {launches} launches, {took:.0f} s")  # noqa: T201
@@ -117,6 +117,7 @@ def _drawn(seed: int, every: bool) -> list[list[str]]:
     return [names[first::parts] for first in range(parts)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(-(-len(operators.all_operators()) // TOGETHER)))
 def test_kernels_stay_inside_of_their_arrays(part: int, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     seed, every = pytestconfig.getoption("--case-seed"), pytestconfig.getoption("--every-case")
@@ -156,6 +157,7 @@ def trespass(note: str) -> None:
         print(how, status, Path(note).read_text() == how)  # noqa: T201
 
 
+@pytest.mark.full
 def test_a_trespass_is_seen(tmp_path: Path) -> None:
     status, said, _ = _walked("grid.trespass(note)", tmp_path)
     assert status == 0, said
@@ -216,6 +218,7 @@ def walk_updates(seed: int, note: str) -> None:
                 assert_outputs_agree(desc, found, expected)
 
 
+@pytest.mark.full
 def test_hostile_updates_stay_inside_of_their_arrays(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     status, said, at = _walked(f"grid.walk_updates({pytestconfig.getoption('--case-seed')}, note)", tmp_path)
     assert status == 0, f"{at}\n{said}"
@@ -254,6 +257,7 @@ def walk_views(note: str) -> None:
         assert (fenced.array[touched == 0] == 7).all()
 
 
+@pytest.mark.full
 def test_functions_stay_inside_of_the_views_that_they_are_given(tmp_path: Path) -> None:
     status, said, at = _walked("grid.walk_views(note)", tmp_path)
     assert status == 0, f"{at}\n{said}"

@@ -47,6 +47,7 @@ def test_an_extension_of_another_version_is_not_used(monkeypatch: pytest.MonkeyP
         assert threads._extension.__wrapped__()[1].endswith("is of another version of tvmdml; install tvmdml again")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("setting", ["0", "1"])
 def test_devices_says_which_pool_there_is(setting: str) -> None:
     code = "from tvmdml.cli import main; main(['devices'])"
@@ -57,6 +58,7 @@ def test_devices_says_which_pool_there_is(setting: str) -> None:
     assert threads.state() in here
 
 
+@pytest.mark.full
 @only_native
 def test_results_are_made_without_numpys_c_interface_too() -> None:
     assert threads._new_array() > 0
@@ -262,6 +264,7 @@ def test_equal_attributes_of_other_types_are_other_calls() -> None:
             assert np.signbit(tvmdml.diagonal_matrix(sizes=(2, 2), value=zero)[0, 0]) == np.signbit(zero)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.usefixtures("memory")
 def test_every_way_of_a_call_is_remembered() -> None:
     rng = np.random.default_rng(1)
@@ -296,6 +299,7 @@ NUMBERS += [0.0, -0.0, 1.5, 0.1, 65519.99, 65520.0, 1e39, -1e300, float("inf"), 
 TYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_python_number_is_converted_as_numpy_converts_it(dtype: str) -> None:
@@ -361,6 +365,7 @@ def test_calls_in_place_and_with_numbers_are_known_to_c(monkeypatch: pytest.Monk
             functions._quick_plans.one(*given)
 
 
+@pytest.mark.full
 @only_native
 def test_more_calls_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "_quick_plans", _quick.plans())

@@ -71,6 +71,7 @@ def _said(*command: object, **environment: str) -> str:
 # -- The pool -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_the_pool_under_stress(sanitizer: str, tmp_path: Path) -> None:
     program = _built(tmp_path, sanitizer, f"-I{NATIVE}", TESTS / "c" / "stress_pool.c", NATIVE / "pool.c")
@@ -86,6 +87,7 @@ def test_the_pool_under_much_stress(sanitizer: str, tmp_path: Path) -> None:
         _said(program, way, 60, **OPTIONS)
 
 
+@pytest.mark.full
 def test_a_race_is_seen(tmp_path: Path) -> None:
     """A pool that does not wait in the right order is found out."""
     pool, right = (NATIVE / "pool.c").read_text(), "atomic_fetch_sub(&slot->pending, 1)"
@@ -100,6 +102,7 @@ def test_a_race_is_seen(tmp_path: Path) -> None:
 # -- What carries the pool elsewhere -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_the_guard_of_a_server(tmp_path: Path) -> None:
     program = _built(tmp_path, "address", f"-I{NATIVE}", TESTS / "c" / "call_guard.c")
     assert _said(program, **OPTIONS) == "all was well\n"
@@ -431,6 +434,7 @@ def _sanitized(folder: Path, *command: object) -> str:
     return _said(sys.executable, *command, **environment)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(threads.native() is None, reason=threads.state())
 def test_the_extension_under_sanitizers(tmp_path: Path) -> None:
     assert f"called everything, with {tmp_path}" in _sanitized(tmp_path, "-c", "import test_sanitizers as t; t.call_everything(5)")
@@ -445,6 +449,7 @@ def test_what_is_tested_of_the_extension_under_sanitizers(name: str, tmp_path: P
     assert " passed" in _sanitized(tmp_path, "-m", "pytest", "-q", "-s", *without, next(TESTS.rglob(f"test_{name}.py")))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(threads.native() is None, reason=threads.state())
 def test_nothing_is_kept_or_given_away() -> None:
     path = os.pathsep.join([str(TESTS), *sys.path])

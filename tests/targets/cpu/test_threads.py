@@ -77,6 +77,7 @@ def program(code: str, limits: Callable[[], None] | None = None, **variables: st
 # -- Calls from everywhere ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_many_threads_call_at_once(x: np.ndarray) -> None:
     def work(number: int) -> None:
         mine = x + number
@@ -130,6 +131,7 @@ def test_other_threads_run_python_during_a_launch() -> None:
 # -- Fork ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_children_forked_while_other_threads_launch() -> None:
     program("""
 stop = False
@@ -155,6 +157,7 @@ assert not wrong
 # -- Signals, and the end -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_interrupt_arrives_after_the_work_is_whole() -> None:
     # Many interrupts at random moments: no call hangs, and no task continues to run on freed memory.
     printed = program("""
@@ -186,6 +189,7 @@ print("caught", caught)
     assert int(printed.split()[-1]) > 10
 
 
+@pytest.mark.full
 @only_native
 def test_threads_are_started_once_and_leave_signals_to_the_program() -> None:
     program("""
@@ -206,6 +210,7 @@ assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 """)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "ending",
     [
@@ -360,6 +365,7 @@ def test_tasks_run_at_the_same_time(count: int) -> None:
     assert sorted(met) == list(range(count))
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("count", [1, 2, 3, 100, 70_000, 131_071])
 def test_every_task_runs_once_however_many_there_are(count: int) -> None:
     met: list[int] = []

@@ -51,6 +51,7 @@ PLAIN = 'extern "C" __global__ void __launch_bounds__(64) kernel(int *x) { *x = 
 # -- What they make of kernels ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_there_is_an_image_for_each_architecture(compiler: str) -> None:
     found = compilers.compile_text(PLAIN, ARCHITECTURES)
     assert [image.form for image in found] == [*ARCHITECTURES, "compute_120"]
@@ -88,6 +89,7 @@ INDEXED = """extern "C" __global__ void __launch_bounds__(64, 16) indexed(const 
 FEW = 'extern "C" __global__ void __launch_bounds__(64, 16) few(int *x) { *x = 5; }\n'
 
 
+@pytest.mark.full
 def test_what_would_spill_is_not_told_how_many_groups_are_to_fit(compiler: str) -> None:
     name, text = "compute_90", "\n".join([MANY, INDEXED, FEW])
     plain = cubin.read(compilers._compiler()[1](text, "sm_90"))[1]
@@ -104,6 +106,7 @@ def test_what_would_spill_is_not_told_how_many_groups_are_to_fit(compiler: str) 
     assert bounded == {"many": False, "indexed": True, "few": True}
 
 
+@pytest.mark.full
 def test_a_text_is_compiled_again_only_if_it_spills(compiler: str) -> None:
     compile_one, given = compilers._compiler()[1], []
 
@@ -197,6 +200,7 @@ def _every_feature() -> dict[str, Written]:
     return found
 
 
+@pytest.mark.full
 def test_everything_compiles_that_the_generator_writes(compiler: str) -> None:
     later, copies = unit(copies=kernels.copies().kernel)
     compiled(later, "sm_80")
@@ -213,6 +217,7 @@ def test_everything_compiles_that_the_generator_writes(compiler: str) -> None:
         assert kernel.threads == emitted[name].threads, name
 
 
+@pytest.mark.full(first=1)
 def test_any_name_compiles(compiler: str) -> None:
     """Also those of all macros that a compiler has by itself, or from its headers."""
     names = [*AWKWARD]
@@ -268,6 +273,7 @@ def _functions(ptx: str) -> dict[str, str]:
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
+@pytest.mark.full
 def test_nothing_is_approximated(compiler: str) -> None:
     text, _ = _arithmetic()
     kernels = _functions(compiled(text, "sm_80")["compute_80"].decode())
@@ -295,6 +301,7 @@ def _sass(text: str) -> str:
         pytest.skip(str(error))
 
 
+@pytest.mark.full
 def test_machine_code_is_as_exact(compiler: str) -> None:
     """The assembler fuses nothing either. (In a division there is much that is fused, and it has to be.)"""
 
@@ -307,6 +314,7 @@ def test_machine_code_is_as_exact(compiler: str) -> None:
     assert all(re.search(rf"\b{name}\b", listing) for name in ("FMUL", "FADD", "DMUL", "DADD"))
 
 
+@pytest.mark.full
 def test_what_an_index_finds_in_several_tables_is_loaded_at_once(compiler: str) -> None:
     def body(i: Any, x: Any, y: Any) -> None:
         T.store(
@@ -319,6 +327,7 @@ def test_what_an_index_finds_in_several_tables_is_loaded_at_once(compiler: str) 
     assert not re.search(r"\bF?SEL\b|\bLDL\b", listing)
 
 
+@pytest.mark.full
 def test_without_its_options_a_compiler_would_fuse(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So what the tests above look for can be found."""
     monkeypatch.setattr(compilers, "_COMMON", ("--std=c++17", "--use_fast_math"))
@@ -329,6 +338,7 @@ def test_without_its_options_a_compiler_would_fuse(compiler: str, monkeypatch: p
     assert ".approx" in ptx
 
 
+@pytest.mark.full
 def test_a_refused_text_is_shown_with_what_is_wrong_in_it(compiler: str) -> None:
     with pytest.raises(CompileError, match=rf"(?s)^cuda: {'nvcc' if compiler == 'nvcc' else 'NVRTC'} failed: .*nonsense") as caught:
         compilers.compile_text(PLAIN.replace("5", "nonsense"), ["sm_90"])
@@ -509,6 +519,7 @@ WRONG: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.full
 def test_what_goes_wrong_in_nvcc_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CUDA_COMPILER", "nvcc")
     (tmp_path / "text").write_text("no program")

@@ -102,6 +102,7 @@ def test_memory_begins_well_and_is_apart(device: Device) -> None:
     assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ranges))
 
 
+@pytest.mark.full
 def test_what_is_dropped_is_given_back(device: Device) -> None:
     before = device.memory_use().in_use
     for size in (100, 5000, 200_000, 3 << 20):
@@ -121,6 +122,7 @@ def test_what_is_dropped_is_given_back(device: Device) -> None:
     assert use.capacity == pytest.approx(device.info.memory, rel=0.1)
 
 
+@pytest.mark.full
 def test_memory_that_runs_out_is_looked_for_among_what_was_dropped(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     real = own._pool._ask
@@ -355,6 +357,7 @@ def test_the_callers_context_is_left_as_it_was(device: Device) -> None:
     assert popped.value == own.value
 
 
+@pytest.mark.full
 def test_two_devices(present: None) -> None:
     if not is_emulator(driver.open_device(0)) and len(driver.devices()) < 2:
         pytest.skip("one device here")
@@ -394,6 +397,7 @@ print("fine")
     assert program(code, TVMDML_EMULATED_DEVICES="2") == "fine\n"
 
 
+@pytest.mark.full(first=1)
 def test_threads_share_a_device(device: Device) -> None:
     before = device.memory_use().in_use
 
@@ -444,6 +448,7 @@ def bad():
 """
 
 
+@pytest.mark.full
 def test_a_kernel_that_fails_ends_all_work_and_says_so(present: None) -> None:
     code = f"""{BAD_LAUNCH}
 attempts = [

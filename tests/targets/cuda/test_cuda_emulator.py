@@ -201,6 +201,7 @@ def test_what_nobody_wrote_is_junk_and_who_ended_is_not_waited_for(cuda: Driver)
         assert cuda.download(memory, np.zeros(groups * threads, np.int32)).tolist() == values
 
 
+@pytest.mark.full
 def test_halves_by_the_header_for_computers_without_nvidias(cuda: Driver) -> None:
     """Of every half; floats are those between two of them, just beside the middle, and in it."""
     count, rng = 1 << 16, np.random.default_rng(1)
@@ -272,6 +273,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[body for body, *_ in MISTAKES])
 def test_mistakes(cuda: Driver, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     _, threads, code, said = MISTAKES[number]
@@ -589,6 +591,7 @@ def test_captures_stand_alone(cuda: Driver) -> None:
         _captured(cuda, blocking)
 
 
+@pytest.mark.full
 def test_the_process_s_own_faults_stay_its_own(tmp_path: Path) -> None:
     """What is no kernel's fault still comes to the handler that was there before."""
     script = """
@@ -608,6 +611,7 @@ with t._driver(Path(sys.argv[2])).used() as cuda:
     assert "Fatal Python error: Segmentation fault" in done.stderr
 
 
+@pytest.mark.full
 def test_nvrtc_compiles_beside_it() -> None:
     """It looks for a driver in its process, finds this one, and asks it for what only NVIDIA's has."""
     if not compilers._has_nvrtc():

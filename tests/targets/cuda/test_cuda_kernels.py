@@ -151,6 +151,7 @@ def _compile(found: list[Kernel], architecture: str) -> None:
         list(pool.map(lambda piece: _check(piece, architecture), _pieces(found)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(len(ARCHITECTURES)), ids=ARCHITECTURES)
 @pytest.mark.usefixtures("any_compiler")
 def test_kernels_fit_an_architecture(number: int, pytestconfig: pytest.Config) -> None:
@@ -166,6 +167,7 @@ def test_every_kernel_fits_every_architecture(architecture: str, pytestconfig: p
     _compile(_different(_drawn(pytestconfig.getoption("--case-seed"), True)[0], architecture), architecture)
 
 
+@pytest.mark.full
 def test_the_drawn_kernels_are_of_every_operator_and_way(pytestconfig: pytest.Config) -> None:
     seed = pytestconfig.getoption("--case-seed")
     drawn = [one for dealt in _drawn(seed, False) for one in dealt]
@@ -213,6 +215,7 @@ def _some_of_each_family(seed: int, every: bool) -> list[str]:
     return [name for some in found.values() for name in (some if every else of(seed, "limits").sample(some, -(-len(some) // 6)))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", range(4))
 def test_launches_are_within_limits_however_large_the_tensors(part: int, pytestconfig: pytest.Config) -> None:
     """With nothing allocated, and nothing compiled: small tensors of every rank, and very large ones."""
@@ -263,6 +266,7 @@ LIMITS = {
 """Instructions of tensor cores in the loop over keys, and how many instructions there are for each at most."""
 
 
+@pytest.mark.full
 @pytest.mark.some(1)
 @pytest.mark.parametrize(("architecture", "channels"), LIMITS)
 @pytest.mark.usefixtures("any_compiler")

@@ -117,6 +117,7 @@ def fails(faulty: Driver, number: int, code: str) -> bool:
     return bool(faulty.failed)
 
 
+@pytest.mark.full
 def test_any_call_may_fail(faulty: Driver) -> None:
     seen = set()
     for number, code in zip(range(1, _MOST), itertools.cycle(CODES), strict=False):

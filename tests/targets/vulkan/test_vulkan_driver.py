@@ -81,6 +81,7 @@ def test_parts_of_memory(device: Device) -> None:
     assert bytes(got) == b"\1abc\0"
 
 
+@pytest.mark.full(first=1)
 def test_a_large_upload_waits_for_work_that_reads_the_old(device: Device) -> None:
     n = 4 * SMALL
     x, y = placed(device, counted(n)), device.allocate(4 * n)
@@ -138,6 +139,7 @@ def test_small_memories_share_buffers(device: Device) -> None:
         assert (fetched(device, memory) == number).all()
 
 
+@pytest.mark.full
 def test_when_the_driver_has_no_memory_what_is_idle_goes_back_first(own: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     own.allocate(4 << 20)
     assert own.memory_use().idle
@@ -266,6 +268,7 @@ def test_each_validation_message_is_shown_once(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "tvmdml: Vulkan validation: one\ntvmdml: Vulkan validation: two\n"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("enables", ["", "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"])
 def test_the_validation_layer_has_nothing_to_say(present: None, enables: str) -> None:
     said = program(VALIDATED, TVMDML_VULKAN_VALIDATION="1", VK_LAYER_ENABLES=enables)

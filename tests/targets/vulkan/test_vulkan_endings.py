@@ -21,6 +21,7 @@ from tvmdml.targets.vulkan.driver import Device
 # Threads, interrupts, forks, the end
 
 
+@pytest.mark.full
 def test_others_record_while_one_waits(device: Device) -> None:
     x, small = placed(device, counted(1 << 21)), placed(device, counted(10))
 
@@ -57,6 +58,7 @@ def wait_for(device: Device, seconds: float, interrupt: float) -> None:
         device.wait()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX signals")
 def test_a_wait_can_be_interrupted(device: Device) -> None:
     x = placed(device, counted(1 << 20))
@@ -113,6 +115,7 @@ def test_a_command_is_not_recorded_within_another(device: Device) -> None:
     np.testing.assert_array_equal(fetched(device, x), counted(10) * 2)
 
 
+@pytest.mark.full(first=1)
 def test_batches_are_bounded(device: Device) -> None:
     x = placed(device, counted(1 << 14))
     device.wait()
@@ -123,6 +126,7 @@ def test_batches_are_bounded(device: Device) -> None:
     np.testing.assert_array_equal(fetched(device, x), counted(1 << 14) + np.uint32(rounds))
 
 
+@pytest.mark.full
 def test_pending_work_is_finished_before_the_process_ends(present: None) -> None:
     code = """
 import atexit

@@ -68,9 +68,13 @@ class _Processor(NamedTuple):
         return max(1, len(cache.shared) // len(self.siblings))
 
 
-@functools.cache
 def here() -> Caches:
-    """The caches of this machine and process."""
+    """The caches of this machine and process; ``GENERIC`` if ``TVMDML_CPU`` names a processor, so that machines decide alike."""
+    return GENERIC if os.environ.get("TVMDML_CPU", "").strip() else _present()
+
+
+@functools.cache
+def _present() -> Caches:
     if hasattr(os, "sched_getaffinity"):
         return read(os.sched_getaffinity(0), granted=cgroups.processors())
     return read(range(os.cpu_count() or 1))

@@ -6,6 +6,7 @@ The operating system is asked, not LLVM: the answer is needed to find a stored k
 from __future__ import annotations
 
 import functools
+import os
 import platform
 import re
 from pathlib import Path
@@ -124,6 +125,17 @@ def host() -> Processor:
     return found._replace(features=tuple(name for name in found.features if name not in _OF_TILES))
 
 
+def chosen() -> Processor:
+    """The processor that ``cpu`` means: this one, or a lower one that ``TVMDML_CPU`` names.
+
+    Raises:
+        InvalidArgument: the variable names no processor.
+        Unsupported: this machine lacks a feature of the named one.
+    """
+    text = os.environ.get("TVMDML_CPU", "").strip()
+    return _parsed(text, True, "TVMDML_CPU") if text else host()
+
+
 ABSENT, REFUSED, USED = "absent", "refused", "in use"
 """States of matrix tiles."""
 
@@ -165,7 +177,7 @@ def read(cpuinfo: str, machine: str) -> Processor:
 
 
 def parse(text: str, here: bool = True) -> Processor:
-    """The processor for a text such as ``"x86-64-v3"`` or ``"x86-64-v4+gfni"``; empty text means this one.
+    """The processor for a text such as ``"x86-64-v3"`` or ``"x86-64-v4+gfni"``; empty text means the one that is ``chosen``.
 
     Args:
         text: the level and features.
@@ -175,8 +187,11 @@ def parse(text: str, here: bool = True) -> Processor:
         InvalidArgument: there is no such processor.
         Unsupported: this machine lacks a needed feature, so the kernels could not run here.
     """
-    if not text:
-        return host()
+    return _parsed(text, here, "target cpu") if text else chosen()
+
+
+@functools.cache
+def _parsed(text: str, here: bool, what: str) -> Processor:
     level, *features = text.split("+")
     own = host()
     families = [_family_of(own.level)] if here else list(_FAMILIES)
@@ -185,10 +200,10 @@ def parse(text: str, here: bool = True) -> Processor:
         allowed = "; ".join(
             f"{', '.join(_FAMILIES[one])}, each with any of +{', +'.join(name for name, _ in _EXTRAS[one])}" for one in families
         )
-        raise InvalidArgument(message("target cpu", repr(text), allowed))
+        raise InvalidArgument(message(what, repr(text), allowed))
     found = Processor(level, tuple(sorted(set(features))))
     if here and not own.runs(found):
-        raise Unsupported(message("target cpu", repr(text), f"what this processor has: {own.name}"))
+        raise Unsupported(message(what, repr(text), f"what this processor has: {own.name}"))
     return found
 
 

@@ -34,6 +34,7 @@ def test_a_capsule_says_what_the_array_is(device: CudaTarget) -> None:
         assert x.__dlpack_device__() == (2, 0)
 
 
+@pytest.mark.full
 @at_once_alone
 @pytest.mark.parametrize("version", [None, (1, 0)])
 def test_memory_is_lent_until_it_is_given_back(device: CudaTarget, version: Any) -> None:
@@ -86,6 +87,7 @@ def test_memory_comes_back_while_an_exception_is_on_its_way(device: CudaTarget) 
     assert lent() == before
 
 
+@pytest.mark.full
 @at_once_alone
 def test_a_capsule_may_outlive_python(device: CudaTarget) -> None:
     code = """
@@ -196,6 +198,7 @@ def test_a_shared_array_is_given_on(device: CudaTarget, cupy: Any, stream: int) 
         assert np.array_equal(tvmdml.round(Shows(there)).numpy(), np.rint(VALUES))
 
 
+@pytest.mark.full
 def test_a_memorys_owner_lives_as_long_as_it_is_used(device: CudaTarget, cupy: Any) -> None:
     x = cupy.array(VALUES)
     known = weakref.ref(x)

@@ -50,6 +50,7 @@ def test_compiled_operators_take_them(device: CudaTarget, cupy: Any, torch: Any,
                 tvmdml.compile(desc, "cpu")(x, values, indices)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("shape", [(3, 4), (2, 100_000)], ids=["without temporaries", "with temporaries"])
 def test_a_bound_operator_runs_on_the_stream_of_the_moment_and_may_be_captured(
     device: CudaTarget, cupy: Any, stream: int, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
@@ -235,6 +236,7 @@ def test_cupy_functions_equal_those_of_the_cpu(real_cupy: Any) -> None:
         assert np.array_equal(cupy.asnumpy(taken), VALUES)
 
 
+@pytest.mark.full
 def test_nothing_of_the_libraries_is_imported() -> None:
     code = """
         import sys, tvmdml, numpy as np

@@ -102,6 +102,7 @@ def test_what_is_read_only_is_not_written_to(device: CudaTarget) -> None:
     assert np.array_equal(out.numpy(), np.rint(VALUES))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not os.environ.get("TVMDML_CUDA_LIBRARY"), reason="the emulator has as many devices as it is asked for")
 def test_arrays_of_two_devices_do_not_mix() -> None:
     code = """
@@ -220,6 +221,7 @@ def test_empty_arrays_need_no_memory(device: CudaTarget) -> None:
     assert tvmdml.round(Says(lambda: capsule(held, True, {"data": None}))).shape == (0, 4)
 
 
+@pytest.mark.full
 @at_once_alone
 def test_types_are_not_kept_for_ever(device: CudaTarget) -> None:
     x = on(device, VALUES)
