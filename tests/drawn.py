@@ -222,7 +222,7 @@ def forced(name: str, target: Target, rng: random.Random, count: int, schedule: 
 def _forced(case: Case, target: Target, rng: random.Random, schedule: str) -> Drawn:
     drawn = Drawn(case, target, schedule)
     if target.schedules == "cpu":
-        drawn = drawn._replace(threads=rng.choice((1, 1, 3, 4, 5)), target=_level(rng.choice(LEVELS * 1 + LEVELS[:1] * 5)))
+        drawn = drawn._replace(threads=rng.choice((1, 1, 3, 4, 5)), target=level(rng.choice(LEVELS * 1 + LEVELS[:1] * 5)))
     else:
         drawn = drawn._replace(widths=rng.choice(WIDTHS))
     declared = knobs.of(drawn.tuned_as, target)
@@ -240,7 +240,8 @@ def _value(choices: tuple[Value, ...], rng: random.Random) -> Value:
     return rng.choice((choices[0], rng.choice(choices))) if isinstance(choices[0], int) else rng.choice(choices)
 
 
-def _level(name: str) -> Target:
+def level(name: str) -> Target:
+    """A target, or this processor where that has less."""
     try:
         return targets.resolve(name)
     except TvmdmlError:
