@@ -22,6 +22,7 @@ import pytest
 from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, scheduling, targets
 from tvmdml.conformance import cases, references
 from tvmdml.conformance.cases import Case
+from tvmdml.conformance.drawing import of_windows
 from tvmdml.conformance.fills import FILLS
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.guarded import Place
@@ -247,7 +248,8 @@ def _facts(kernel: Kernel, drawn: Drawn) -> tuple[set[object], set[object]]:
     others = {(key, value) for key, value in kernel.parameters if len(repr(value)) < 20}
     types = {(name, tensor.data_type) for name, tensor in drawn.case.desc.tensors() if tensor is not None}
     widths = tuple(drawn.widths.items())
-    return choices | {kernel.name, (kernel.name, drawn.case.shared)}, others | types | {(kernel.name, drawn.threads > 1), widths}
+    more = {(kernel.name, drawn.threads > 1), widths, *((kernel.name, one) for one in of_windows(drawn.case.desc))}
+    return choices | {kernel.name, (kernel.name, drawn.case.shared)}, others | types | more
 
 
 def of(seed: int, *key: object) -> random.Random:

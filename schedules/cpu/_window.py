@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
@@ -71,20 +71,20 @@ class Vector:
             if first is not None:
                 self._index = T.Variable(T.type_of(first), first)
 
-    def add(self, row: Sequence[Any], index: Callable[[int], Any]) -> None:
-        """The next taps of all lanes, in their order."""
+    def add(self, row: Mapping[int, Any], index: Callable[[int], Any]) -> None:
+        """The next taps of all lanes by number, in their order."""
         if self._sum is not None:
             total = None
-            for x in row:
+            for x in row.values():
                 term = self._desc.term(x)
                 total = term if total is None else total + term
             self._sum.add(total)
             return
         assert self._best is not None
         if self._index is None:
-            self._best.set(largest([self._best.value, *row]))
+            self._best.set(largest([self._best.value, *row.values()]))
             return
-        for tap, x in enumerate(row):
+        for tap, x in row.items():
             best = self._best.value
             stays = kept(x, best)
             self._index.set(T.Select(stays, self._index.value, index(tap)))

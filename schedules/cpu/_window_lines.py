@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -16,11 +16,10 @@ from tvmdml.schedules.cpu._window import Place, Vector, Way, load
 
 _NARROW = 1 << 30
 """The most elements of a tensor whose indices are computed in 32 bits."""
+LONGEST = 1 << 29
+"""The most elements of a line with edges: taps inside are counted in 32 bits."""
 
-
-def row_dimension(desc: Any, dimension: int) -> int:
-    """The last dimension beside that of vectors: it is a loop of its own, so that few coordinates are divided out."""
-    return max(i for i in range(desc.pooled().rank) if i != dimension)
+Body = Callable[[list[Any], dict[int, Any]], None]
 
 
 class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another name
@@ -38,8 +37,17 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
         super().__init__(desc, tasks, dimension=dimension, lanes=lanes, edges=edges, rest=self.rest, index=self.index)
         others = [one for one in desc.windows() if one.dimension != dimension]
         self.others = others
-        self.row = row_dimension(desc, dimension)
+        self.row = self.row_of(desc, dimension)
         self.levels = levels_of(math.prod(one.size for one in others))
+        several = along is not None and along.size > 1 and any(one.size > 1 for one in others if one.dimension > dimension)
+        # Equal integers are the same, whichever is the first.
+        self.behind = several and isinstance(desc, Largest) and (desc.computed.startswith("float") or desc.indices() is not None)
+        """Whether a tap of a line is in front of others in row-major order that are not in the line."""
+
+    @staticmethod
+    def row_of(desc: Any, dimension: int) -> int:
+        """The last dimension beside that of vectors: it is a loop of its own, so that few coordinates are divided out."""
+        return max(i for i in range(desc.pooled().rank) if i != dimension)
 
     def task(self, task: Any, tasks: Any) -> None:
         sizes = [T.index(n) for n in self.desc.pooled().sizes]
@@ -121,9 +129,10 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
         assert along is not None
         lane = T.Ramp(T.const(0, "int32"), T.const(1, "int32"), lanes)
         taps, zero = (T.splat(T.const(n, "int32"), lanes) for n in (along.size, 0))
+        step = along.dilation if along.size > 1 else 1
 
         def up(number: Any) -> Any:
-            dilation = T.splat(T.const(along.dilation, "int32"), lanes)
+            dilation = T.splat(T.const(step, "int32"), lanes)
             return T.min(T.truncdiv(T.max(number, zero) + (dilation - T.splat(T.const(1, "int32"), lanes)), dilation), taps)
 
         def line(first: int, step: int) -> Any:
@@ -131,7 +140,8 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
 
         if edge == "low":
             return taps - up(line(along.start, -along.stride))
-        return up(line(self.rest + (lanes - 1) * along.stride + end, -along.stride))
+        most = along.size * step + lanes * along.stride  # then all taps of all windows are
+        return up(line(min(self.rest + (lanes - 1) * along.stride + end, most), -along.stride))
 
     def _block(self, at: list[Any], o: Any, reaches: dict[int, Reach], edge: str = "") -> None:
         """A vector of windows; with ``edge`` the first (low) or the last (high) one, with taps outside."""
@@ -168,13 +178,8 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
                 step = T.splat(T.let(inner * T.const(along.dilation, kind)), lanes)
                 start = T.hold(start + T.cast(skipped, kind) * step)
         total = Vector(desc, lanes, self.levels, start)
-        with nested([reach.places() for reach in own]) as at_tap:
-            place = list(inside)
-            for one, there in zip(self.others, at_tap, strict=True):
-                place[one.dimension] = there
-            offset = T.let(T.dot(place, x.layout))
-            row = self.taps(offset) if not edge else self.edge_taps(place, edge)
-            total.add(row, lambda tap: T.hold(index(place, tap)))
+        rows = {one.dimension: reaches[one.dimension] for one in self.others}
+        self.each_row(inside, rows, edge, lambda place, taps: total.add(taps, lambda tap: T.hold(index(place, tap))))
         every = dict(reaches)
         if along is not None:
             every[self.dimension] = Reach(T.i64(0), T.i64(0), T.i64(along.size), along.size, along.dilation, T.i64(along.size))
@@ -197,8 +202,43 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
                 result = T.Select(counts > T.splat(T.const(0, "int32"), lanes), T.hold(result), none)
             T.store(self.tensors["output_indices_tensor"], to, T.cast(T.hold(result), places.data_type.tvm))
 
-    def edge_taps(self, place: list[Any], edge: str) -> list[Any]:
-        """The elements of each tap in the first or the last vector of a line; in place of those outside, what changes nothing."""
+    def each_row(self, inside: Sequence[Any], reaches: Mapping[int, Reach], edge: str, body: Body) -> None:
+        """Give where each row of windows has its first tap to a function, with the elements of its taps by number.
+
+        Where windows go on behind the dimension of vectors, and order matters, a row is given tap after tap.
+        """
+        every = range(1 if self.along is None else self.along.size)
+
+        def rows(dimensions: Sequence[int], begin: Sequence[Any], then: Callable[[list[Any]], None]) -> None:
+            with nested([reaches[i].places() for i in dimensions]) as there:
+                place = list(begin)
+                for i, coordinate in zip(dimensions, there, strict=True):
+                    place[i] = coordinate
+                then(place)
+
+        def read(place: list[Any], taps: Sequence[int] = every) -> None:
+            body(place, self._elements(place, taps, edge))
+
+        dimensions = sorted(reaches)
+        if not self.behind:
+            rows(dimensions, inside, read)
+            return
+        before, behind = ([i for i in dimensions if (i > self.dimension) == own] for own in (False, True))
+
+        def each_tap(place: list[Any]) -> None:
+            for tap in every:
+                rows(behind, place, lambda there: read(there, [tap]))  # noqa: B023 - it is run at once
+
+        rows(before, inside, each_tap)
+
+    def _elements(self, place: list[Any], taps: Sequence[int], edge: str) -> dict[int, Any]:
+        """The elements of some taps along the line, as vectors."""
+        if edge:
+            return self._edge_elements(place, taps, edge)
+        return self._inner_elements(T.let(T.dot(place, self.desc.whole().layout)), taps)
+
+    def _edge_elements(self, place: list[Any], taps: Sequence[int], edge: str) -> dict[int, Any]:
+        """The same in the first or the last vector of a line; in place of those outside, what changes nothing."""
         desc, lanes, along = self.desc, self.lanes, self.along
         assert along is not None
         x, dtype, stride = desc.whole(), desc.computed, along.stride
@@ -207,8 +247,8 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
         base = T.let(T.dot(line, x.layout))
         nothing = T.const(0, dtype) if isinstance(desc, Summed) else T.like(T.const(0, dtype), least(dtype))
         others = T.splat(nothing, lanes * stride)
-        found, read = [], {}
-        for tap in range(along.size):
+        found, read = {}, {}
+        for tap in taps:
             if edge == "low":  # places from the line's first element on
                 places = [i * stride - along.start + tap * along.dilation for i in range(lanes)]
                 first = max(0, places[-1] - lanes * stride + 1)
@@ -220,24 +260,24 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             if first not in read:
                 read[first] = load(self.tensors[desc.WHOLE], T.let(base + first), lanes * stride, dtype)
             lanes_of = [p - first if own else lanes * stride for p, own in zip(places, fits, strict=True)]
-            found.append(T.hold(T.Shuffle([read[first], others], lanes_of)))
+            found[tap] = T.hold(T.Shuffle([read[first], others], lanes_of))
         return found
 
-    def taps(self, offset: Any) -> list[Any]:
-        """The elements of each tap along the line, as vectors: every ``stride``-th of contiguous elements."""
+    def _inner_elements(self, offset: Any, taps: Sequence[int]) -> dict[int, Any]:
+        """The same where all are inside: every ``stride``-th of contiguous elements."""
         buffer, lanes, dtype = self.tensors[self.desc.WHOLE], self.lanes, self.desc.computed
         if self.along is None:
-            return [load(buffer, offset, lanes, dtype)]
-        stride, steps = self.along.stride, [tap * self.along.dilation for tap in range(self.along.size)]
+            return {0: load(buffer, offset, lanes, dtype)}
+        stride, steps = self.along.stride, {tap: tap * self.along.dilation for tap in taps}
         if stride == 1:
-            return [load(buffer, offset + step if step else offset, lanes, dtype) for step in steps]
+            return {tap: load(buffer, offset + step if step else offset, lanes, dtype) for tap, step in steps.items()}
         read = {}
-        for group in {step // stride for step in steps}:
-            last = max(step % stride for step in steps if step // stride == group)
+        for group in {step // stride for step in steps.values()}:
+            last = max(step % stride for step in steps.values() if step // stride == group)
             back = stride - 1 - last if group else 0  # what is read ends with what is needed
             read[group] = back, load(buffer, T.let(offset + (group * stride - back)), lanes * stride, dtype)
-        found = []
-        for step in steps:
+        found = {}
+        for tap, step in steps.items():
             back, several = read[step // stride]
-            found.append(T.hold(T.Shuffle([several], [back + step % stride + i * stride for i in range(lanes)])))
+            found[tap] = T.hold(T.Shuffle([several], [back + step % stride + i * stride for i in range(lanes)]))
         return found

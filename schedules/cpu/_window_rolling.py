@@ -1,6 +1,7 @@
 """Maxima of windows that overlap from row to row: what each row gives is computed once, and a window has the largest of that.
 
-Vectors of a line stay in place, and rows pass by. What the last rows gave is in registers.
+Vectors of a line stay in place, and rows pass by. What the last rows gave is in registers. Rows follow each other in the first
+dimension of windows, so that elements are taken in row-major order: a row of windows with more dimensions has all that is behind.
 """
 
 from __future__ import annotations
@@ -8,11 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.loops import nested
 from tvmdml.operators._window import Along, Reach
 from tvmdml.operators._window_largest import Largest, least
 from tvmdml.schedules.cpu._window import largest
-from tvmdml.schedules.cpu._window_lines import Lines, row_dimension
+from tvmdml.schedules.cpu._window_lines import Lines
 
 _MOST_ROWS = 8
 """The most rows of a window: what each gives is in a register."""
@@ -30,12 +30,16 @@ class Rolling(Lines):  # type: ignore[misc] # mypy knows these modules by anothe
         """Whether windows have several rows and move by one."""
         if not isinstance(desc, Largest) or desc.indices() is not None:
             return False
-        down = _down(desc, dimension)
-        return down is not None and down.stride == down.dilation == 1 and 2 <= down.size <= _MOST_ROWS
+        down = _down(desc)
+        return down.dimension != dimension and down.stride == down.dilation == 1 and 2 <= down.size <= _MOST_ROWS
+
+    @staticmethod
+    def row_of(desc: Any, dimension: int) -> int:
+        """The first dimension of windows."""
+        return int(_down(desc).dimension)
 
     def rows(self, at: list[Any], first: Any, count: Any, reaches: dict[int, Reach]) -> None:
-        down = _down(self.desc, self.dimension)
-        assert down is not None
+        down = _down(self.desc)
         with T.loop(T.let(T.truncdiv(count + (_PASSING - 1), T.i64(_PASSING)))) as i:
             start = T.let(first + i * _PASSING)
             some = T.hold(T.min(first + count - start, T.i64(_PASSING)))
@@ -58,19 +62,17 @@ class Rolling(Lines):  # type: ignore[misc] # mypy knows these modules by anothe
         """The windows of a vector in some rows that follow each other."""
         x, y, begin = self.desc.whole(), self.desc.pooled(), T.let(start - down.start)
         first = o if self.along is None else T.hold(o * self.along.stride - self.along.start)
-        others = [one for one in self.others if one.dimension != self.row]
 
         def row(place: Any) -> Any:
             """What a row gives; it may be outside."""
             none = T.like(T.const(0, self.desc.computed), least(self.desc.computed))
             found = T.Variable(f"{self.desc.computed}x{self.lanes}", T.splat(none, self.lanes))
+
+            def add(_: Any, taps: dict[int, Any]) -> None:
+                found.set(largest([found.value, *taps.values()] if reaches else [*taps.values()]))
+
             with T.when((place >= T.i64(0)) & (place < T.index(x.sizes[self.row]))):
-                inside = self._place(at, first, place)
-                with nested([reaches[one.dimension].places() for one in others]) as there:
-                    for one, coordinate in zip(others, there, strict=True):
-                        inside[one.dimension] = coordinate
-                    taps = self.edge_taps(inside, edge) if edge else self.taps(T.let(T.dot(inside, x.layout)))
-                    found.set(largest([found.value, *taps] if others else taps))
+                self.each_row(self._place(at, first, place), reaches, edge, add)
             return T.hold(found.value)
 
         held = [T.Variable(f"{self.desc.computed}x{self.lanes}", row(T.let(begin + i))) for i in range(down.size - 1)]
@@ -84,7 +86,7 @@ class Rolling(Lines):  # type: ignore[misc] # mypy knows these modules by anothe
             T.store(self.tensors[self.desc.POOLED], T.run(T.let(to), self.lanes), T.to(result, y.data_type.tvm))
 
 
-def _down(desc: Any, dimension: int) -> Along | None:
-    """The windows along rows."""
-    row = row_dimension(desc, dimension)
-    return next((one for one in desc.windows() if one.dimension == row), None)
+def _down(desc: Any) -> Along:
+    """The windows along the first dimension in which they have several elements."""
+    windows: list[Along] = desc.windows()
+    return next((one for one in windows if one.size > 1), windows[0])

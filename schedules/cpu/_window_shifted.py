@@ -34,6 +34,8 @@ _ROWS = 32
 """The most rows whose windows are computed together."""
 _BYTES = 1 << 16
 """The bytes of these windows, which should stay in a second-level cache."""
+_MOST_SCRATCH = 1 << 17
+"""The most elements of a task's scratch memory, unless tensors have more: it has the paddings, too, which may be of any size."""
 
 
 def kernel(desc: Any, full: int, tasks: int) -> Kernel | None:
@@ -48,7 +50,10 @@ def kernel(desc: Any, full: int, tasks: int) -> Kernel | None:
     lanes = full
     while lanes > image.sizes[-1] // along.stride:
         lanes //= 2
-    found: Kernel | None = way(desc, tasks, lanes).kernel() if lanes >= _FEWEST else None
+    writer = way(desc, tasks, lanes) if lanes >= _FEWEST else None
+    if writer is None or not writer.pays():
+        return None
+    found: Kernel = writer.kernel()
     return found
 
 
@@ -98,6 +103,11 @@ class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another
         scalars = (*self.shapes.scalars, self.tasks, self.rows, self.lines, self.length, *(count for _, _, count in sizes))
         temporaries = tuple((dtype, self.tasks * count) for _, dtype, count in sizes)
         return Kernel(module, self.NAME, parameters, self.function, scalars, temporaries, also=tuple(also))
+
+    def pays(self) -> bool:
+        """Whether scratch memory is not much larger than the tensors."""
+        elements = self.given.whole().element_count + self.given.pooled().element_count
+        return bool(sum(count for _, _, count in self.scratch()) <= max(_MOST_SCRATCH, 2 * elements))
 
     def scratch(self) -> list[tuple[str, str, int]]:
         """The name, the type, and a task's elements of each part of scratch memory."""

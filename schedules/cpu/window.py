@@ -28,7 +28,7 @@ from tvmdml.operators._window_largest import Largest
 from tvmdml.operators._window_sums import Summed
 from tvmdml.schedules.cpu import _default, _window_shifted, split
 from tvmdml.schedules.cpu._window_images import Images
-from tvmdml.schedules.cpu._window_lines import Lines
+from tvmdml.schedules.cpu._window_lines import LONGEST, Lines
 from tvmdml.schedules.cpu._window_rolling import Rolling
 from tvmdml.schedules.cpu._window_spread import Spread
 from tvmdml.targets import Target
@@ -131,12 +131,15 @@ def _lanes(desc: Any, along: Along | None, dimension: int, most: int) -> int:
 
 
 def _edged(desc: Any, along: Along, most: int) -> int:
-    """The windows of a vector if the first and the last one of a line may have taps outside; 0 if that is not worth it."""
+    """The windows of a vector if the first and the last one of a line may have taps outside; 0 if that is not worth it.
+
+    All windows beside these two vectors are inside: where paddings are wide, there is no such vector.
+    """
     size, count = desc.whole().sizes[along.dimension], desc.pooled().sizes[along.dimension]
     low, high = _interior(desc, along, size, count)
-    if along.stride > _MOST_STRIDE or along.size > _MOST_TAPS or (low, high) == (0, count):
+    if along.stride > _MOST_STRIDE or along.size > _MOST_TAPS or size > LONGEST or (low, high) == (0, count):
         return 0
     lanes = most
     while lanes > min(high - low, count - low, high) or lanes * along.stride > size:
         lanes //= 2
-    return lanes
+    return lanes if max(low, count - high) <= lanes else 0

@@ -320,6 +320,37 @@ def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
     near(tvmdml.average_pooling(x, window_sizes=(1, huge), **given), [0, 2.5][: found.values.size])
 
 
+@pytest.mark.parametrize("padding", [(0, 5), (5, 0), (40, 3), (2, 5000)])
+def test_windows_far_over_an_edge_are_those_of_a_padded_image(padding: tuple[int, int], target: Target) -> None:
+    start, end = padding
+    given: dict[str, Any] = {"start_padding": (0, start), "end_padding": (0, end), "device": target.name}
+    wrong = []
+    for width in (17, 29, 45) if target.kind == "cpu" else (45,):
+        x = seeded("far", width).standard_normal((1, 2, 3, width)).astype(f32)
+        for window in (2, 3):
+            padded, zeros = (np.pad(x, [(0, 0)] * 3 + [padding], constant_values=value) for value in (-inf, 0))
+            count = padded.shape[3] - window + 1
+            wanted = np.maximum.reduce([padded[..., i : i + count] for i in range(window)])
+            found = tvmdml.max_pooling(x, window_size=(1, window), **given)
+            total = np.add.reduce([zeros[..., i : i + count] for i in range(window)], dtype=np.float64)
+            average = tvmdml.average_pooling(x, window_sizes=(1, window), include_padding=True, **given)
+            if not np.array_equal(found, wanted) or not np.allclose(average, total / window, atol=1e-6):
+                wrong.append((width, window))
+    assert not wrong
+
+
+def test_gradients_of_windows_far_over_an_edge_take_no_memory_for_the_padding(target: Target) -> None:
+    far = 1 << 29
+    x, gradient = np.ones((1, 1, 4, 32), f32), np.ones((1, 1, 3, 1), f32)
+    given: dict[str, Any] = {"window_size": (2, 2), "start_padding": (0, far), "end_padding": (0, 0)}
+    desc = operators.by_name("MAX_POOLING_GRAD").of(*map(desc_of, (x, gradient)), strides=(1, 1), dilations=(1, 1), **given)
+    assert sum(count for _, count in kernel_for(desc, target).temporaries) < 1 << 20
+    assert not tvmdml.max_pooling_grad(x, gradient, device=target.name, **given).any()
+    tall: dict[str, Any] = {"window_size": (far, 2), "start_padding": (0, 0), "end_padding": (far, 0), "device": target.name}
+    found = tvmdml.max_pooling_grad(x, np.ones((1, 1, 1, 31), f32), **tall)
+    assert found.tolist() == [[[[1.0] * 31 + [0.0]] + [[0.0] * 32] * 3]]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_windows_give_to_their_elements_in_row_major_order(dtype: str) -> None:

@@ -1,7 +1,8 @@
 """Which reference cases run when not all do: of each operator those that differ most from one another.
 
 An operator's cases are drawn until each of its facts is in one of them: each type and rank of each tensor, each value of an
-attribute that is a word or a truth value, each optional tensor present and absent, layouts, shared memory and inputs. Then others
+attribute that is a word or a truth value, each optional tensor present and absent, layouts, shared memory, inputs, and how windows
+lie. Then others
 follow, up to ``LEAST``. The seed of the inputs is the seed of the draw.
 """
 
@@ -14,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tvmdml.conformance.references import ReferenceCase
 from tvmdml.operators import Operator
+from tvmdml.operators._matrix_convolution import Convolving
+from tvmdml.operators._window import Window
 from tvmdml.tensors import TensorDesc
 
 LEAST = 16
@@ -47,7 +50,7 @@ def _of_operator(checks: Sequence[ReferenceCase], rng: random.Random) -> list[Re
 def facts_of(check: ReferenceCase) -> frozenset[object]:
     """What sets a case apart from others of its operator."""
     desc, fill, shared = check.case
-    return frozenset([*_of_tensors(desc), *_of_attributes(desc), ("input", fill), *shared])
+    return frozenset([*_of_tensors(desc), *_of_attributes(desc), *of_windows(desc), ("input", fill), *shared])
 
 
 def _of_tensors(desc: Operator) -> Iterator[object]:
@@ -71,3 +74,26 @@ def _of_attributes(desc: Operator) -> Iterator[object]:
             yield field.name, value.NAME
         elif value is None or not isinstance(value, (TensorDesc, int, float, tuple)):
             yield field.name, type(value).__name__
+
+
+def of_windows(desc: Operator) -> Iterator[object]:
+    """How the windows of a window operator or a convolution lie along each dimension; nothing of other operators."""
+    for size, span, stride, start, end in _windows(desc):
+        if start >= span:
+            yield "windows", "in the padding before"
+        if end >= span:
+            yield "windows", "in the padding behind"
+        if stride > span:
+            yield "windows", "with gaps"
+        if span > size:
+            yield "windows", "over the image"
+
+
+def _windows(desc: Operator) -> Iterator[tuple[int, int, int, int, int]]:
+    """Along each dimension the image's size, a window's span, the stride and both paddings."""
+    if isinstance(desc, Window) and desc.whole().rank in (4, 5):
+        for along in desc.windows():
+            yield desc.whole().sizes[along.dimension], along.span, along.stride, along.start, along.end
+    elif isinstance(desc, Convolving):
+        for one in desc.along():
+            yield one.image, one.span, one.stride, one.start, one.end

@@ -6,6 +6,7 @@ An access outside ends the process, so the kernels run in a separate process, wh
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,13 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn import DEFAULT, OWN, Drawn, budget, forced, more, of, spread
+from drawn import DEFAULT, OWN, Drawn, budget, forced, levels, more, of, runs_here, spread
 from fenced import DOORS, Fenced, Place, Work, run
 from support import Array, assert_outputs_agree, assert_same_bits, mixture, reference, round_desc, seeded
 
 import tvmdml
-from tvmdml import TensorDataType, TensorDesc, compiler, operators, targets
+from tvmdml import Operator, TensorDataType, TensorDesc, compiler, operators, targets
 from tvmdml.conformance import SEED
+from tvmdml.conformance.cases import Case, _window, convolution, pooling, pooling_grad
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels import knobs
 from tvmdml.scheduling import kernel_for
 
@@ -174,6 +177,52 @@ def test_a_write_into_a_gap_is_seen() -> None:
     np.lib.stride_tricks.as_strided(fenced.array, (4,), (4,))[3] = 1
     with pytest.raises(AssertionError, match=r"at offsets \[12 13"):
         fenced.assert_nothing_else_was_written()
+
+
+# -- Windows that reach far over an edge of the image: a kernel serves many sizes, with the same numbers of windows.
+
+AT_EDGES = (_window.Form(2, end=3, beside=(0, 40)), _window.Form(3, 2, start=2, beside=(50, 9), more=True))
+"""Forms of which more windows reach over an edge than a vector has."""
+WINDOWS = {**pooling.MADE, **pooling_grad.MADE, operators.by_name("CONVOLUTION"): None}
+
+
+def _form(rng: random.Random) -> _window.Form:
+    """Windows of any size, that may lie in the padding or leave gaps."""
+    window, stride, dilation = rng.choice((1, 2, 3, 3, 5, 7, 99)), rng.choice((1, 1, 2, 3, 5)), rng.choice((1, 1, 2, 3))
+    start, end = (rng.choice((0, 1, rng.randrange(9))) for _ in range(2))
+    beside = tuple(rng.choice((0, rng.randrange(70))) for _ in range(2))
+    return _window.Form(window, stride, dilation, start, end, rng.random() < 0.5, rng.random() < 0.5, (beside[0], beside[1]))
+
+
+def _of_form(cls: type[Operator], x: TensorDesc, form: _window.Form) -> Operator:
+    if make := WINDOWS[cls]:
+        return make(x, form)
+    own = convolution.Form(form.window, form.stride, form.dilation, form.start, form.end, filters=5, turned=form.more)
+    return convolution.convolution(x, own._replace(groups=x.sizes[1] if form.option else 1, beside=form.beside))
+
+
+def walk_windows(seed: int, times: int, note: str) -> None:
+    """Operators with windows, and convolutions, of several sizes."""
+    file, rng, doors = os.open(note, os.O_CREAT | os.O_WRONLY), of(seed, "windows"), cycle(DOORS)
+    usual = [operators.by_name(name) for name in ("MAX_POOLING", "MAX_POOLING2", "AVERAGE_POOLING")]
+    for cls in WINDOWS if times > 1 else (*usual, rng.choice(list(WINDOWS))):
+        for form in (*AT_EDGES, *(_form(rng) for _ in range(times))):
+            target = rng.choice(levels())
+            dtype, outer = rng.choice(("float32", "float32", "float16")), rng.choice(((1, 2, 3), (2, 3, 5), (1, 1, 2, 3)))
+            for number in range(3 if times == 1 else 20):
+                desc = _of_form(cls, TensorDesc(dtype, (*outer, rng.randrange(17, 80))), form)
+                desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+                if runs_here(target):
+                    drawn = Drawn(Case(desc, "normal"), target)
+                    with drawn.in_force(emulates=True):
+                        _run(drawn, number, next(doors), file)
+
+
+@pytest.mark.full
+def test_windows_far_over_an_edge_stay_inside_of_their_arrays(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    seed, every = pytestconfig.getoption("--case-seed"), pytestconfig.getoption("--every-case")
+    status, said, at = _walked(f"grid.walk_windows({seed}, {30 if every else 1}, note)", tmp_path)
+    assert status == 0, f"{at}\n{said}"
 
 
 INDEX_TYPES = ("int32", "int64", "uint32", "uint64")

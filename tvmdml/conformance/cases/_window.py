@@ -2,6 +2,7 @@
 
 A file says for each operator how descriptors are made of a first tensor and of the windows' numbers. All types are tried on one
 form of windows, and some types on the others: windows that overlap, that leave gaps, that lie in the padding, or over the image.
+Paddings may be much wider than windows, so that many windows have no element at all.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Form(NamedTuple):
     """Whether the output has as many windows as the ceiling allows."""
     option: bool = False
     """The other value of an operator's own attribute."""
+    beside: tuple[int, int] = (0, 0)
+    """More padding of the last dimension, before and behind it."""
 
 
 FORMS = (
@@ -47,6 +50,12 @@ FORMS = (
     Form(5, 1, start=4, end=4),
     Form(99),
     Form(99, start=2, end=1, option=True),
+    Form(2, end=3, beside=(0, 40)),
+    Form(3, start=1, beside=(40, 0), option=True),
+    Form(3, 2, start=2, end=2, beside=(19, 40), more=True),
+    Form(2, 5, 3, end=9, beside=(30, 7), option=True),
+    Form(4, 4, 2, start=7, beside=(4, 60), option=True),
+    Form(99, 3, start=9, beside=(30, 30)),
 )
 SHAPES: Mapping[int, tuple[Sizes, ...]] = {
     3: ((2, 3, 7),),
@@ -57,16 +66,23 @@ LARGE = ((1, 3, 40, 70), (1, 2, 9, 64), (2, 64, 14, 15), (1, 2, 7, 150), (1, 1, 
 Make = Callable[[TensorDesc, Form], Operator]
 
 
+def beside(form: Any, k: int) -> tuple[list[int], list[int]]:
+    """The paddings before and behind each spatial dimension."""
+    start, end = form.beside
+    return [form.start] * (k - 1) + [form.start + start], [form.end] * (k - 1) + [form.end + end]
+
+
 def numbers(x: TensorDesc, form: Form, dilated: bool = True) -> dict[str, Any]:
     """The attributes of windows that fit into a tensor: cut to its size, if they are larger."""
     k = max(x.rank - 2, 1)
     dilation = form.dilation if dilated else 1
-    rooms = [n + form.start + form.end for n in (x.sizes[2:] or (1,))]
+    starts, ends = beside(form, k)
+    rooms = [start + n + end for start, n, end in zip(starts, x.sizes[2:] or (1,), ends, strict=True)]
     found: dict[str, Any] = {
         "strides": [form.stride] * k,
         "window_size": [min(form.window, (room - 1) // dilation + 1) for room in rooms],
-        "start_padding": [form.start] * k,
-        "end_padding": [form.end] * k,
+        "start_padding": starts,
+        "end_padding": ends,
     }
     if dilated:
         found["dilations"] = [dilation] * k
@@ -79,8 +95,10 @@ def sizes(x: TensorDesc, form: Form, dilated: bool = True) -> Sizes:
         return x.sizes
     given = numbers(x, form, dilated)
     counts = []
-    for n, window in zip(x.sizes[2:], given["window_size"], strict=True):
-        room = n + form.start + form.end - (window - 1) * (form.dilation if dilated else 1) - 1
+    for n, window, start, end in zip(
+        x.sizes[2:], *(given[name] for name in ("window_size", "start_padding", "end_padding")), strict=True
+    ):
+        room = n + start + end - (window - 1) * (form.dilation if dilated else 1) - 1
         counts.append(room // form.stride + 1 + (form.more and room % form.stride > 0))
     return (*x.sizes[:2], *counts)
 

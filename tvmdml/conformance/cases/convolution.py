@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.conformance.cases import _movement
 from tvmdml.conformance.cases._common import FLOATING, PAIRS, Broken, Case, Sizes, change
-from tvmdml.conformance.cases._window import laid
+from tvmdml.conformance.cases._window import beside, laid
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import Unsupported
 from tvmdml.operators import Operator
@@ -44,6 +44,8 @@ class Form(NamedTuple):
     activation: Any = None
     width: int = 0
     """The filter's last size, if it is another one."""
+    beside: tuple[int, int] = (0, 0)
+    """More padding of the last dimension, before and behind it."""
 
 
 RELU, LEAKY, TANH = ActivationRelu.fused(), ActivationLeakyRelu.fused(alpha=0.25), ActivationTanh.fused()
@@ -61,6 +63,11 @@ FORMS = (
     Form(7, 2, start=3, end=3, filters=33, bias=False),
     Form(3, start=1, end=1, groups=3, filters=1),
     Form(4, 4, filters=3, width=3),
+    Form(2, end=3, beside=(0, 40), filters=17),
+    Form(3, 2, start=4, beside=(40, 19), filters=5, turned=True),
+    Form(3, 5, 3, end=9, beside=(30, 7), groups=3, filters=1),
+    Form(9, 3, 2, start=8, end=8, beside=(9, 30), filters=20, bias=False),
+    Form(3, 2, 4, start=3, end=4, backward=True, filters=3, beside=(9, 0)),
 )
 SHAPES: dict[int, tuple[Sizes, ...]] = {
     3: ((2, 3, 37), (1, 6, 9)),
@@ -82,6 +89,7 @@ DEPTHWISE: tuple[tuple[Sizes, Form], ...] = (
     ((2, 21, 7, 9), Form(3, 1, start=1, end=1, groups=21, filters=1, activation=RELU)),
     ((1, 6, 5, 12), Form(3, 2, 2, start=3, end=2, groups=6, filters=1, turned=True)),
     ((1, 40, 31), Form(5, 2, start=2, end=1, groups=40, filters=1)),
+    ((1, 12, 4, 18), Form(3, 1, start=4, end=1, groups=12, filters=1, beside=(30, 40))),
 )
 
 
@@ -89,19 +97,19 @@ def numbers(x: T, form: Form) -> dict[str, Any]:
     """The numbers of a form, with filters that fit, and the sizes of filter and output."""
     k, groups = max(x.rank - 2, 1), form.groups if len(x.sizes) > 1 and x.sizes[1] % form.groups == 0 else 1
     channels = x.sizes[1] if x.rank > 1 else 1
-    kernels, outputs = [], []
-    for i, size in enumerate(x.sizes[2:] or (1,)):
+    kernels, outputs, (starts, ends) = [], [], beside(form, k)
+    for i, (size, start, end) in enumerate(zip(x.sizes[2:] or (1,), starts, ends, strict=True)):
         kernel = form.width if form.width and i == k - 1 else form.kernel
         if not form.backward:
-            kernel = min(kernel, (size + form.start + form.end - 1) // form.dilation + 1)
+            kernel = min(kernel, (size + start + end - 1) // form.dilation + 1)
         span = (kernel - 1) * form.dilation + 1
         if form.backward:
-            while (size - 1) * form.stride + span <= form.start + form.end:
+            while (size - 1) * form.stride + span <= start + end:
                 kernel += 1
                 span += form.dilation
-            outputs.append((size - 1) * form.stride + span - form.start - form.end + form.zeros + form.more)
+            outputs.append((size - 1) * form.stride + span - start - end + form.zeros + form.more)
         else:
-            outputs.append((size + form.start + form.end - span) // form.stride + 1 + form.zeros)
+            outputs.append((size + start + end - span) // form.stride + 1 + form.zeros)
         kernels.append(kernel)
     filters = groups * form.filters
     first = (channels, form.filters) if form.backward else (filters, channels // groups)
@@ -111,8 +119,8 @@ def numbers(x: T, form: Form) -> dict[str, Any]:
         "numbers": {
             "strides": [form.stride] * k,
             "dilations": [form.dilation] * k,
-            "start_padding": [form.start] * k,
-            "end_padding": [form.end] * k,
+            "start_padding": starts,
+            "end_padding": ends,
             "group_count": groups,
         },
     }

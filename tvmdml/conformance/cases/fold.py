@@ -90,10 +90,11 @@ RULES = {
 DESCRIBED, BROKEN, reference = _movement.of(
     "fold",
     {
-        Unfold: (_unfolded(2, 1, 1, 0, 0), _unfolded(3, 2, 1, 1, 2), _unfolded(2, 1, 3, 2, 0), _as_many),
+        Unfold: (_unfolded(2, 1, 1, 0, 0), _unfolded(3, 2, 1, 1, 2), _unfolded(2, 1, 3, 2, 0), _unfolded(2, 5, 1, 5, 4), _as_many),
         Fold: (
             *(_folded(_plain, 1, 1, 1, 0, 0), _folded(_spatial(2), 3, 2, 1, 1, 2), _folded(_spatial(2), 2, 1, 2, 1, 0)),
             *(_folded(_spatial(1), 2, 1, 1, 0, 0), _folded(_spatial(3), 2, 2, 1, 0, 1)),
+            _folded(_spatial(1), 2, 1, 3, 30, 40),
         ),
     },
     RULES,

@@ -13,11 +13,11 @@ from tvmdml.tensors import TensorDesc
 
 
 def _made(cls: type[Operator], inputs: int) -> _window.Make:
-    """Regions of a window's size; the exponent differs, too."""
+    """Regions of a window's size, larger than the image, too; the exponent differs."""
 
     def make(x: TensorDesc, form: Form) -> Operator:
         own = {"alpha": 0.5, "beta": 0.75 if form.option else (1.25, 1.0)[form.more], "bias": 1.5}
-        return cls.of(*[x] * inputs, cross_channel=form.stride < 3, local_size=min(form.window, 5), **own)
+        return cls.of(*[x] * inputs, cross_channel=form.stride < 3, local_size=min(form.window, 20), **own)
 
     return make
 

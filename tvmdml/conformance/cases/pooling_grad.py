@@ -23,10 +23,10 @@ def _largest(x: TensorDesc, form: Form) -> Operator:
     return MaxPoolingGrad.of(x, TensorDesc(x.data_type, _window.sizes(x, form)), **_window.numbers(x, form))
 
 
-_MADE: dict[type[Operator], _window.Make] = {AveragePoolingGrad: _average, MaxPoolingGrad: _largest}
-_, BROKEN, reference = _window.of("pooling_grad", _MADE)
+MADE: dict[type[Operator], _window.Make] = {AveragePoolingGrad: _average, MaxPoolingGrad: _largest}
+_, BROKEN, reference = _window.of("pooling_grad", MADE)
 # With as many windows as elements, so that the first tensor may be either.
 DESCRIBED: dict[type[Operator], Callable[[TensorDesc], Operator]] = {
     cls: lambda x, make=make: make(x, Form(3, start=1, end=1))  # type: ignore[misc]
-    for cls, make in _MADE.items()
+    for cls, make in MADE.items()
 }
