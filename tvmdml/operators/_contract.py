@@ -257,6 +257,10 @@ class Operator:
         sizes = common_sizes({self.where(name): desc for name, desc in tensors.items()})
         return sizes, {name: repeated(desc, sizes) for name, desc in tensors.items()}
 
+    def onnx_inputs(self) -> tuple[int, ...]:
+        """Which inputs of the ONNX node that it is of are the tensors that it has, in its own order; none if the order is the same."""
+        return self.ONNX_INPUTS
+
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """The descriptor of a node of one of the operators in ``ONNX``: its inputs, and its attributes by the fields' names.

@@ -68,6 +68,10 @@ class MultiheadAttention(Attention):
         found: Operator = multi_head_attention(cls, node)
         return found
 
+    def onnx_inputs(self) -> tuple[int, ...]:
+        """Keys and values of four dimensions, which are those of earlier steps here, come before the bias, the mask and the rest."""
+        return (0, 3, 4, 5, 1, 2, 6, 7) if self.given() == ("query_tensor",) else (0, 1, 2, 3, 4, 5, 6, 7)
+
     @property
     def head_counts(self) -> tuple[int, int]:
         """As many heads of keys as of queries."""
