@@ -19,10 +19,10 @@ def _gather(node: Node) -> Results:
     x = node.x()
     axis = node.axis(x.ndim)
     if node.is_known(1) and not node.shape(1):
-        at = int(node.number(1))
-        if not -x.shape[axis] <= at < x.shape[axis]:
-            raise Refused(f"its index is {at}, for {x.shape[axis]} elements")
-        return x[along(axis, at)]
+        at, count = int(node.number(1)), x.shape[axis]
+        return x[
+            along(axis, min(max(at + count if at < 0 else at, 0), count - 1))
+        ]  # one that is beyond is the nearest, as in gather
     return tvmdml.gather(x, node.x(1), axis=axis) if node.shape(1) else described.convert(node)
 
 
