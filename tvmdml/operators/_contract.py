@@ -258,7 +258,7 @@ class Operator:
         return sizes, {name: repeated(desc, sizes) for name, desc in tensors.items()}
 
     def onnx_inputs(self) -> tuple[int, ...]:
-        """Which inputs of the ONNX node that it is of are the tensors that it has, in its own order; none if the order is the same."""
+        """Which inputs of the ONNX node are the tensors that it has, in its own order; none if the order is the same."""
         return self.ONNX_INPUTS
 
     @classmethod
