@@ -20,6 +20,12 @@ _PLACES = ("axis", "axes", "batch_axis", "time_axis", "batch_dims", "perm", "sca
 """Attributes that name dimensions: ONNX's inference reads memory by some of them without a check."""
 
 
+_OF_64_BITS = (("Pad", 3),)
+"""Inputs that may be of 32 bits, and that ONNX's inference reads as if they were of 64."""
+_DEFINED = {"GroupNormalization": 18}
+"""Operators whose version is deprecated because a later one replaced it; models with it are valid."""
+
+
 class Malformed(Exception):
     """A node does not fit its operator's schema."""
 
@@ -51,7 +57,7 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
 
     unknown = [Result(None, None)] * len(proto.output)
     found = schema(proto, versions)
-    if found is None:
+    if found is None or (found.deprecated and found.since_version <= _DEFINED.get(found.name, 0)):
         return unknown
     if not found.min_input <= len(proto.input) <= found.max_input:
         raise Malformed(f"it has {len(proto.input)} inputs; allowed: {found.min_input} to {found.max_input}")
@@ -66,9 +72,12 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         if kind is None:
             return unknown
         shape = () if found.name == "Range" and value.size == 1 else value.shape  # ONNX Runtime takes vectors, too
+        array = value.array
+        if (found.name, i) in _OF_64_BITS and array is not None:
+            array, kind = array.astype(np.int64), onnx.TensorProto.INT64
         types[name] = onnx.helper.make_tensor_type_proto(kind, shape)
-        if value.array is not None and value.array.size <= _MOST_DATA and value.array.ndim <= 1 and not is_narrow(value.dtype):
-            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value.array).reshape(shape), name)
+        if array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and not is_narrow(value.dtype):
+            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]
     node.output.extend(names)
