@@ -119,6 +119,7 @@ def test_batches_may_be_behind_the_first_dimension() -> None:
     np.testing.assert_allclose(found, a.swapaxes(0, 1) @ b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 23, reason="this version of ONNX has no output_dtype")
 def test_a_scale_of_float16_with_a_result_of_float32() -> None:
     x, scale = np.array([-7, 3, 5], np.int8), np.float16(1.208)
     (found,) = answers("DequantizeLinear", [x, np.asarray(scale)], (1,), opset=23, output_dtype=1)
@@ -153,3 +154,19 @@ def test_sizes_and_axes_of_32_bits() -> None:
     found = answers("Pad", [x, pads, np.asarray(value), np.array([1], np.int32)], (1, 2, 3))[0]
     assert same(found, np.pad(x, ((0, 0), (1, 0)), constant_values=7))
     assert same(answers("Gather", [x, np.array([4, -1], np.int32)])[0], x[[4, -1]])
+
+
+@pytest.mark.parametrize("kind", ["GreaterOrEqual", "LessOrEqual"])
+def test_types_follow_from_schemas_where_onnx_infers_none(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its versions before 1.20 do of these comparisons; what reads the result needs a bool."""
+    known = onnx.shape_inference.infer_node_outputs
+
+    def infer(schema: Any, *given: Any, **more: Any) -> Any:
+        return {} if schema.name == kind else known(schema, *given, **more)
+
+    monkeypatch.setattr(onnx.shape_inference, "infer_node_outputs", infer)
+    nodes = [N(kind, ["x", "z"], ["c"]), N("And", ["c", "c"], ["d"]), N("Where", ["d", "x", "z"], ["y"])]
+    x = np.arange(-2, 3, dtype=np.float32)
+    infos = [onnx.helper.make_tensor_value_info("x", 1, x.shape)]
+    (found,) = tvmdml.onnx.load(model(nodes, infos, [onnx.ValueInfoProto(name="y")], {"z": np.float32(0)}))(x)
+    assert found.tolist() == [max(n, 0) if kind == "GreaterOrEqual" else min(n, 0) for n in x]

@@ -26,6 +26,10 @@ _DEFINED = {"GroupNormalization": 18}
 """Operators whose version is deprecated because a later one replaced it; models with it are valid."""
 
 
+_SINGLE = ("bool", "int32", "int64")
+"""Types of outputs that have one only."""
+
+
 class Malformed(Exception):
     """A node does not fit its operator's schema."""
 
@@ -88,7 +92,19 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         raise
     except Exception as error:  # ONNX does not document its exceptions
         raise Malformed(" ".join(str(error).split())[:300]) from None
-    return [_result(inferred.get(name)) for name in names]
+    several = [_result(inferred.get(name)) for name in names]
+    return [Result(_type(found, i, inputs), None) if one.dtype is None else one for i, one in enumerate(several)]
+
+
+def _type(found: Any, position: int, inputs: Sequence[Value | None]) -> Any:
+    """The type that a schema itself says of an output: the only one, or that of an input; ONNX infers none of some functions."""
+    formal = found.outputs[min(position, len(found.outputs) - 1)]
+    for other, value in zip(found.inputs, inputs, strict=False):
+        if other.type_str == formal.type_str and formal.is_homogeneous and value is not None:
+            return value.dtype
+    (only, *more) = formal.types
+    name = only.removeprefix("tensor(").removesuffix(")")
+    return np.dtype(name) if not more and name in _SINGLE else None
 
 
 def _check_places(attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> None:
