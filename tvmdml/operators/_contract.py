@@ -477,12 +477,8 @@ class Operator:
         """
         raise NotImplementedError(self.NAME)
 
-    def defined(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The defined part of the outputs: all, unless an earlier output, such as a count, determines how much is defined."""
-        return outputs
-
     def mismatch(self, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> str:
-        """Compare outputs with the reference's: their types, their shapes, and the values of the defined part.
+        """Compare outputs with the reference's: their types, their shapes, and all values.
 
         Returns:
             A description of the first difference; empty if they agree.
@@ -495,7 +491,7 @@ class Operator:
         found, wanted = (
             tuple(desc.unpack(array) for desc, array in zip(self.outputs(), some, strict=True)) for some in (actual, expected)
         )
-        for name, one, other in zip(names, self.defined(found), self.defined(wanted), strict=True):
+        for name, one, other in zip(names, found, wanted, strict=True):
             if problem := difference(one, other, self.ANY_NAN):
                 return f"{name}: {problem}"
         return ""
