@@ -30,7 +30,7 @@ OPERATORS: Mapping[str, Callable[[OnnxNode], Operator]] = {
 """The function that converts a node and checks the descriptor, for each ONNX operator."""
 
 _INPUTS: Mapping[str, tuple[int, ...]] = {"OneHot": (0, 2)}
-"""The inputs that are tensors of the descriptor, where these are not the first ones and not in the class's ``ONNX_INPUTS``."""
+"""The inputs that are tensors of the descriptor, where these are not the first ones and not in its ``onnx_inputs``."""
 
 
 def bound(desc: Operator, kind: str, inputs: Sequence[T | None]) -> dict[str, T]:
@@ -41,7 +41,7 @@ def bound(desc: Operator, kind: str, inputs: Sequence[T | None]) -> dict[str, T]
         kind: ONNX's name of the operator.
         inputs: something for each input of the node; ``None`` for an absent one.
     """
-    order = _INPUTS.get(kind) or desc.ONNX_INPUTS or range(len(inputs))
+    order = _INPUTS.get(kind) or desc.onnx_inputs() or range(len(inputs))
     given = (one for i in order if i < len(inputs) and (one := inputs[i]) is not None)
     present = (name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None)
     return dict(zip(present, given, strict=False))

@@ -176,7 +176,6 @@ class _Writer:
         if present is None:
             return
         here = before is None or before.tensor == present.tensor or any(one == before.tensor for one, _ in self.shared)
-        earlier: Any = before
 
         def each(rows: Any, store: Any) -> None:
             def task(number: Any) -> None:
@@ -189,8 +188,8 @@ class _Writer:
             per_task(self.tasks, self.parallel, task)
 
         def copied(at: Any, past: Any) -> None:
-            with T.when(at[2] < past), T.loop(T.i64(int(own.channels))) as c:
-                T.store(steps.buffers[present.tensor], present.place(*at, c), steps.buffers[earlier.tensor][earlier.place(*at, c)])
+            with T.loop(T.i64(int(own.channels))) as c:
+                steps.copy(own, (*at, c), past)
 
         def new(at: Any, past: Any) -> None:
             assert after is not None
@@ -200,6 +199,6 @@ class _Writer:
                 T.store(steps.buffers[present.tensor], present.place(*at[:2], row, c), value)
 
         if (not here and steps.joins) or (not here and after is None):
-            each(steps.d.most_past, copied)
+            each(steps.other_rows, copied)
         if after is not None:
             each(s.new, new)

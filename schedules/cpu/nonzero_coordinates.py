@@ -4,7 +4,7 @@ The input is read once. With several tasks there are two passes: each task keeps
 are known, each task writes its rows to their final place. A single task writes the rows of a word immediately.
 
 Rows are written in groups of whole registers; the next group overwrites the surplus of the one before. A task never writes past its
-own rows: near their end, they are written one by one. (Non-temporal stores were tried for the rows, and are slower.)
+own rows: near their end, they are written one by one. Rows behind the count are set to 0, a part of them by each task. (Non-temporal stores were tried for the rows, and are slower.)
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ class _Writer:
                 else:
                     self._begin(T.i64(0), T.i64(0), self.elements)
                     self._over_words(T.i64(0), total, lambda _, at, left: self._write(self._read(at, left), left))
-                    T.store(self.count, 0, T.cast(T.truncdiv(self.at.value, T.i64(self.unit)), "uint32"))
+                    found = T.let(T.truncdiv(self.at.value, T.i64(self.unit)))
+                    T.store(self.count, 0, T.cast(found, "uint32"))
+                    self._clear(found, self.elements)
         return f.result()
 
     # -- Elements to words --
@@ -247,6 +249,18 @@ class _Writer:
         element = T.let(row * self.walk_sizes[-1] + (begin - row * self.words_a_row) * WORD)
         self._begin(element, self.starts[task], self.starts[task + 1])
         self._over_words(begin, end, lambda number, _, left: self._write(T.let(self.words[number]), left))
+        count = T.let(self.starts[self.tasks])
+        first, last = share(task, self.tasks, T.let(self.elements - count))
+        self._clear(T.let(count + first), T.let(count + last))
+
+    def _clear(self, begin: Any, end: Any) -> None:
+        """Set rows behind the count to 0."""
+        if self.packed:
+            with T.loop(T.let((end - begin) * self.columns)) as i:
+                T.store(self.rows, begin * self.columns + i, T.const(0, self.index_type))
+            return
+        with T.loop(T.let(end - begin)) as i, T.loop(T.i64(self.columns)) as column:
+            T.store(self.rows, (begin + i) * self.row_step + column * self.column_step, T.const(0, self.index_type))
 
     def _begin(self, element: Any, row: Any, stop: Any) -> None:
         """The variables that change from word to word: the coordinates of its first element, and where the next row is written."""

@@ -76,7 +76,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, shared: Shared, knobs
         tiles=tiles,
         parts=parts,
         # A separate number for each launch: TVM would name a 64-bit extent that two launches share, and the host code has no names.
-        groups=tuple(min(n, target.max_groups, knobs.most_groups) for n in (tiles, tiles, tiles * parts)),
+        groups=tuple(min(n, target.max_groups, knobs.most_groups) for n in (tiles, tiles, tiles * parts, tiles)),
         row=row_step,
         column=column_step,
         sizes=source.sizes[-rank:],
@@ -183,6 +183,8 @@ class _Writer:
                 self.states = f.buffer("states", "uint32")  # the next tile's number, then each tile's state and count
             self.n = self.numbers.declare(f)
             {"alone": self._alone, "scan": self._scan, "lookback": self._lookback}[self.way]()
+            if self.way != "alone":
+                self._clear_all()
         return f.result()
 
     # -- The variants --------------------------------------------------------------------------------------------------
@@ -197,6 +199,7 @@ class _Writer:
                 found.set(found.value + total)
             with self._once():
                 T.store(self.count, 0, found.value)
+            self._clear(found.value, self._wide(self.thread), self.numbers.const(self.threads))
 
     def _scan(self) -> None:
         n, threads = self.n, self.threads
@@ -248,6 +251,17 @@ class _Writer:
                 self._write_rows(tile, total, before)
                 self._write_count(tile, before + total)
                 number.set(self._take())
+
+    def _clear_all(self) -> None:
+        """The last launch, after which all rows are written."""
+        groups, threads = self.n.groups[3], self.threads
+        with T.launch(groups, threads) as (group, thread):
+            self._clear(self.count[0], position(group, thread, threads, self.dtype), T.let(groups * threads))
+
+    def _clear(self, count: Any, first: Any, step: Any) -> None:
+        """Set rows behind the count to 0: some of them, from the first one on."""
+        with strided(T.let(self._wide(count) + first), self.n.elements, step) as row:
+            self._write_row(row, [_u32(0)] * self.rank)
 
     def _share(self, reading: bool) -> None:
         """Declare the shared memory of a group, and the input as words."""

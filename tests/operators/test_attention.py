@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Array, assert_same_bits, seeded
+from support import run as run_apart
 
 import tvmdml
 from tvmdml import MultiheadAttention, MultiheadAttention1, dxdispatch, knobs, onnx_nodes
@@ -348,6 +349,8 @@ def test_lengths_may_be_any_integers(rows: int) -> None:
             compute_present=True,
         )
         assert_same_bits(found.output, again.output)
+        for one, other in ((past[0], again.present_key), (past[1], again.present_value)):  # also behind the new rows
+            assert_same_bits(one, other)
         for one, old, length in zip(past[0], before[0], cut, strict=True):
             assert_same_bits(np.delete(one, range(length, length + rows), 1), np.delete(old, range(length, length + rows), 1))
 
@@ -367,6 +370,24 @@ def test_rows_of_earlier_steps_may_be_only_where_rows_are_kept() -> None:
     assert_same_bits(arrays["output_tensor"], wanted.output)
     for b, length in enumerate((5, 2)):
         assert_same_bits(arrays["output_present_key_tensor"][b, :, : length + 2], wanted.present_key[b, :, : length + 2])
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_rows_behind_the_new_ones_are_the_pasts_or_0(target: Target, rows: int) -> None:
+    """All that is kept is written: before, memory that nobody wrote was seen."""
+    desc = attention(
+        MultiheadAttention1, s=(2, rows, rows, 4), heads=(2, 1), channels=(4, 4), optional="past present lengths", room=9
+    )
+    inputs = {name: normal(i, *tensor.sizes) for i, (name, tensor) in enumerate(desc.tensors(Role.INPUT)) if tensor is not None}
+    inputs["past_sequence_lengths_tensor"] = np.array([0, 3], i32).reshape(inputs["past_sequence_lengths_tensor"].shape)
+    (_, *kept) = run_apart(desc, target, *(inputs.get(name) for name, _ in desc.tensors(Role.INPUT)))
+    for part, one in zip(("key", "value"), kept, strict=True):
+        new = inputs[f"{part}_tensor"]
+        for b, length in enumerate((0, 3)):
+            wanted = np.zeros(one.shape[1:], f32)
+            wanted[:, :4] = inputs[f"past_{part}_tensor"][b]
+            wanted[:, length : length + rows] = new.reshape(-1, rows, new.shape[-1])[b]
+            assert_same_bits(one[b], wanted)
 
 
 # -- The same bits, other results ---------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def _alike(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _coordinates(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
-    """A count, and a row for each of ONNX's columns; rows after the count are undefined."""
+    """A count, and a row for each of ONNX's columns; rows after the count are 0."""
     (columns,) = outputs
     count, rows = (np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs())
     count[...] = columns.shape[1]

@@ -129,7 +129,7 @@ def multihead_attention(
         past_value: the same of values.
         past_sequence_lengths: int32, for each batch: how many rows of ``past_key`` there are. New rows come after them, and a query
             sees no key after its own. It is cut to what there is room for. Needs ``compute_present``; the results have the rows of
-            ``past_key``, and may be these arrays (``out``): then only new rows are written. Rows after the new ones are undefined.
+            ``past_key``, and may be these arrays (``out``): then only new rows are written. Rows after the new ones are the past's.
         head_count: the number of heads of queries.
         key_value_head_count: the number of heads of keys, by default the same. Each is for as many heads of queries.
         scale: the factor of scores, by default 1 / sqrt(channels).

@@ -25,7 +25,7 @@ class NonzeroCoordinatesResult(NamedTuple):
     count: AnyArray
     """uint32, shape (1,), for every kind of array: the number of valid rows."""
     coordinates: AnyArray
-    """The coordinates, of shape (elements, rank); rows from ``count`` on are undefined."""
+    """The coordinates, of shape (elements, rank); rows from ``count`` on are 0."""
 
 
 @overload

@@ -13,6 +13,8 @@ from tvmdml.onnx.node import Node, Result, axis_of
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.operators.cast import converted
+from tvmdml.operators.element_wise_binary import greater, less, quotient
 
 _MOST = 1 << 16
 """The most elements of an array that is computed here; the graph computes larger ones."""
@@ -98,25 +100,17 @@ def _slice(node: Node) -> NumpyArray:
 _FAR = 2**31 - 1
 
 
-def _divided(x: NumpyArray, y: NumpyArray) -> Any:
-    if x.dtype.kind not in "iu":
-        return x / y
-    if not np.all(y):
-        raise Refused("it divides by 0")
-    if x.dtype.kind == "u":
-        return x // y
-    return np.where((x % y != 0) & ((x < 0) != (y < 0)), x // y + 1, x // y)  # C's division
-
-
 class _LaterOn(Exception):
     """The rule of the operator computes it."""
 
 
 def _reduced(function: Callable[..., Any]) -> Callable[[Node], Any]:
+    """Sums and products of floats depend on the order, which is the kernel's."""
+
     def fold(node: Node) -> Any:
         x = node.known(0)
         axes = tuple(node.integers(1)) if node.has(1) else ()
-        if not x.size:
+        if not x.size or x.dtype.kind == "f":
             raise _LaterOn
         if not axes and node.integer("noop_with_empty_axes", 0):
             return x
@@ -141,7 +135,7 @@ def _cast(node: Node) -> NumpyArray:
         raise _LaterOn
     if not is_ours(to):
         raise Refused("the type of its output is not one of DirectML's")
-    return node.known(0).astype(to)
+    return converted(node.known(0), to)
 
 
 def _axes(node: Node) -> tuple[int, ...]:
@@ -168,8 +162,11 @@ def _several(function: Callable[..., Any]) -> Callable[[Node], Any]:
 
 
 def _gather(node: Node) -> Any:
+    """Indices beyond the elements are those of the nearest one."""
     x, at = node.known(0), node.known(1)
-    return np.take(x, at, node.axis(x.ndim))
+    axis = node.axis(x.ndim)
+    count = x.shape[axis]
+    return np.take(x, np.where(at < 0, at + count, at), axis, mode="clip")
 
 
 def _full(node: Node) -> NumpyArray:
@@ -179,17 +176,14 @@ def _full(node: Node) -> NumpyArray:
 
 
 def _mod(node: Node) -> Any:
-    function = np.fmod if node.integer("fmod", 0) else np.mod
-    if node.dtype().kind in "iu" and not np.all(node.known(1)):
-        raise Refused("it divides by 0")
-    return function(node.known(0), node.known(1))
+    return (np.fmod if node.integer("fmod", 0) else np.mod)(node.known(0), node.known(1))
 
 
 def _reshape(node: Node) -> Any:
     return node.known(0).reshape(node.results[0].shape or ())
 
 
-_FOLDED: Mapping[str, Callable[[Node], Any]] = {
+_FOLDED: Mapping[str, Callable[[Node], Any]] = {  # bit by bit what kernels compute
     "Abs": _numpy(np.abs),
     "Add": _numpy(np.add),
     "And": _numpy(np.logical_and),
@@ -198,7 +192,7 @@ _FOLDED: Mapping[str, Callable[[Node], Any]] = {
     "Ceil": _numpy(np.ceil),
     "Concat": lambda node: np.concatenate([node.known(i) for i in range(len(node.inputs))], node.axis(len(node.shape()))),
     "ConstantOfShape": _full,
-    "Div": _numpy(_divided),
+    "Div": _numpy(quotient),
     "Equal": _numpy(np.equal),
     "Expand": lambda node: np.broadcast_to(node.known(0), node.results[0].shape or ()),
     "Flatten": _reshape,
@@ -209,8 +203,8 @@ _FOLDED: Mapping[str, Callable[[Node], Any]] = {
     "Identity": lambda node: node.known(0),
     "Less": _numpy(np.less),
     "LessOrEqual": _numpy(np.less_equal),
-    "Max": _several(np.maximum),
-    "Min": _several(np.minimum),
+    "Max": _several(greater),
+    "Min": _several(less),
     "Mod": _mod,
     "Mul": _numpy(np.multiply),
     "Neg": _numpy(np.negative),

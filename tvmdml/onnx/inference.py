@@ -20,6 +20,16 @@ _PLACES = ("axis", "axes", "batch_axis", "time_axis", "batch_dims", "perm", "sca
 """Attributes that name dimensions: ONNX's inference reads memory by some of them without a check."""
 
 
+_OF_64_BITS = (("Pad", 3),)
+"""Inputs that may be of 32 bits, and that ONNX's inference reads as if they were of 64."""
+_DEFINED = {"GroupNormalization": 18}
+"""Operators whose version is deprecated because a later one replaced it; models with it are valid."""
+
+
+_SINGLE = ("bool", "int32", "int64")
+"""Types of outputs that have one only."""
+
+
 class Malformed(Exception):
     """A node does not fit its operator's schema."""
 
@@ -51,7 +61,7 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
 
     unknown = [Result(None, None)] * len(proto.output)
     found = schema(proto, versions)
-    if found is None:
+    if found is None or (found.deprecated and found.since_version <= _DEFINED.get(found.name, 0)):
         return unknown
     if not found.min_input <= len(proto.input) <= found.max_input:
         raise Malformed(f"it has {len(proto.input)} inputs; allowed: {found.min_input} to {found.max_input}")
@@ -66,9 +76,12 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         if kind is None:
             return unknown
         shape = () if found.name == "Range" and value.size == 1 else value.shape  # ONNX Runtime takes vectors, too
+        array = value.array
+        if (found.name, i) in _OF_64_BITS and array is not None:
+            array, kind = array.astype(np.int64), onnx.TensorProto.INT64
         types[name] = onnx.helper.make_tensor_type_proto(kind, shape)
-        if value.array is not None and value.array.size <= _MOST_DATA and value.array.ndim <= 1 and not is_narrow(value.dtype):
-            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value.array).reshape(shape), name)
+        if array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and not is_narrow(value.dtype):
+            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]
     node.output.extend(names)
@@ -79,7 +92,19 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         raise
     except Exception as error:  # ONNX does not document its exceptions
         raise Malformed(" ".join(str(error).split())[:300]) from None
-    return [_result(inferred.get(name)) for name in names]
+    several = [_result(inferred.get(name)) for name in names]
+    return [Result(_type(found, i, inputs), None) if one.dtype is None else one for i, one in enumerate(several)]
+
+
+def _type(found: Any, position: int, inputs: Sequence[Value | None]) -> Any:
+    """The type that a schema itself says of an output: the only one, or that of an input; ONNX infers none of some functions."""
+    formal = found.outputs[min(position, len(found.outputs) - 1)]
+    for other, value in zip(found.inputs, inputs, strict=False):
+        if other.type_str == formal.type_str and formal.is_homogeneous and value is not None:
+            return value.dtype
+    (only, *more) = formal.types
+    name = only.removeprefix("tensor(").removesuffix(")")
+    return np.dtype(name) if not more and name in _SINGLE else None
 
 
 def _check_places(attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> None:

@@ -106,6 +106,8 @@ def _mask(mask: ArrayTensorDesc, sizes: tuple[int, ...]) -> tuple[MaskType, Arra
     if mask.rank == 1:
         if mask.sizes == (batch,):
             return MaskType.KEY_SEQUENCE_LENGTH, _with(mask, 1, batch)
+        if mask.sizes == (2 * batch,):
+            return MaskType.KEY_SEQUENCE_END_START, _with(mask, 2, batch)
         return MaskType.KEY_QUERY_SEQUENCE_LENGTH_START_END, mask
     own = {2: (mask.sizes[0], 1, 1, mask.sizes[-1]), 3: (mask.sizes[0], 1, *mask.sizes[1:])}.get(mask.rank, mask.sizes)
     if own[3] != total or own[2] not in (1, rows):

@@ -48,7 +48,7 @@ def _sources(desc: Any, given: Mapping[str, Array | None]) -> list[Array | None]
 
 
 def _joined(desc: Any, given: Mapping[str, Array | None], part: int, new: Array | None) -> tuple[Array, Array]:
-    """All keys or values, and which of them are defined: {batch, 1, rows, 1}."""
+    """All keys or values, and which of them queries may see: {batch, 1, rows, 1}. Others are the past's, or 0."""
     s = desc.sizes()
     past = given["past_key_tensor" if part == 1 else "past_value_tensor"]
     past = None if past is None else past.reshape(past.shape[-4:])
@@ -62,7 +62,7 @@ def _joined(desc: Any, given: Mapping[str, Array | None], part: int, new: Array 
     defined = np.zeros((s.batch, 1, s.total, 1), bool)
     for b, length in enumerate(lengths):
         if past is not None:
-            found[b, :, :length] = past[b, :, :length]
+            found[b, :, : past.shape[2]] = past[b, :, : s.total]
             defined[b, :, :length] = True
         found[b, :, length : length + s.new] = new[b]
         defined[b, :, length : length + s.new] = True
@@ -110,7 +110,8 @@ def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, .
     for name, rows in (("output_present_key_tensor", keys), ("output_present_value_tensor", values)):
         tensor = getattr(desc, name)
         if tensor is not None:
-            anything = np.where(np.broadcast_to(defined, rows.shape), 0.0, np.nan).reshape(tensor.sizes)
+            told = defined | (given["past_key_tensor"] is not None)  # without a past, other rows stay as they are
+            anything = np.where(np.broadcast_to(told, rows.shape), 0.0, np.nan).reshape(tensor.sizes)
             wide = rows.astype(np.float64).reshape(tensor.sizes)
             outputs.append(Near(wide, np.dtype(dtype), 0, anything))
     return tuple(outputs)

@@ -120,8 +120,8 @@ class Steps:
         self.parts = -(-own.sizes.value_channels // CHANNELS)
         self.joins = own.keys.new is not None and (desc.lengths is not None or own.sizes.past > 0)
         """Whether there are both earlier and new rows."""
-        self.copies = own.most_past > 0
-        """Whether earlier rows may be copied to those that are kept."""
+        self.copies = own.most_past > 0 or desc.lengths is not None
+        """Whether rows that are kept may be others than the new ones."""
         self.along = [one.steps[3] for one in own.beside]
 
     def past(self, batch: Any) -> Any:
@@ -194,16 +194,15 @@ class Steps:
     # -- The plain computation
 
     def kept(self, own: Joined, shared: Shared) -> Iterator[tuple[Any, Callable[[Any], None]]]:
-        """What is kept for the next step: how many elements, and how each is stored. Earlier rows stay where they are."""
+        """What is kept for the next step: how many elements, and how each is stored. In the past's memory other rows stay."""
         s, present, before, after = self.d.sizes, own.present, own.past, own.new
         if present is None:
             return
         here = before is None or before.tensor == present.tensor or any(one == before.tensor for one, _ in shared)
 
         def copied(item: Any) -> None:
-            at = T.unravel(item, (s.batch, s.joint, self.d.most_past, own.channels))
-            with T.when(at[2] < self.past(at[0])):
-                T.store(self.buffers[present.tensor], present.place(*at), self.buffers[before.tensor][before.place(*at)])  # type: ignore[union-attr]
+            at = T.unravel(item, (s.batch, s.joint, self.other_rows, own.channels))
+            self.copy(own, at, self.past(at[0]))
 
         def new(item: Any) -> None:
             batch, head, row, channel = T.unravel(item, (s.batch, s.joint, s.new, own.channels))
@@ -211,9 +210,32 @@ class Steps:
             T.store(self.buffers[present.tensor], present.place(batch, head, self.past(batch) + row, channel), value)
 
         if not here and self.copies:
-            yield s.batch * s.joint * self.d.most_past * own.channels, copied
+            yield s.batch * s.joint * self.other_rows * own.channels, copied
         if after is not None:
             yield s.batch * s.joint * s.new * own.channels, new
+
+    @property
+    def other_rows(self) -> Any:
+        """The rows among which those that are kept and not new are."""
+        return self.d.sizes.past if self.d.lengths is None else self.d.sizes.total
+
+    def copy(self, own: Joined, at: Any, past: Any) -> None:
+        """Keep an element of a row that is not new: the past's, also behind the new rows, and 0 where the past has none."""
+        present, before, row = own.present, own.past, at[2]
+        assert present is not None
+        assert before is not None
+
+        def store(value: Any) -> None:
+            T.store(self.buffers[present.tensor], present.place(*at), value)
+
+        def copied() -> None:
+            store(self.buffers[before.tensor][before.place(*at)])
+
+        if self.d.lengths is None:
+            copied()
+            return
+        with T.when((row < past) | (row >= past + T.index(self.d.sizes.new))):
+            T.either(row < T.index(self.d.sizes.past), copied, lambda: store(T.const(0.0, self.stored)))
 
     @property
     def items(self) -> Any:

@@ -257,6 +257,10 @@ class Operator:
         sizes = common_sizes({self.where(name): desc for name, desc in tensors.items()})
         return sizes, {name: repeated(desc, sizes) for name, desc in tensors.items()}
 
+    def onnx_inputs(self) -> tuple[int, ...]:
+        """Which inputs of the ONNX node are the tensors that it has, in its own order; none if the order is the same."""
+        return self.ONNX_INPUTS
+
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """The descriptor of a node of one of the operators in ``ONNX``: its inputs, and its attributes by the fields' names.
@@ -473,12 +477,8 @@ class Operator:
         """
         raise NotImplementedError(self.NAME)
 
-    def defined(self, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The defined part of the outputs: all, unless an earlier output, such as a count, determines how much is defined."""
-        return outputs
-
     def mismatch(self, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> str:
-        """Compare outputs with the reference's: their types, their shapes, and the values of the defined part.
+        """Compare outputs with the reference's: their types, their shapes, and all values.
 
         Returns:
             A description of the first difference; empty if they agree.
@@ -491,7 +491,7 @@ class Operator:
         found, wanted = (
             tuple(desc.unpack(array) for desc, array in zip(self.outputs(), some, strict=True)) for some in (actual, expected)
         )
-        for name, one, other in zip(names, self.defined(found), self.defined(wanted), strict=True):
+        for name, one, other in zip(names, found, wanted, strict=True):
             if problem := difference(one, other, self.ANY_NAN):
                 return f"{name}: {problem}"
         return ""

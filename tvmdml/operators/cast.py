@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["Cast"]
+__all__ = ["Cast", "converted"]
 
 _TYPES = "1.0 FIU r4 · 3.0 +LW · 3.1 r8 · 4.1 +D"
 
@@ -52,15 +53,18 @@ class Cast(Pointwise):
         return cls.of(node.tensor(boolean=True), output_tensor=TensorDataType.of(wanted, "to"))
 
     def numpy(self, x: Array) -> Array:
-        dtype = self.output_tensor.data_type.numpy
-        if self._in_bits():
-            return x
-        if x.dtype.kind != "f" or dtype.kind == "f":
-            return x.astype(dtype)
-        limits = np.iinfo(dtype)  # type: ignore[type-var]
-        wide = x.astype(np.float64)
-        found = np.where((wide > limits.min) & (wide < limits.max), wide, 0).astype(dtype)
-        return np.where(wide >= limits.max, limits.max, np.where(wide <= limits.min, limits.min, found)).astype(dtype)
+        return converted(x, self.output_tensor.data_type.numpy)
 
     def _in_bits(self) -> bool:
         return self.input_tensor.data_type is self.output_tensor.data_type
+
+
+def converted(x: Array, dtype: Any) -> Array:
+    """What the operator makes of elements, in NumPy; bool counts as an integer here."""
+    dtype = np.dtype(dtype)
+    if x.dtype.kind != "f" or dtype.kind not in "iu":
+        return x.astype(dtype)
+    limits = np.iinfo(dtype)
+    wide = x.astype(np.float64)
+    inside: Array = np.where((wide > limits.min) & (wide < limits.max), wide, 0).astype(dtype)
+    return np.where(wide >= limits.max, limits.max, np.where(wide <= limits.min, limits.min, inside)).astype(dtype)

@@ -118,11 +118,16 @@ class ElementWiseDivide(Binary):
         return a / b if T.is_float(a) else T.quotient(a, b)
 
     def numpy(self, a: Array, b: Array) -> Any:
-        if a.dtype.kind == "f":
-            return np.divide(a, b)
-        down = a // b
-        inexact = (b != 0) & (down * b != a)
-        return down + (inexact & ((a < 0) != (b < 0)))
+        return quotient(a, b)
+
+
+def quotient(a: Array, b: Array) -> Any:
+    """What DIVIDE makes of elements, in NumPy."""
+    if a.dtype.kind == "f":
+        return np.divide(a, b)
+    down = a // b
+    inexact = (b != 0) & (down * b != a)
+    return down + (inexact & ((a < 0) != (b < 0)))
 
 
 class ElementWiseMean(Binary):
@@ -168,7 +173,12 @@ class ElementWiseMax(Binary):
     GRADIENT = gradients(a="where(greater_than(a, b), gradient, 0)", b="where(greater_than(a, b), 0, gradient)")
 
     def numpy(self, a: Array, b: Array) -> Array:
-        return np.where((a > b) | np.isnan(a), a, b)
+        return greater(a, b)
+
+
+def greater(a: Array, b: Array) -> Array:
+    """What MAX makes of elements, in NumPy."""
+    return np.where((a > b) | np.isnan(a), a, b)
 
 
 class ElementWiseMin(Binary):
@@ -180,7 +190,12 @@ class ElementWiseMin(Binary):
     GRADIENT = gradients(a="where(less_than(a, b), gradient, 0)", b="where(less_than(a, b), 0, gradient)")
 
     def numpy(self, a: Array, b: Array) -> Array:
-        return np.where((a < b) | np.isnan(a), a, b)
+        return less(a, b)
+
+
+def less(a: Array, b: Array) -> Array:
+    """What MIN makes of elements, in NumPy."""
+    return np.where((a < b) | np.isnan(a), a, b)
 
 
 class ElementWiseModulusTruncate(Binary):

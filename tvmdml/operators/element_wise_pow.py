@@ -54,7 +54,11 @@ class ElementWisePow(Pointwise):
 
     def value(self, x: Any, exponent: Any) -> Any:
         if T.is_float(x):
-            return mathematics.power(x, T.to(exponent, T.scalar_type(x)))
+            power = T.hold(T.to(exponent, T.scalar_type(x)))
+            found = T.hold(mathematics.power(x, power))
+            for number, short in _SHORT.items():  # as the exponent is a field of CONSTANT_POW, whose results are the same
+                found = T.hold(T.select(T.expression(power == T.like(power, number)), short(x), found))
+            return found
         return _of_integer(x, exponent) if T.is_float(exponent) else T.power(x, exponent)
 
     def numpy(self, x: Array, exponent: Array) -> Array:

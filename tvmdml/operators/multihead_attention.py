@@ -68,6 +68,10 @@ class MultiheadAttention(Attention):
         found: Operator = multi_head_attention(cls, node)
         return found
 
+    def onnx_inputs(self) -> tuple[int, ...]:
+        """Keys and values of four dimensions, which are those of earlier steps here, come after the bias, the mask and the rest."""
+        return (0, 3, 4, 5, 1, 2, 6, 7) if self.given() == ("query_tensor",) else (0, 1, 2, 3, 4, 5, 6, 7)
+
     @property
     def head_counts(self) -> tuple[int, int]:
         """As many heads of keys as of queries."""
@@ -78,8 +82,9 @@ class MultiheadAttention1(Attention):
     """The same with heads of keys that several heads of queries share (``DML_MULTIHEAD_ATTENTION1_OPERATOR_DESC``).
 
     With ``past_sequence_lengths_tensor``, each batch has so many rows of earlier steps. The new rows are stored after them, and a
-    query sees no key after its own. The tensors of the past may be those in which rows are kept: then only new rows are written.
-    Without tensors of the past, the rows of earlier steps are in those in which rows are kept.
+    query sees no key after its own. Rows behind the new ones are those of the past, and 0 where it has none. The tensors of the
+    past may be those in which rows are kept: then only new rows are written. Without tensors of the past, the rows of earlier
+    steps are in those in which rows are kept.
     """
 
     SUPPORT = _support("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")

@@ -25,7 +25,7 @@ class NonzeroCoordinates(Operator):
 
     -0 counts as zero; NaN counts as nonzero. The count tensor has one element. The coordinates have sizes {1, …, 1, M, N}: M is
     the number of elements of the input, N is between the input's effective rank (at least 1) and its rank, and a row contains the
-    last N coordinates. Rows from the count on are undefined.
+    last N coordinates. Rows from the count on are 0.
     """
 
     ONNX = ("NonZero",)
@@ -110,6 +110,10 @@ class NonzeroCoordinates(Operator):
                             T.store(tensors["output_coordinates_tensor"], place, T.cast(coordinate, result.data_type.tvm))
                         count.set(count.value + 1)
                 T.store(tensors["output_count_tensor"], 0, T.cast(count.value, "uint32"))
+                with T.loop(T.index(source.element_count) - count.value) as rest:
+                    for column in range(columns):
+                        place = T.dot([count.value + rest, T.index(column)], [T.index(step) for step in result.layout[-2:]])
+                        T.store(tensors["output_coordinates_tensor"], place, T.const(0, result.data_type.tvm))
         return f.result()
 
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
@@ -121,8 +125,3 @@ class NonzeroCoordinates(Operator):
         rows = np.zeros((sizes[-2], sizes[-1]), self.output_coordinates_tensor.data_type.numpy)
         rows[: len(found)] = found
         return np.full(self.output_count_tensor.sizes, len(found), np.uint32), rows.reshape(sizes)
-
-    def defined(self, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
-        """The count, and that number of rows."""
-        count, rows = outputs
-        return count, rows[..., : int(count.item()), :]

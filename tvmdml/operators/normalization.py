@@ -191,10 +191,10 @@ class MeanVarianceNormalization1(_MeanVariance):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """InstanceNormalization has a scale and a bias for each channel."""
+        """InstanceNormalization has a scale and a bias for each channel. ONNX adds 1e-9 to a deviation, and here is its square."""
         x = node.tensor()
         if node.kind == "MeanVarianceNormalization":
-            return cls.of(x, axes=tuple(node.attributes.get("axes", (0, 2, 3))), epsilon=1e-9)
+            return cls.of(x, axes=tuple(node.attributes.get("axes", (0, 2, 3))), epsilon=1e-18)
         scale, bias = (_of_dimensions(node.tensor(i), x, (1,)) for i in (1, 2))
         return cls.of(x, scale, bias, axes=tuple(range(2, x.rank)), epsilon=node.attributes.get("epsilon", 1e-5))
 

@@ -61,18 +61,15 @@ def _equal(node: Node) -> Results:
 
 @rule("Pow")
 def _power(node: Node) -> Results:
-    """The result has the base's type; integers go through floats, as the exponent may be one."""
-    x, y = node.x(), node.x(1)
-    if x.dtype.kind != "f":
-        wide = tvmdml.pow(x.astype(np.float32), y.astype(np.float32))
-        return wide.astype(x.dtype)
+    """The result has the base's type. A product is one for graph passes, too; it is what the operator gives for this exponent."""
+    x = node.x()
     if node.is_known(1) and node.value(1).size == 1:
-        exponent = float(node.number(1))
+        exponent = node.number(1)
         if exponent == 2:
             return x * x
-        if exponent == 0.5:
-            return tvmdml.sqrt(x)
-    return tvmdml.pow(x, y.astype(x.dtype))
+        if exponent == 0.5 and x.dtype.kind == "f":
+            return tvmdml.pow(x, 0.5)
+    return tvmdml.pow(x, node.x(1))
 
 
 @rule("Cast", "CastLike")

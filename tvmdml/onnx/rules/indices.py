@@ -19,10 +19,10 @@ def _gather(node: Node) -> Results:
     x = node.x()
     axis = node.axis(x.ndim)
     if node.is_known(1) and not node.shape(1):
-        at = int(node.number(1))
-        if not -x.shape[axis] <= at < x.shape[axis]:
-            raise Refused(f"its index is {at}, for {x.shape[axis]} elements")
-        return x[along(axis, at)]
+        at, count = int(node.number(1)), x.shape[axis]
+        return x[
+            along(axis, min(max(at + count if at < 0 else at, 0), count - 1))
+        ]  # one that is beyond is the nearest, as in gather
     return tvmdml.gather(x, node.x(1), axis=axis) if node.shape(1) else described.convert(node)
 
 
@@ -139,3 +139,20 @@ def _unpool(node: Node) -> Results:
     if min(more) < 0:
         raise Refused(f"its output_shape is {node.integers(2)}, and its windows make {list(found.shape)}")
     return tvmdml.padding(found, start_padding=[0] * found.ndim, end_padding=more) if any(more) else found
+
+
+@rule("CenterCropPad")
+def _centered(node: Node) -> Results:
+    """Dimensions are cut or padded with 0 at both sides, by one more behind if the number is odd."""
+    x, sizes = node.x(), node.integers(1)
+    axes = [axis_of(n, x.ndim) for n in node.attributes.get("axes", range(x.ndim))]
+    if len(sizes) != len(axes) or len(set(axes)) != len(axes) or min(sizes, default=1) < 1:
+        raise Refused(f"its sizes are {sizes}, for the axes {axes}")
+    starts, ends = [0] * x.ndim, [0] * x.ndim
+    for axis, size in zip(axes, sizes, strict=True):
+        more = size - x.shape[axis]
+        if more < 0:
+            x = x[along(axis, slice(-more // 2, -more // 2 + size))]
+        else:
+            starts[axis], ends[axis] = more // 2, more - more // 2
+    return tvmdml.padding(x, start_padding=starts, end_padding=ends) if any(starts) or any(ends) else x

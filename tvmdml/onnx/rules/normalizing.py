@@ -11,6 +11,7 @@ import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, reshaped, rule
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 
@@ -35,16 +36,21 @@ def _batch(node: Node) -> Results:
     """In training, the statistics are the batch's, and what is returned of them is a part of the way from the old ones."""
     if not node.integer("spatial", 1) or (node.opset < 14 and any(node.outputs[1:])):
         raise Refused("it is in training as before version 14, or its parameters are not those of channels")
+    own = node.dtype()
+    wide = np.result_type(*(node.dtype(i) for i in range(5)))
     if not node.integer("training_mode", 0):
-        found = described.convert(node)
-        return [*found[:1], *(node.value(i) for i in (3, 4))]
-    x, part = node.x(), node.real("momentum", 0.9)
+        alike = node.replaced(
+            inputs=[Value.computed(node.x(i).astype(wide)) if node.dtype(i) != wide else node.value(i) for i in range(5)]
+        )
+        (found, *_) = described.convert(alike)
+        return [found.astype(own), *(node.value(i) for i in (3, 4))]
+    x, part = node.x().astype(wide), node.real("momentum", 0.9)
     each = (1, x.shape[1], *[1] * (x.ndim - 2))
-    scale, bias = (node.x(i).astype(x.dtype).reshape(each) for i in (1, 2))
+    scale, bias = (node.x(i).astype(wide).reshape(each) for i in (1, 2))
     result, mean, variance = tvmdml.batch_normalization_training(x, scale, bias, epsilon=node.real("epsilon", 1e-5))
     old = [node.x(i).reshape(each) for i in (3, 4)]
     moved = [a * part + b.astype(a.dtype) * (1 - part) for a, b in zip(old, (mean, variance), strict=True)]
-    return [result, *(one.reshape(x.shape[1]) for one in moved)]
+    return [result.astype(own), *(one.reshape(x.shape[1]) for one in moved)]
 
 
 def normalized(x: Expression, scale: Any, bias: Any, epsilon: float, mean: bool = True) -> Any:
@@ -56,15 +62,43 @@ def normalized(x: Expression, scale: Any, bias: Any, epsilon: float, mean: bool 
 @rule("com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization")
 def _skip(node: Node) -> Results:
     simplified = "Simplified" in node.kind
-    if any(node.outputs[1:3]):
-        raise Refused("its mean or deviation is used, which DirectML does not give")
     bias = 3 if simplified else 4
     total = node.x() + node.x(1)
     if node.has(bias):
         total = total + node.x(bias)
     scale, shift = node.maybe(2), None if simplified else node.maybe(3)
     usual = 1e-6 if simplified else 1e-12
-    return [normalized(total, scale, shift, node.real("epsilon", usual), not simplified), None, None, total]
+    epsilon = node.real("epsilon", usual)
+    statistics = _statistics(node, total, [total.ndim - 1], epsilon, not simplified)
+    return [normalized(total, scale, shift, epsilon, not simplified), *statistics, total]
+
+
+def _statistics(node: Node, x: Expression, axes: list[int], epsilon: float, mean: bool) -> list[Any]:
+    """The means, and one over the deviations, as far as outputs 1 and 2 are used: those of differences from the means."""
+    if not any(node.outputs[1:3]):
+        return [None, None]
+    x = x.astype(np.float32) if x.dtype == np.float16 else x
+    if mean:
+        own = node.constant(np.ones([1 if i in axes else n for i, n in enumerate(x.shape)], x.dtype))
+        _, middle, variance = tvmdml.batch_normalization_training(x, own, node.like(0, x).broadcast(own.shape), epsilon=epsilon)
+    else:
+        middle, variance = None, tvmdml.reduce(x * x, function="average", axes=axes)
+    return [middle, tvmdml.recip(tvmdml.sqrt(variance + epsilon))]
+
+
+@rule("LayerNormalization", "SimplifiedLayerNormalization", "com.microsoft.LayerNormalization")
+def _layer(node: Node) -> Results:
+    """The result is the same whether statistics are asked for or not. Without a mean, output 1 is one over the deviations."""
+    mean = "Simplified" not in node.kind
+    alone = node.replaced(node.kind.removeprefix("com.microsoft."), **node.attributes)
+    alone.outputs = (True,)
+    (found,) = described.convert(alone)
+    wanted = node.replaced(**node.attributes)
+    if not mean:
+        wanted.outputs = (True, False, *node.outputs[1:2])
+    axis = node.axis(len(node.shape()), -1)
+    statistics = _statistics(wanted, node.x(), list(range(axis, len(node.shape()))), node.real("epsilon", 1e-5), mean)
+    return [found, *(statistics if mean else statistics[1:])]
 
 
 @rule("com.microsoft.EmbedLayerNormalization")
@@ -87,19 +121,14 @@ def _embed(node: Node) -> Results:
     return [found, counts, total]
 
 
-@rule("com.microsoft.LayerNormalization")
-def _layer(node: Node) -> Results:
-    return described.convert(node.replaced("LayerNormalization", **node.attributes))
-
-
 @rule("com.microsoft.GroupNorm")
 def _group_norm(node: Node) -> Results:
-    """With channels last, and perhaps a Swish after it."""
-    if not node.integer("channels_last", 1):
-        raise Refused("its channels are not last")
-    x = node.x()
-    groups, last = node.integer("groups", 1), x.shape[-1]
-    flat = reshaped(x, (x.shape[0], math.prod(x.shape[1:-1]), groups, last // max(groups, 1)))
-    found = tvmdml.mean_variance_normalization(flat, axes=[1, 3], epsilon=node.real("epsilon", 1e-5))
-    found = reshaped(found, x.shape) * node.x(1) + node.x(2)
+    """With channels last or second, and perhaps a Swish after it."""
+    x, groups, last = node.x(), node.integer("groups", 1), node.integer("channels_last", 1)
+    channels, places = (x.shape[-1], x.shape[1:-1]) if last else (x.shape[1], x.shape[2:])
+    group, count = (groups, channels // max(groups, 1)), math.prod(places)
+    flat = reshaped(x, (x.shape[0], count, *group) if last else (x.shape[0], *group, count))
+    found = tvmdml.mean_variance_normalization(flat, axes=[1, 3] if last else [2, 3], epsilon=node.real("epsilon", 1e-5))
+    scale, bias = (reshaped(node.x(i), (channels, *([] if last else [1] * len(places)))) for i in (1, 2))
+    found = reshaped(found, x.shape) * scale + bias
     return tvmdml.activation_swish(found) if node.integer("activation", 0) == 1 else found

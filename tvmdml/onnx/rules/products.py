@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
+import numpy as np
+
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, rule
+from tvmdml.onnx.node import Node, Result, Results, rule
 from tvmdml.onnx_nodes import Refused
+
+_MOST_PRODUCTS = 1 << 24
+"""Of integers, the products of elements that are in memory before they are added."""
+_LONGEST = 1 << 21
+"""The terms of a sum of products of 16 bits that float64 has exactly."""
 
 
 def product(a: Expression, b: Expression, **given: Any) -> Any:
-    """``numpy.matmul``. Rows of several dimensions times one matrix are one product."""
+    """``numpy.matmul``. Rows of several dimensions times one matrix are one product. Integers wrap."""
+    if a.dtype.kind in "iu":
+        return _of_integers(a, b)
     if a.ndim > 2 and b.ndim == 2 and a.strides is None and not given.get("trans_a"):
         flat = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
         found = tvmdml.gemm(flat, b, **given)
         return found.reshape(*a.shape[:-1], found.shape[-1])
     return tvmdml.gemm(a, b, **given)
+
+
+def _of_integers(a: Expression, b: Expression) -> Any:
+    """Sums of products; of many, by products of each 16 bits in float64, where they are exact."""
+    if 1 in (a.ndim, b.ndim):
+        found = _of_integers(a.reshape(1, -1) if a.ndim == 1 else a, b.reshape(-1, 1) if b.ndim == 1 else b)
+        rows, columns = (found.shape[place : place + 1 or None] if x.ndim > 1 else () for x, place in ((a, -2), (b, -1)))
+        return found.reshape(*found.shape[:-2], *rows, *columns)
+    kind, (rows, depth), columns = a.dtype, a.shape[-2:], b.shape[-1]
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    count, shape = math.prod(batch), (*batch, rows, columns)
+    if not depth or b.shape[-2] != depth or depth > _LONGEST:
+        if depth or b.shape[-2]:
+            raise Refused(f"its factors are {list(a.shape)} and {list(b.shape)}: they do not fit, or are too deep for integers")
+        return a.graph.constant(np.zeros(shape, kind))
+    wide = np.dtype(np.int32) if kind.itemsize < 4 else kind
+    a, b = (x.astype(wide).broadcast(*batch, *x.shape[-2:]).reshape(count, *x.shape[-2:]) for x in (a, b))
+    if count * rows * depth * columns <= _MOST_PRODUCTS:
+        found = tvmdml.reduce(a[..., None] * b[:, None], function="sum", axes=[2])
+        return found.reshape(shape).astype(kind)
+    bits = 8 * wide.itemsize
+    word = np.dtype(f"uint{bits}")
+
+    def like(number: int) -> Expression:
+        found: Expression = a.graph.constant(np.asarray(number, word))
+        return found
+
+    def parts(x: Expression) -> list[Any]:
+        shifted = (tvmdml.bit_shift_right(x.view(word), like(at)) for at in range(0, bits, 16))
+        return [tvmdml.bit_and(one, like(0xFFFF)).astype(np.float64) for one in shifted]
+
+    terms = [
+        tvmdml.gemm(x, y).astype(np.int64).astype(word) * like(1 << 16 * (i + j))
+        for i, x in enumerate(parts(a))
+        for j, y in enumerate(parts(b))
+        if 16 * (i + j) < bits
+    ]
+    return functools.reduce(tvmdml.add, terms).view(wide).reshape(shape).astype(kind)
 
 
 def turned(node: Node) -> dict[str, Any]:
@@ -43,15 +90,28 @@ def _gemm(node: Node) -> Results:
         rows = a.shape[1 if "trans_a" in given else 0]
         columns = b.shape[0 if "trans_b" in given else 1]
         c = c.broadcast(rows, columns)
-    return tvmdml.gemm(a, b, c, alpha=node.real("alpha", 1.0), beta=beta, **given)
+    alpha = node.real("alpha", 1.0)
+    if a.dtype.kind == "f":
+        return tvmdml.gemm(a, b, c, alpha=alpha, beta=beta, **given)
+    if not (alpha.is_integer() and beta.is_integer()):
+        raise Refused(f"its alpha and beta are {alpha} and {beta}, of integers")
+    a, b = (x.transpose(1, 0) if name in given else x for name, x in (("trans_a", a), ("trans_b", b)))
+    found, *more = (
+        x if factor == 1 else x * node.constant(np.array(int(factor)).astype(x.dtype))
+        for factor, x in ((alpha, product(a, b)), (beta, c))
+        if x is not None
+    )
+    return found + more[0] if more else found
 
 
 @rule("com.microsoft.FusedMatMul")
 def _fused(node: Node) -> Results:
-    if any(node.integer(name, 0) for name in ("transBatchA", "transBatchB")):
-        return described.convert(node)
-    given = turned(node)
-    return product(node.x(), node.x(1), alpha=node.real("alpha", 1.0), **given)
+    """The first dimension of a factor may be behind those of batches."""
+    a, b = (
+        x.transpose(*range(1, x.ndim - 1), 0, x.ndim - 1) if node.integer(f"transBatch{name}", 0) and x.ndim > 2 else x
+        for name, x in (("A", node.x()), ("B", node.x(1)))
+    )
+    return product(a, b, alpha=node.real("alpha", 1.0), **turned(node))
 
 
 # -- Einsum -----------------------------------------------------------------------------------------------------------
@@ -61,6 +121,10 @@ def _fused(node: Node) -> Results:
 def _einsum(node: Node) -> Results:
     equation = "".join(node.text("equation", "").split())
     operands = [node.x(i) for i in range(len(node.inputs))]
+    kind = operands[0].dtype
+    if kind.kind in "iu" and kind.itemsize < 4:  # sums wrap
+        operands = [x.astype(np.int32) for x in operands]
+    node.results[0] = Result(kind, None)  # of dimensions of 1, which are repeated, ONNX's inference takes the first one
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
@@ -136,6 +200,6 @@ def _contracted(left: str, a: Any, right: str, b: Any, needed: set[str]) -> tupl
     b = b.transpose(*(right.index(one) for one in [*batch, *shared, *columns])) if right else b
     x = a.reshape(total(batch), total(rows), total(shared))
     y = b.reshape(total(batch), total(shared), total(columns))
-    found = x.reshape(x.shape[:2]).reshape(*x.shape[:2], 1) * y if total(shared) == 1 else tvmdml.gemm(x, y)
+    found = x.reshape(x.shape[:2]).reshape(*x.shape[:2], 1) * y if total(shared) == 1 else product(x, y)
     labels = [*batch, *rows, *columns]
     return "".join(labels), found.reshape(tuple(of[one] for one in labels))

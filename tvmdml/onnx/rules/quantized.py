@@ -148,7 +148,10 @@ def _product(node: Node) -> Results:
 
 @rule("DequantizeLinear", "com.microsoft.DequantizeLinear")
 def _dequantize(node: Node) -> Results:
-    """Types and blocks that DirectML's operators do not have are computed by elements."""
+    """Types and blocks that DirectML's operators do not have are computed by elements. A wider result has exact products."""
+    to = node.results[0].dtype
+    if to == np.float32 and node.dtype(1) == np.float16:
+        node.inputs[1] = Value.computed(node.x(1).astype(np.float32))
     try:
         return described.convert(node.replaced("DequantizeLinear", **node.attributes))
     except (Refused, TvmdmlError):
@@ -211,6 +214,14 @@ def _parameter(node: Node, at: int) -> Any:
     wide = wide.broadcast([*wide.shape[: axis + 1], block, *wide.shape[axis + 2 :]])
     wide = reshaped(wide, (*found.shape[:axis], found.shape[axis] * block, *found.shape[axis + 1 :]))
     return wide[along(axis, slice(0, shape[axis]))]
+
+
+@rule("DynamicQuantizeLinear")
+def _of_own_range(node: Node) -> Results:
+    """Of no elements the range is that of 0: a scale of 1."""
+    if not node.value(0).size:
+        return [np.zeros(node.shape(), np.uint8), np.float32(1), np.uint8(0)]
+    return described.convert(node)
 
 
 @rule("com.microsoft.DynamicQuantizeMatMul")

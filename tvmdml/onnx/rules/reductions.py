@@ -13,6 +13,7 @@ from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, axis_of, reshaped, rule
 from tvmdml.onnx_nodes import Refused
+from tvmdml.operators.cast import converted
 from tvmdml.operators.reduce import Reduce
 
 _FUNCTIONS = {
@@ -27,6 +28,7 @@ _FUNCTIONS = {
     "ReduceSum": "sum",
     "ReduceSumSquare": "sum_square",
 }
+_MINUS_INFINITE = ("ReduceMax", "ReduceLogSum", "ReduceLogSumExp")
 assert set(_FUNCTIONS) == set(Reduce.ONNX)
 
 
@@ -35,11 +37,8 @@ def dropped(x: Expression, axes: list[int], node: Node) -> Expression:
     return x if node.integer("keepdims", 1) else reshaped(x, [n for i, n in enumerate(x.shape) if i not in axes])
 
 
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    if dtype == np.bool_:
-        return 0, 1
-    about = np.iinfo(dtype)
-    return int(about.min), int(about.max)
+_OF_NOTHING = {"ReduceProd": 1.0, "ReduceMean": np.nan, "ReduceMin": np.inf, **dict.fromkeys(_MINUS_INFINITE, -np.inf)}
+"""What reductions of no elements are; others are 0. Integers are the nearest ones."""
 
 
 @rule(*_FUNCTIONS)
@@ -47,30 +46,47 @@ def _reduce(node: Node) -> Results:
     x = node.x()
     axes = sorted({axis_of(n, x.ndim) for n in (node.integers(1) if node.has(1) else [])})
     if not axes:
-        if node.integer("noop_with_empty_axes", 0):
-            alone = {"ReduceL1": tvmdml.abs, "ReduceL2": tvmdml.abs, "ReduceLogSum": tvmdml.log, "ReduceSumSquare": lambda x: x * x}
-            return alone.get(node.kind, lambda x: x)(x)
+        if node.integer("noop_with_empty_axes", 0) and x.size:
+            return _reduced(node, x.reshape(-1, 1), [1]).reshape(x.shape)
         axes = list(range(x.ndim))
     if not x.size:
         shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
-        lowest, largest = (-np.inf, np.inf) if x.dtype.kind == "f" else _limits(node.dtype())
-        of_none = {"ReduceProd": 1, "ReduceMax": lowest, "ReduceMin": largest, "ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf}
-        empty = 0 if node.kind != "ReduceMean" else np.nan
-        return np.full(node.results[0].shape or shape, of_none.get(node.kind, empty), node.dtype())
+        number = _OF_NOTHING.get(node.kind, 0.0)
+        number = max(number, 0.0) if node.dtype() == np.bool_ else number
+        return converted(np.full(node.results[0].shape or shape, number), node.dtype())
     if not axes:  # of a tensor without dimensions
         return _reduced(node, x.reshape(1), [0]).reshape(())
     return dropped(_reduced(node, x, axes), axes, node)
 
 
 def _reduced(node: Node, x: Expression, axes: list[int]) -> Any:
-    """Means and logarithms of integers, which DirectML has not, are rounded towards 0, as in ONNX Runtime."""
+    """Means, norms and logarithms of integers, which DirectML has not, are rounded towards 0, as in ONNX Runtime."""
     function = _FUNCTIONS[node.kind]
     if x.dtype.kind in "iu" and function == "average":
-        total = tvmdml.reduce(x, function="sum", axes=axes)
-        return tvmdml.divide(total, node.like(math.prod(x.shape[i] for i in axes), total))
-    if x.dtype.kind in "iu" and function.startswith("log"):
-        return tvmdml.reduce(x.astype(np.float32), function=function, axes=axes).astype(x.dtype)
+        return _mean(node, x, axes)
+    if x.dtype.kind in "iu" and function in ("l2", "log_sum", "log_sum_exp"):
+        return tvmdml.reduce(x.astype(np.float64), function=function, axes=axes).astype(x.dtype)
     return tvmdml.reduce(x, function=function, axes=axes)
+
+
+def _mean(node: Node, x: Expression, axes: list[int]) -> Any:
+    """Of integers, exactly: no sum is beyond their range. It is that of quotients rounded down, and of remainders."""
+    count = math.prod(x.shape[i] for i in axes)
+    if x.dtype.itemsize < 8 and count >= 1 << 15:  # the sum of remainders
+        return _mean(node, x.astype(np.int64), axes).astype(x.dtype)
+    by, zero, unit = (node.like(n, x) for n in (count, 0, 1))
+
+    def divided(x: Any) -> tuple[Any, Any]:
+        rest = tvmdml.modulus_floor(x, by)
+        below = tvmdml.logical_and(tvmdml.less_than(x, zero), tvmdml.greater_than(rest, zero))
+        quotient = tvmdml.divide(x, by)
+        return tvmdml.where(below, quotient - unit, quotient), rest
+
+    quotients, rests = (tvmdml.reduce(one, function="sum", axes=axes) for one in divided(x))
+    more, rest = divided(rests)
+    down = quotients + more
+    up = tvmdml.logical_and(tvmdml.less_than(down, zero), tvmdml.greater_than(rest, zero))
+    return tvmdml.where(up, down + unit, down)
 
 
 @rule("ArgMax", "ArgMin")

@@ -13,6 +13,7 @@ from tvmdml.graph import Expression
 from tvmdml.onnx.node import Node, Result, Results, axis_of, reshaped, rule
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.onnx_nodes import Refused
+from tvmdml.operators.cast import converted
 
 _MOST_ANGLES = 1 << 24
 
@@ -93,6 +94,22 @@ def _backwards_to_real(given: int, length: int) -> NumpyArray:
         twice[length // 2] = 1 / length
     twice[length // 2 + 1 :] = 0
     return np.stack([np.cos(angles) * twice, -np.sin(angles) * twice], 1).reshape(given * 2, length, 1)
+
+
+_WINDOWS = {"BlackmanWindow": (0.42, 0.5, 0.08), "HammingWindow": (25 / 46, 21 / 46, 0.0), "HannWindow": (0.5, 0.5, 0.0)}
+"""A number, and the factors of two cosines, of which the first is taken away."""
+
+
+@rule(*_WINDOWS)
+def _window(node: Node) -> Results:
+    count, dtype = int(node.number(0)), dtype_of(node.integer("output_datatype", 1))
+    if not 0 < count <= _MOST_ANGLES or not is_ours(dtype):
+        raise Refused(f"it has {count} elements, or a type that is not one of DirectML's")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        angles = 2 * np.pi * np.arange(count) / np.float64(count if node.integer("periodic", 1) else count - 1)
+    first, second, third = _WINDOWS[node.kind]
+    found = first - second * np.cos(angles) + third * np.cos(2 * angles)
+    return converted(np.round(found, 15), dtype)  # a sum that is 1 is not a little less, which would be 0 as an integer
 
 
 @rule("MelWeightMatrix")

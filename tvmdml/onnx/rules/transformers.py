@@ -21,6 +21,14 @@ def _value(x: Any) -> Value | None:
     return None if x is None else Value.computed(x)
 
 
+@rule("Attention")
+def _onnx_attention(node: Node) -> Results:
+    """DirectML's operator has heads of four dimensions as batches; what is kept has ONNX's sizes."""
+    found = list(described.convert(node))
+    heads = node.shape(1)[1] if len(node.shape()) == 4 else node.integer("kv_num_heads", 0)
+    return [found[0], *(None if one is None else reshaped(one, (node.shape()[0], heads, *one.shape[2:])) for one in found[1:])]
+
+
 @rule("com.microsoft.Attention")
 def _attention(node: Node) -> Results:
     """One product for queries, keys and values, and then a MultiHeadAttention."""
@@ -99,12 +107,12 @@ def _several_heads(node: Node) -> Any:
 
 
 def _later(node: Node, inputs: Sequence[Value | None]) -> Expression:
-    """What is added to scores, so that a query does not see later keys."""
+    """What is added to scores, so that a query does not see later keys. The last query is as late as the last key."""
     key, past = inputs[1], inputs[6]
-    if key is None or node.x().ndim != 3 or key.shape is None or len(key.shape) != 3:
+    if key is None or node.x().ndim != 3 or key.shape is None or len(key.shape) not in (3, 4):
         raise Refused("it is unidirectional, with queries and keys in one tensor")
     rows, before = node.shape()[1], 0 if past is None or past.shape is None else past.shape[2]
-    total = before + key.shape[1]
+    total = before + key.shape[-2]
     lowest = float(np.finfo(node.dtype()).min)
     hidden = node.constant(np.triu(np.full((1, 1, rows, total), lowest, node.dtype()), total - rows + 1))
     found: Expression = hidden if inputs[5] is None else node.x(5) + hidden

@@ -1,0 +1,137 @@
+"""Attention of ONNX Runtime and of ONNX with each input that may be left out: the results are the formula's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+B, S, L, H, D = 2, 3, 5, 2, 4
+HIDDEN = -10000.0
+
+
+def answers(kind: str, names: list[str], given: Mapping[str, Any], outputs: int, domain: str, opset: int = 21, **more: Any) -> Any:
+    while names and not names[-1]:
+        names.pop()
+    results = [f"y{i}" for i in range(outputs)]
+    to_type = onnx.helper.np_dtype_to_tensor_dtype
+    infos = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
+    node = N(kind, names, results, domain=domain, **more)
+    made = model([node], infos, [onnx.ValueInfoProto(name=name) for name in results], {}, opset)
+    return tvmdml.onnx.load(made)(given)
+
+
+def apart(x: Any, heads: int) -> Any:
+    """{batch, heads, rows, channels} of {batch, rows, heads * channels}."""
+    return x if x.ndim == 4 else x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+
+
+def weighed(q: Any, k: Any, v: Any, added: Any) -> Any:
+    scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1]) + added
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    found = weights / weights.sum(-1, keepdims=True) @ v
+    return found.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], -1)
+
+
+def limits(kind: str, total: int) -> tuple[Any, Any]:
+    """A mask, and what is added to scores for it."""
+    keep = np.arange(total) < np.array([[total - 1], [total]])
+    added = np.where(keep, 0, HIDDEN)[:, None, None, :]
+    if kind == "lengths":
+        return np.array([total - 1, total], np.int32), added
+    if kind == "starts":
+        keep &= np.arange(total) >= np.array([[0], [1]])
+        return np.array([total - 1, total, 0, 1], np.int32), np.where(keep, 0, HIDDEN)[:, None, None, :]
+    if kind == "keys":
+        return keep.astype(np.int32), added
+    rows = np.repeat(keep[:, None], S, 1)
+    rows[:, 0, 1] = False
+    return rows.astype(np.int32), np.where(rows, 0, HIDDEN)[:, None]
+
+
+def several_heads(wide: bool, mask: str, bias: bool, added: str, past: int, causal: bool, kept: bool) -> str:
+    """What is wrong with a MultiHeadAttention; keys of four dimensions are those of another tensor, without a bias."""
+    rng = np.random.default_rng(3)
+
+    def draw(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    total = L + past
+    given = {"q": draw(B, S, H * D)}
+    for name in "kv":
+        given[name] = draw(B, H, L, D) if wide else draw(B, L, H * D)
+    names = ["q", "k", "v", *[""] * 5]
+    q, k, v = (given[name].astype(np.float64) for name in "qkv")
+    scores: Any = 0.0
+    if bias:
+        names[3], given["b"] = "b", draw(3 * H * D)
+        own = np.split(given["b"], 3)
+        q = q + own[0]
+        k, v = (k, v) if wide else (k + own[1], v + own[2])
+    if mask:
+        names[4] = "m"
+        given["m"], scores = limits(mask, total)
+    if added:
+        names[5], given["a"] = "a", draw(B if added == "each" else 1, H, S, total)
+        scores = scores + given["a"]
+    if causal:
+        scores = scores + np.triu(np.full((S, total), -np.inf), total - S + 1)
+    q, k, v = (apart(one, H) for one in (q, k, v))
+    if past:
+        names[6:8] = ["pk", "pv"]
+        given["pk"], given["pv"] = draw(B, H, past, D), draw(B, H, past, D)
+        k, v = (np.concatenate([given[name], one], 2) for name, one in (("pk", k), ("pv", v)))
+    right = [weighed(q, k, v, scores), k, v][: 3 if kept else 1]
+    found = answers("MultiHeadAttention", names, given, len(right), "com.microsoft", num_heads=H, unidirectional=int(causal))
+    case = f"{wide=} {mask=} {bias=} {added=} {past=} {causal=} {kept=}"
+    bad = [f"{one.shape}" for one, other in zip(found, right, strict=True) if not np.allclose(one, other, atol=1e-5)]
+    return f"{case}: {bad}" if bad else ""
+
+
+def test_keys_of_another_tensor_leave_the_bias_and_the_mask_where_they_are() -> None:
+    """Keys and values of four dimensions are DirectML's of earlier steps, which come after the bias and the mask."""
+    cases = [
+        (True, "keys", True, "all", 0, False, True),
+        (True, "lengths", False, "", 0, True, False),
+    ]
+    wrong = [said for case in cases if (said := several_heads(*case))]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.full
+def test_every_input_of_multihead_attention_may_be_there_or_not() -> None:
+    two = (False, True)
+    masks = ("", "lengths", "starts", "keys", "rows")
+    cases = itertools.product(two, masks, two, ("", "each", "all"), (0, 2), two, two)
+    wrong = [said for case in cases if not (case[0] and case[4]) and (said := several_heads(*case))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_mask_of_ends_and_starts() -> None:
+    """ONNX Runtime's Attention has it as one vector, of which the ends come first."""
+    rng = np.random.default_rng(4)
+    given = {"x": rng.standard_normal((B, S, 7)).astype(np.float32), "w": rng.standard_normal((7, 3 * H * D)).astype(np.float32)}
+    given["m"], scores = limits("starts", S)
+    q, k, v = (apart(one, H) for one in np.split(given["x"].astype(np.float64) @ given["w"], 3, 2))
+    (found,) = answers("Attention", ["x", "w", "", "m"], given, 1, "com.microsoft", num_heads=H)
+    np.testing.assert_allclose(found, weighed(q, k, v, scores), atol=1e-4)
+
+
+def test_what_onnxs_attention_keeps_has_its_own_sizes() -> None:
+    """Version 23 does not say the sizes of keys that are kept without earlier ones; DirectML's are those of batches of heads."""
+    rng = np.random.default_rng(5)
+    given = {name: rng.standard_normal((B, H, n, D)).astype(np.float32) for name, n in (("q", S), ("k", L), ("v", L))}
+    found = answers("Attention", ["q", "k", "v"], given, 3, "", opset=23)
+    for one, name in zip(found[1:], "kv", strict=True):
+        assert np.array_equal(one, given[name])
+    right = weighed(*(given[name].astype(np.float64) for name in "qkv"), 0.0)
+    np.testing.assert_allclose(found[0], right.reshape(B, S, H, D).transpose(0, 2, 1, 3), atol=1e-5)

@@ -1,0 +1,118 @@
+"""What is computed while a model is converted is what kernels compute: constants and inputs give the same bits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+
+FLOATS, INTEGERS = ("float32", "float16", "float64"), tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+EDGES = [0.0, -0.0, 1, -1, 1.5, -2.5, 3e9, -3e9, 1e20, -1e20, np.inf, -np.inf, np.nan, 300, 255.5, -129, 65504, 1e-30]
+
+
+def edges(dtype: str) -> Any:
+    """Numbers at which rules differ."""
+    if dtype in FLOATS:
+        with np.errstate(all="ignore"):
+            return np.array(EDGES).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.array([0, 1, 2, 3, 5, 100, limits.max, limits.max - 1, limits.min, limits.min + 1], dtype)
+
+
+def pairs(dtype: str) -> list[Any]:
+    x = edges(dtype)
+    return [np.repeat(x, x.size), np.tile(x, x.size)]
+
+
+def answer(node: Any, arrays: Sequence[Any], constants: Sequence[int]) -> Any:
+    """The result of a node; some of its inputs are constants of the model."""
+    kinds = [onnx.helper.np_dtype_to_tensor_dtype(one.dtype) for one in arrays]
+    names = [f"x{i}" for i in range(len(arrays))]
+    given = [i for i in range(len(arrays)) if i not in constants]
+    infos = [onnx.helper.make_tensor_value_info(names[i], kinds[i], arrays[i].shape) for i in given]
+    made = model([node], infos, [onnx.ValueInfoProto(name="y")], {names[i]: arrays[i] for i in constants})
+    return tvmdml.onnx.load(made)({names[i]: arrays[i] for i in given})[0]
+
+
+def differences(kind: str, arrays: Sequence[Any], **attributes: Any) -> list[str]:
+    """Whether any choice of constants changes a bit of a node's result."""
+    node = N(kind, [f"x{i}" for i in range(len(arrays))], ["y"], **attributes)
+    every = range(len(arrays))
+    known = [i for i in every if kind.startswith("Reduce") and i == 1]  # axes decide
+    run = answer(node, arrays, known)
+    found = []
+    for constants in {tuple(every), *((i, *known) for i in every if i not in known)}:
+        other = answer(node, arrays, constants)
+        same = (run.dtype, run.shape) == (other.dtype, other.shape) and np.array_equal(
+            *(np.where(np.isnan(one), 0, one).tobytes() if one.dtype.kind == "f" else one.tobytes() for one in (run, other))
+        )
+        nans = [np.isnan(one) for one in (run, other)] if run.dtype.kind == "f" else [0, 0]
+        if not same or not np.array_equal(*nans):
+            found.append(f"{kind} of {arrays[0].dtype} {attributes}, constants {constants}: {run.ravel()} and {other.ravel()}")
+    return found
+
+
+def cast(dtype: str, to: str) -> list[str]:
+    return differences("Cast", [edges(dtype)], to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(to)))
+
+
+def test_casts_divisions_and_powers_of_constants_are_those_of_inputs() -> None:
+    found = [one for to in ("int8", "uint32", "int64") for one in cast("float32", to)]
+    found += differences("Div", pairs("int32"))
+    x = np.concatenate([edges("float32"), np.random.default_rng(0).standard_normal(500).astype(np.float32)])
+    for exponent in (2, 0.5):
+        found += differences("Pow", [x, np.array(exponent, np.float32)])
+    found += differences("Gather", [np.arange(5), np.array([0, -1, 4, 5, 9, -5, -6])])
+    found += differences("Gather", [np.arange(5), np.array(7)])
+    found += differences("ReduceSum", [x[18:].reshape(10, 50), np.array([1])])
+    assert not found, "\n".join(found)
+
+
+def test_quotients_by_0_and_casts_beyond_the_range_are_directmls() -> None:
+    """Integers divided by 0 are 0; floats become the nearest integer that there is, and NaN becomes 0."""
+    zero = np.zeros(2, np.int32)
+    for kind in ("Div", "Mod"):
+        for constants in ((), (0, 1)):
+            assert not answer(N(kind, ["x0", "x1"], ["y"]), [np.int32([7, -7]), zero], constants).any()
+    x = np.float32([-1, 300, np.nan, np.inf, -np.inf])
+    for constants in ((), (0,)):
+        assert answer(N("Cast", ["x0"], ["y"], to=2), [x], constants).tolist() == [0, 255, 0, 255, 0]
+
+
+@pytest.mark.full
+def test_all_that_is_folded_is_what_kernels_compute() -> None:
+    found = []
+    rng = np.random.default_rng(0)
+    for dtype in (*FLOATS, *INTEGERS):
+        x, (a, b) = edges(dtype), pairs(dtype)
+        is_float = dtype in FLOATS
+        for to in (*FLOATS, *INTEGERS, "bool"):
+            found += cast(dtype, to) if to != dtype else []
+        compared = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+        powers = is_float or dtype in ("int32", "int64")
+        for kind in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", *compared, *(["Pow"] if powers else [])):
+            found += differences(kind, [a, b])
+        found += differences("Mod", [a, b], fmod=1) + ([] if is_float else differences("Mod", [a, b]))
+        found += differences("Where", [a > b, a, b])
+        for kind in ("Abs", *(("Ceil", "Floor", "Sqrt") if is_float else ()), *(("Neg",) if dtype[0] != "u" else ())):
+            found += differences(kind, [x])
+        rows = (rng.standard_normal((3, 50)) * 10).astype(dtype) if is_float else rng.integers(0, 100, (3, 50)).astype(dtype)
+        sums = ("ReduceSum", "ReduceProd") if is_float or dtype.endswith(("32", "64")) else ()
+        for kind, (many, axis) in itertools.product((*sums, "ReduceMax", "ReduceMin"), ((rows, 1), (np.stack([x, x[::-1]]), 0))):
+            found += differences(kind, [many, np.array([axis])])
+        found += differences("Gather", [x, np.array([0, -1, x.size - 1, x.size, x.size + 5, -x.size, -x.size - 1])])
+        for exponent in ((2, 0.5, 3, -1, 0) if is_float else (2, 3, -1)) if powers else ():
+            found += differences("Pow", [x, np.array(exponent, dtype)])
+    bits = np.array([True, False])
+    for kind in ("And", "Or", "Xor"):
+        found += differences(kind, [np.repeat(bits, 2), np.tile(bits, 2)])
+    assert not found, "\n".join(found)
