@@ -76,11 +76,23 @@ def message(where: str, given: object, allowed: str, advice: str = "") -> str:
 
 def safe_repr(value: object) -> str:
     """``repr`` of any object: shortened if it is long, and only the type if ``repr`` fails."""
-    text = _shown(repr, value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return clean(_shown(repr, value))
 
 
 _LONGEST = 400
+
+
+def clean(text: object, longest: int = _LONGEST) -> str:
+    """A text that others wrote, for a message: shortened in the middle, and without characters that control a terminal.
+
+    Unprintable characters are shown as ``repr`` shows them, such as those that reverse the direction of text.
+    """
+    found = _shown(str, text)
+    if len(found) > longest:
+        found = f"{found[: longest - longest // 4 - 1]}…{found[len(found) - longest // 4 :]}"
+    if found.isprintable():
+        return found
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in found)
 
 
 def _shown(show: Callable[[object], str], value: object) -> str:

@@ -111,6 +111,26 @@ def test_an_if_with_a_condition_of_an_input_selects() -> None:
     assert known.compiled(x=(4,)).kernel_count == 1
 
 
+def test_nodes_may_stand_before_those_whose_results_they_read() -> None:
+    """ONNX Runtime's converter to float16 writes such files. The same in functions, and in the graphs of nodes."""
+
+    def branch(*nodes: Any) -> Any:
+        return onnx.helper.make_graph(nodes, "branch", [], [info("t", None)])
+
+    backwards = [N("Neg", ["u"], ["t"]), N("Add", ["v", "b"], ["u"]), N("Abs", ["b"], ["v"])]
+    nodes = [
+        N("Add", ["f", "t1"], ["y"]),
+        N("If", ["c"], ["t1"], then_branch=branch(*backwards), else_branch=branch(N("Neg", ["b"], ["t"]))),
+        N("F", ["b"], ["f"], domain="own"),
+        N("Cast", ["x"], ["b"], to=FLOAT),
+        N("Constant", [], ["c"], value=onnx.helper.make_tensor("", BOOL, [], [True])),
+    ]
+    body = [N("Neg", ["q"], ["r"]), N("Abs", ["p"], ["q"])]
+    function = onnx.helper.make_function("own", "F", ["p"], ["r"], body, [onnx.helper.make_opsetid("", 21)])
+    made = tvmdml.onnx.load(model(nodes, [info("x", [2], INT64)], [info("y", [2])], functions=[function]))
+    assert made(x=np.array([-3, 2]))[0].tolist() == [-3.0, -6.0]
+
+
 def test_a_loop_with_a_known_number_of_rounds_is_unrolled() -> None:
     body = onnx.helper.make_graph(
         [N("Add", ["state", "x"], ["next"]), N("Identity", ["going"], ["still"]), N("Mul", ["next", "next"], ["scan"])],

@@ -267,8 +267,8 @@ class Graph:
                 raise Unsupported(message(function, given, "arrays", "Ask for the whole result, where the function has a way."))
         return tuple(map(_as_named, results, dtypes or own, shapes or own))
 
-    def line(self) -> str:
-        """The line of the program that is running: the nearest one outside of tvmdml."""
+    def line(self) -> object:
+        """The line of the program that is running, as what ``str`` makes of it: the nearest one outside of tvmdml."""
         frame = sys._getframe(1)
         while frame.f_back is not None and (
             frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"

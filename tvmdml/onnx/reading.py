@@ -17,7 +17,7 @@ from tvmdml import _inside, onnx_bounds
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
-from tvmdml.onnx import weights
+from tvmdml.onnx import order, weights
 from tvmdml.onnx_nodes import numpy_type
 
 MOST_BYTES = 1 << 31
@@ -67,6 +67,7 @@ class Source:
             onnx_bounds.check_nodes(Path(self.name), self.model)
         except TvmdmlError as error:
             raise ModelError(str(error)) from None
+        order.arrange(self.model, self.error)
 
     def error(self, given: str, allowed: str, advice: str = "") -> ModelError:
         """An error of this model."""
@@ -231,4 +232,4 @@ def _onnx() -> Any:
 def opsets(source: Any) -> Iterator[tuple[str, int]]:
     """The versions of the operator sets that a model or function imports."""
     for one in source.opset_import:
-        yield ("" if one.domain == "ai.onnx" else str(one.domain)), int(one.version)
+        yield onnx_bounds.domain_of(one), int(one.version)
