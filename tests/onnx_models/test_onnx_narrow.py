@@ -83,3 +83,37 @@ def test_a_network_of_bfloat16_rounds_each_result_and_is_kept(tmp_path: Path) ->
     served = tvmdml.onnx.load(pack)
     assert served.inputs[0].type == "tensor(float)"
     assert np.array_equal(served(x=x.astype(np.float32))[0], y.astype(np.float32))
+
+
+def test_large_tensors_of_one_number_have_every_type() -> None:
+    """Those of more than 65,536 elements are not folded."""
+    kinds = [np.dtype(getattr(ml_dtypes, name)) for name in (*FLOATS, "float8_e8m0fnu", *INTEGERS)]
+    kinds += [np.dtype(name) for name in ("bool", "float16", "float64", "int8", "uint16", "int32", "uint64", "int64")]
+    for sizes, fixed in (((300, 256), True), ((300, 256), False), ((3,), False)):
+        nodes, outputs, shape = [], [], {"s": np.array(sizes)} if fixed else {}
+        if not fixed:
+            nodes.append(N("Shape", ["x"], ["s"]))
+        for i, kind in enumerate(kinds):
+            number = onnx.numpy_helper.from_array(np.ones(1, kind), "v")
+            nodes.append(N("ConstantOfShape", ["s"], [f"y{i}"], value=number))
+            outputs.append(info(f"y{i}", None, onnx.helper.np_dtype_to_tensor_dtype(kind)))
+        made = tvmdml.onnx.load(model(nodes, [info("x", None if fixed else ["n", "m"][: len(sizes)])], outputs, shape, opset=25))
+        found = made(x=np.zeros(sizes, np.float32))
+        wrong = [kind.name for kind, y in zip(kinds, found, strict=True) if (y.dtype, y.shape) != (kind, sizes) or (y != 1).any()]
+        assert not wrong, (sizes, fixed)
+
+
+def test_a_large_mask_is_computed_with_as_a_small_one() -> None:
+    """As torch's older exporter writes a causal mask."""
+    one = onnx.numpy_helper.from_array(np.array([True]), "v")
+    nodes = [
+        N("Shape", ["x"], ["s"]),
+        N("ConstantOfShape", ["s"], ["ones"], value=one),
+        N("Trilu", ["ones"], ["mask"], upper=0),
+        N("Not", ["mask"], ["not"]),
+        N("Where", ["not", "zero", "x"], ["y"]),
+    ]
+    made = tvmdml.onnx.load(model(nodes, [info("x", ["n", "n"])], [info("y", ["n", "n"])], {"zero": np.float32(0)}))
+    for n in (3, 257):
+        x = np.arange(1, n * n + 1, dtype=np.float32).reshape(n, n)
+        assert np.array_equal(made(x=x)[0], np.tril(x))
