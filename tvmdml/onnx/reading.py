@@ -22,6 +22,8 @@ from tvmdml.onnx_nodes import numpy_type
 
 MOST_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""
+_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+"""The bits of an element, of types whose elements have no bytes of their own."""
 _MOST_RANK = 64
 _ALIGNMENT = 64
 
@@ -158,24 +160,24 @@ class Source:
             known = {number: text for text, number in onnx.TensorProto.DataType.items()}
             raise Unsupported(f"tensor {name} of type {known.get(tensor.data_type, tensor.data_type)}: DirectML has no such type")
         dtype = np.dtype(dtype)
-        packed = dtype.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+        bits = _BITS.get(dtype.name, 0)
+        nbytes = -(-math.prod(shape) * (bits or 8 * dtype.itemsize) // 8)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            if packed:
-                raise Unsupported(f"tensor {name} of type {dtype} in another file")
-            return self._mapped(tensor, dtype, shape)
-        kept, there = self._apart.get(id(tensor), (None, None))
-        outside = there if kept is tensor else None
-        if (outside is not None or tensor.HasField("raw_data")) and not packed:
+            if not bits:
+                return self._mapped(tensor, dtype, shape)
+            outside: NumpyArray | None = self._mapped(tensor, np.dtype(np.uint8), (nbytes,))
+        else:
+            kept, there = self._apart.get(id(tensor), (None, None))
+            outside = there if kept is tensor else None
+        if (outside is not None or tensor.HasField("raw_data")) and not bits:
             content = tensor.raw_data if outside is None else outside
-            if len(content) != dtype.itemsize * math.prod(shape):
-                raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{dtype.itemsize * math.prod(shape)}")
+            if len(content) != nbytes:
+                raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{nbytes}")
             return _native(np.frombuffer(content, dtype).reshape(shape))
         try:
             whole = tensor
             if outside is not None:
-                whole = type(tensor)()
-                whole.CopyFrom(tensor)
-                whole.raw_data = outside.tobytes()
+                whole = type(tensor)(data_type=tensor.data_type, dims=tensor.dims, raw_data=outside.tobytes())
             found = np.asarray(onnx.numpy_helper.to_array(whole))
         except MemoryError:
             raise
