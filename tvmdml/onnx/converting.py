@@ -206,7 +206,7 @@ class Conversion:
         found, graph = cls(model), model.source.model.graph
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
-            if one.name not in weights:
+            if one.name not in weights or one.name in shapes:
                 kind, tensor = Kind.read(one.type)
                 dtype = dtype_of(tensor.elem_type)
                 if one.name not in shapes:
@@ -321,6 +321,8 @@ class Conversion:
 
     def _graph(self, graph: Any, scope: Scope) -> list[Value]:
         for tensor in graph.initializer:
+            if tensor.name in scope.values:
+                continue  # an input that has a default, and is given
             try:
                 scope.set(tensor.name, Value.known(self._model.array(tensor)))
             except Unsupported as error:

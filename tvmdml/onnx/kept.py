@@ -77,8 +77,8 @@ class Kept:
             return None
         with contextlib.suppress(*kept.DAMAGED):
             found = json.loads(content.tobytes())
-            inputs, outputs = ([_argument(*one) for one in found[kind]] for kind in ("inputs", "outputs"))
-            about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]))
+            inputs, outputs, defaults = ([_argument(*one) for one in found[kind]] for kind in ("inputs", "outputs", "defaults"))
+            about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]), defaults)
             if not self._knows(about):
                 return None
             self._holdings.names[:] = found["data"]
@@ -93,6 +93,7 @@ class Kept:
         described = {
             "inputs": [_written(one) for one in about.inputs],
             "outputs": [_written(one) for one in about.outputs],
+            "defaults": [_written(one) for one in about.defaults],
             "metadata": list(about.metadata),
             "elsewhere": list(about.elsewhere),
             "deciding": sorted(deciding),
