@@ -16,6 +16,7 @@ import numpy as np
 from tvmdml import _inside, onnx_bounds
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
+from tvmdml.disk import mapping
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import order, weights
 from tvmdml.onnx_nodes import numpy_type
@@ -25,7 +26,6 @@ MOST_BYTES = 1 << 31
 _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
 """The bits of an element, of types whose elements have no bytes of their own."""
 _MOST_RANK = 64
-_ALIGNMENT = 64
 
 
 class Source:
@@ -49,6 +49,8 @@ class Source:
         if isinstance(given, (str, os.PathLike)) and file is None:
             self._opened(given, None).close()  # a missing file is said before a missing package
         self.onnx = onnx = _onnx()
+        self._files: dict[tuple[int, int], NumpyArray] = {}
+        """The files with weights that were mapped."""
         self._apart: dict[int, tuple[Any, NumpyArray]] = {}
         """The bytes of tensors that the message lacks, by the identities of the tensors, which are kept."""
         if isinstance(given, onnx.ModelProto):
@@ -92,18 +94,11 @@ class Source:
 
     def _bytes(self, file: BinaryIO, start: int, count: int) -> NumpyArray:
         """Bytes of the file, in memory that any type may be read from."""
-        memory = np.empty(count + _ALIGNMENT, np.uint8)
-        first = -memory.ctypes.data % _ALIGNMENT
-        content = memory[first : first + count]
         try:
             file.seek(start)
-            if file.readinto(content.data) == count:  # type: ignore[attr-defined]
-                content.flags.writeable = False
-                return content
-            problem = "it became shorter"
+            return mapping.copied(file, count)
         except OSError as error:
-            problem = reason(error)
-        raise self.error(f"a file that cannot be read ({problem})", "an ONNX model")
+            raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 
     def _parsed(self, content: bytes | NumpyArray) -> Any:
         model = self.onnx.ModelProto()
@@ -197,7 +192,8 @@ class Source:
         try:
             offset, length = int(where.get("offset") or 0), int(where.get("length") or nbytes)
             with _inside.open_to_read(self.folder, location) as file:
-                there = os.fstat(file.fileno()).st_size
+                about = os.fstat(file.fileno())
+                there = about.st_size
                 if length == nbytes and there < offset + nbytes and offset >= 0:
                     allowed, advice = f"{offset + nbytes} or more", "The file is truncated: copy it again."
                     raise _inside.Refused(f"which has {there} bytes")
@@ -205,7 +201,10 @@ class Source:
                     raise _inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
                 if not nbytes:
                     return np.empty(shape, dtype)
-                return _native(np.memmap(file, dtype, "r", offset, shape))
+                whole = self._files.get(place := (about.st_dev, about.st_ino))
+                if whole is None or whole.nbytes < offset + nbytes:
+                    whole = self._files[place] = mapping.mapped(file.fileno(), there)
+                return _native(whole[offset : offset + nbytes].view(dtype).reshape(shape))
         except _inside.Refused as error:
             problem = str(error)
         except (ValueError, OverflowError, OSError) as error:
