@@ -393,6 +393,7 @@ class CompiledOperator:
         nor waits, and a CUDA graph can capture it.
         """
         launch, ready = self._prepare(tensors, named)
+        ready = tuple(map(arrays.fixed, ready))
         run = launch.bind(*ready)
         return bound(run, ready) if self.target.moves else run
 

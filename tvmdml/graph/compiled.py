@@ -297,6 +297,7 @@ class CompiledGraph:
         for i, result in enumerate(results):
             if any(arrays.overlaps(result, other) for other in (*results[:i], *ready)):
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
+        ready, results = list(map(arrays.fixed, ready)), list(map(arrays.fixed, results))
         arena = self.target.empty((max(self._temporary, 1),), np.uint8)
         written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
         run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *self._packed, *ready, *written])
