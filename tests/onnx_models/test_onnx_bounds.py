@@ -379,3 +379,39 @@ def test_data_that_are_cut_off_are_not_read(tmp_path: Path) -> None:
     integers(tmp_path / "own.bin", 2)
     with pytest.raises(REFUSED, match=r"data of 'k' in 'own.bin', which has 8 bytes; allowed: 12 or more\. The file is truncated"):
         tvmdml.onnx.load(top_k_of(tmp_path, "own.bin", offset=4))
+
+
+def test_names_control_no_terminal_and_fill_no_screen() -> None:
+    """Of inputs, sizes, nodes, operators, functions and weights; in errors, and in the ``repr`` of what is made of a model."""
+    bad = "\x1b[2J\u202e\n" + "é" * 3000
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+
+    def model(nodes: list[Any], weights: Any = (), shape: Any = (2,), name: str = bad) -> Any:
+        info = helper.make_tensor_value_info
+        graph = helper.make_graph(nodes, bad, [info(name, kind, list(shape))], [info(nodes[-1].output[0], kind, None)], weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    whole = model([helper.make_node("Neg", [bad], [bad + "y"], name=bad)], shape=(bad, bad + "2"))
+    made = tvmdml.onnx.load(whole)
+    broken = onnx.TensorProto(name=bad, dims=[2], data_type=kind, raw_data=b"1")
+    tries: list[Callable[[], Any]] = [
+        lambda: tvmdml.onnx.load(model([helper.make_node(bad, [bad], ["y"], domain=bad)])),
+        lambda: tvmdml.onnx.load(model([helper.make_node("Relu", [bad], [bad + "y"], name=bad, axis=bad)])),
+        lambda: tvmdml.onnx.load(model([helper.make_node("Relu", [bad + "2"], ["y"], name=bad)])),
+        lambda: tvmdml.onnx.load(model([helper.make_node("Add", ["x", bad], ["y"])], [broken], name="x")),
+        lambda: tvmdml.onnx.load(whole, {bad + "3": 1}),
+        lambda: made({bad: np.zeros(2, np.float32)}),
+        lambda: made({bad: np.zeros((2, 2))}),
+        lambda: made({}),
+        lambda: made([1, 2]),
+        lambda: made.run([bad], {bad: np.zeros((2, 2), np.float32)}),
+        lambda: made.compiled({bad: (2, 2)})({"x": 1}),
+    ]
+    said = [repr(made), repr(made.compiled({bad: (2, 2)})), repr(tvmdml.Graph(bad))]
+    said.append(repr(tvmdml.Graph().input((2,), name=bad)))
+    for one in tries:
+        with pytest.raises(REFUSED) as caught:
+            one()
+        said.append(str(caught.value))
+    wrong = [text for text in said if len(text.encode()) > 2000 or not text.replace("\n  ", "").isprintable()]
+    assert not wrong

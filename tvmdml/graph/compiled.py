@@ -15,7 +15,7 @@ from tvmdml import arrays
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, counted, message, safe_repr
+from tvmdml.errors import InvalidArgument, bounded, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.forms import Calls, Forms, forms_of
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
@@ -147,7 +147,7 @@ class CompiledGraph:
         """The inputs, outputs and target."""
         given = ", ".join(f"{one.shown}: {one.dtype}{list(one.shape)}" for one in self._inputs)
         found = ", ".join(f"{one.dtype}{list(one.shape)}" for one in self._outputs)
-        return f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>"
+        return bounded(f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>")
 
     def inputs(self) -> list[Input]:
         """All inputs, in the order in which callers give them."""

@@ -13,7 +13,7 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, Unsupported, bounded, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
@@ -131,7 +131,8 @@ class Runnable(Session, abc.ABC):
 
     def __repr__(self) -> str:
         """The inputs and outputs."""
-        return f"<{type(self).__name__} {self.name} ({listed(self.inputs)}) -> ({listed(self.outputs)}) on {self.target}>"
+        given, found = listed(self.inputs), listed(self.outputs)
+        return bounded(f"<{type(self).__name__} {self.name} ({given}) -> ({found}) on {self.target}>")
 
     # -- Running
 
