@@ -375,6 +375,30 @@ def test_no_data_are_read_outside_the_models_folder(tmp_path: Path, location: st
     assert f"allowed: files in '{folder}'" in str(caught.value)
 
 
+def test_a_model_and_its_data_may_be_links_to_one_other_folder(tmp_path: Path) -> None:
+    """As in Hugging Face's cache. A link to any other place is refused, and so is one of a model that is no link."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "5f3a" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    integers(blobs / "d4", 2)
+    os.rename(top_k_of(tmp_path, "model.onnx_data"), blobs / "e7")
+    (snapshot / "model.onnx").symlink_to("../../../blobs/e7")
+    (snapshot / "model.onnx_data").symlink_to("../../../blobs/d4")
+    for _ in range(2):  # the second one from the cache
+        assert tvmdml.onnx.load(snapshot / "model.onnx")(x=np.zeros((4, 9), np.float32))[0].shape == (4, 2)
+    integers(tmp_path / "secret", 2)
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to(tmp_path / "secret")
+    with pytest.raises(REFUSED, match="link to a file outside the folder"):
+        tvmdml.onnx.load(snapshot / "model.onnx")
+    (snapshot / "model.onnx").unlink()
+    os.rename(blobs / "e7", snapshot / "model.onnx")
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to("../../../blobs/d4")
+    with pytest.raises(REFUSED, match="link to a file outside the folder"):
+        tvmdml.onnx.load(snapshot / "model.onnx")
+
+
 def test_data_that_are_cut_off_are_not_read(tmp_path: Path) -> None:
     integers(tmp_path / "own.bin", 2)
     with pytest.raises(REFUSED, match=r"data of 'k' in 'own.bin', which has 8 bytes; allowed: 12 or more\. The file is truncated"):

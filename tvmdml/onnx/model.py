@@ -178,7 +178,7 @@ class Model(Runnable):
                         raise ModelError(message(self.name, given, "the same file", "Load it again."))
                     self._kept = self._learned = None  # it is changing now
                 elif content is not None and content.folder is not None:
-                    read.source.folder = content.folder
+                    read.source.folder, read.source.home = content.folder, content.home
                 self.name, self._read, self._given = read.name, read, None
             return self._read
 

@@ -44,6 +44,8 @@ class Source:
         """
         self.folder: Path | None = None
         """Where files with weights may be."""
+        self.home: Path | None = None
+        """Where they may really be, if they are links."""
         self.name = "model"
         """For messages."""
         if isinstance(given, (str, os.PathLike)) and file is None:
@@ -88,6 +90,7 @@ class Source:
             about = path.stat() if file is None else os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_size >= MOST_BYTES:
                 raise self.error("a folder, a device or a larger file", f"a file of less than {MOST_BYTES >> 20} MiB")
+            self.home = path.resolve().parent
             return path.open("rb") if file is None else file
         except (OSError, ValueError) as error:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
@@ -191,7 +194,7 @@ class Source:
         allowed, advice = f"files in {str(self.folder.absolute())!r}", "Put them beside the model."
         try:
             offset, length = int(where.get("offset") or 0), int(where.get("length") or nbytes)
-            with _inside.open_to_read(self.folder, location) as file:
+            with _inside.open_to_read(self.folder, location, self.home) as file:
                 about = os.fstat(file.fileno())
                 there = about.st_size
                 if length == nbytes and there < offset + nbytes and offset >= 0:
