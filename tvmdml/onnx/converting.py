@@ -11,9 +11,9 @@ import numpy as np
 import tvmdml
 from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
-from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, counted, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph import Expression, Graph
-from tvmdml.onnx import described, folding, inference
+from tvmdml.onnx import described, dimensions, folding, inference
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Result, Results, Rule
@@ -23,6 +23,7 @@ from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.tensors import MAX_RANK
 
 _MOST_LISTED = 20
 
@@ -217,10 +218,17 @@ class Conversion:
                     value = found._input(one.name, shapes, dtype, decided)
                 found._top.set(one.name, value)
         found.outputs = found._graph(graph, found._top)
+        for one, value in zip(graph.output, found.outputs, strict=True):
+            if value.array is None and len(value.shape or ()) > MAX_RANK:
+                reason = f"{len(value.shape or ())} dimensions; allowed: up to {MAX_RANK} outside of the model"
+                found.problems.append(Problem("output", f"the output {safe_repr(one.name)}", reason, False))
         return found
 
     def _input(self, name: str, shapes: Mapping[str, tuple[int, ...]], dtype: Any, decided: Mapping[str, NumpyArray]) -> Value:
         """A tensor that a call gives."""
+        if len(shapes[name]) > MAX_RANK:
+            given = f"an input {safe_repr(name)} of {len(shapes[name])} dimensions"
+            raise Unsupported(message(self._model.source.name, given, f"up to {MAX_RANK} outside of the model"))
         if name in decided:
             return Value.known(decided[name].astype(dtype) if is_narrow(dtype) else decided[name])
         if 0 in shapes[name]:
@@ -474,11 +482,10 @@ class Conversion:
         for way in (described.without_elements, folding.fold):
             if (found := way(node)) is not None:
                 return self._traced(node, _finished(found, node), folded=True)
-        rule: Rule | None = RULES.get(kind) or (described.convert if described.is_mapped(kind) else None)
         try:
-            if rule is None:
-                raise Refused("DirectML has no counterpart")
-            return self._traced(node, _finished(rule(node), node))
+            if (joined := dimensions.convert(node, _by_rule)) is not None:
+                return self._traced(node, joined)
+            return self._traced(node, _by_rule(node))
         except (Refused, Unsupported, InvalidArgument):
             body = inference.body(proto, attributes, inputs, scope.versions) or own
             if body is None:
@@ -515,6 +522,14 @@ class Conversion:
             for proto in function.node:
                 self._node(proto, inner)
         return [inner.get(name) for name in function.output]
+
+
+def _by_rule(node: Node) -> list[Value | None]:
+    """What the rule of a node's operator makes of it."""
+    rule: Rule | None = RULES.get(node.kind) or (described.convert if described.is_mapped(node.kind) else None)
+    if rule is None:
+        raise Refused("DirectML has no counterpart")
+    return _finished(rule(node), node)
 
 
 def _finished(found: Results, node: Node) -> list[Value | None]:
