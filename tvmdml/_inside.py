@@ -57,8 +57,14 @@ def steps(name: str) -> tuple[str, ...]:
     return found
 
 
-def open_to_read(folder: StrPath, name: str) -> BinaryIO:
+def open_to_read(folder: StrPath, name: str, home: StrPath | None = None) -> BinaryIO:
     """Open a regular file inside a folder.
+
+    Args:
+        folder: the folder.
+        name: the file's name in it.
+        home: another folder that a link may lead to: where the file really is that names this one, if that is a link, too. Hugging
+            Face's cache has such links.
 
     Raises:
         Refused: there is no such file, or it is outside the folder.
@@ -67,6 +73,9 @@ def open_to_read(folder: StrPath, name: str) -> BinaryIO:
     try:
         root, target = os.path.realpath(folder), os.path.realpath(given, strict=True)
         inside = os.path.relpath(target, root).split(os.sep)
+        if inside[0] == ".." and home is not None:
+            root = os.path.realpath(home)
+            inside = os.path.relpath(target, root).split(os.sep)
         if inside[0] in ("..", "."):
             raise Refused(
                 "which is a symbolic link to a file outside the folder" if inside[0] == ".." else "which is not a regular file"

@@ -20,7 +20,7 @@ from tvmdml.arrays.device_array import DeviceArray, bound, launched
 from tvmdml.binding import Expected
 from tvmdml.disk import stores
 from tvmdml.enums import FeatureLevel
-from tvmdml.errors import CompileError, InvalidArgument, counted, message, reason
+from tvmdml.errors import CompileError, InvalidArgument, bounded, counted, message, reason
 from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
@@ -393,6 +393,7 @@ class CompiledOperator:
         nor waits, and a CUDA graph can capture it.
         """
         launch, ready = self._prepare(tensors, named)
+        ready = tuple(map(arrays.fixed, ready))
         run = launch.bind(*ready)
         return bound(run, ready) if self.target.moves else run
 
@@ -411,7 +412,7 @@ class CompiledOperator:
     def __repr__(self) -> str:
         """The operator, tensors and target."""
         tensors = ", ".join(f"{e.name}={e.desc}" for e in self._present)
-        return f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>"
+        return bounded(f"<CompiledOperator {self.desc.NAME}({tensors}) on {self.target}>")
 
     def _at_once(self, tensors: tuple[Any, ...]) -> tuple[NumpyArray, ...]:
         """The tensors, if they are on the target's device as described and do not overlap; else ``()``: check them one by one."""

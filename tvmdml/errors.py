@@ -11,7 +11,17 @@ from contextlib import contextmanager
 
 
 class TvmdmlError(Exception):
-    """Base class of every error that tvmdml raises deliberately."""
+    """Base class of every error that tvmdml raises deliberately.
+
+    Its text has what files and callers say, but no characters that control a terminal, and no more than fits on a screen.
+    """
+
+    MOST_BYTES = 2000
+    """Of the text."""
+
+    def __init__(self, *args: object) -> None:
+        text, *rest = args or ("",)
+        super().__init__(*((bounded(text, self.MOST_BYTES, lines=True), *rest) if isinstance(text, str) else args))
 
 
 class InvalidArgument(TvmdmlError, ValueError):
@@ -28,6 +38,8 @@ class Unsupported(TvmdmlError, NotImplementedError):
 
 class CompileError(TvmdmlError, RuntimeError):
     """A kernel could not be built, or building is disabled (``TVMDML_DISABLE_JIT=1``)."""
+
+    MOST_BYTES = 1 << 16  # it may have what a compiler says
 
 
 class Lacking(CompileError):
@@ -70,17 +82,41 @@ def counted(count: int, noun: str) -> str:
 
 def message(where: str, given: object, allowed: str, advice: str = "") -> str:
     """One line in the usual form: ``where: given …; allowed: …. advice``."""
-    text = f"{where}: given {_shown(str, given)}; allowed: {allowed}."
+    text = _printable(f"{where}: given {_shown(str, given)}; allowed: {allowed}.")
     return f"{text} {advice}" if advice else text
 
 
 def safe_repr(value: object) -> str:
     """``repr`` of any object: shortened if it is long, and only the type if ``repr`` fails."""
-    text = _shown(repr, value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return clean(_shown(repr, value))
 
 
 _LONGEST = 400
+
+
+def clean(text: object, longest: int = _LONGEST) -> str:
+    """A text that others wrote, for a message: without its middle if it is long, and with unprintable characters shown.
+
+    Unprintable are those that control a terminal, or reverse the direction of text. They are shown as ``repr`` shows them.
+    """
+    found = _shown(str, text)
+    if len(found) > longest:
+        found = f"{found[: longest - longest // 4 - 1]}…{found[len(found) - longest // 4 :]}"
+    return _printable(found)
+
+
+def bounded(text: str, most: int = TvmdmlError.MOST_BYTES, *, lines: bool = False) -> str:
+    """A whole message, or a ``repr``: the same, by bytes, with several lines if it may have them."""
+    text = "\n".join(map(_printable, text.split("\n"))) if lines else _printable(text)
+    whole = text.encode()
+    if len(whole) <= most:
+        return text
+    end = most // 4
+    return f"{whole[: most - end - 3].decode(errors='ignore')}…{whole[-end:].decode(errors='ignore')}"
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _shown(show: Callable[[object], str], value: object) -> str:

@@ -19,14 +19,29 @@ MAX_NODES = 1 << 18
 MAX_NODE_BYTES = 1 << 28
 """The limit of the bytes of those nodes, without weights."""
 MAX_DEPTH = 100
-"""The limit of nested function calls."""
+"""The limit of nested function calls, and of graphs in nodes."""
 _NOT_TRUSTED = "The file is damaged, or was made to exhaust the memory of its readers."
 
-_Key = tuple[str, str, str]
+Key = tuple[str, str, str]
 """A function's domain, name and overload."""
 
 
 # -- Traversing a model ---------------------------------------------------------------------------------------------
+
+
+def domain_of(proto: Any) -> str:
+    """The domain of a node, function or operator set: ONNX's own one has two names."""
+    return "" if proto.domain == "ai.onnx" else str(proto.domain)
+
+
+def key_of(node: Any) -> Key:
+    """Which function a node calls, if the model has it."""
+    return domain_of(node), str(node.op_type), str(node.overload)
+
+
+def functions(model: Any) -> dict[Key, Any]:
+    """The model's own functions."""
+    return {(domain_of(one), str(one.name), str(one.overload)): one for one in model.functions}
 
 
 def subgraphs(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -84,9 +99,9 @@ def check_nodes(path: Path, model: Any) -> None:
     Raises:
         InvalidArgument: it has too many nodes, or a function that calls itself.
     """
-    bodies = {(_domain(f.domain), str(f.name), str(getattr(f, "overload", ""))): f.node for f in model.functions}
-    sums: dict[_Key, _Sum] = {}
-    active: list[tuple[_Key, Iterator[_Key]]] = []
+    bodies = {key: one.node for key, one in functions(model).items()}
+    sums: dict[Key, _Sum] = {}
+    active: list[tuple[Key, Iterator[Key]]] = []
     parts = {key: _own(nodes, bodies) for key, nodes in bodies.items()}
     main = _own(model.graph.node, bodies)
     for first in main[1]:
@@ -120,23 +135,19 @@ def check_nodes(path: Path, model: Any) -> None:
         raise InvalidArgument(message(str(path), given, f"at most {MAX_NODE_BYTES >> 20} MiB, beside its weights", _NOT_TRUSTED))
 
 
-def _domain(name: str) -> str:
-    return "" if name == "ai.onnx" else str(name)
-
-
-def _own(nodes: Any, bodies: dict[_Key, Any]) -> tuple[_Sum, Counter[_Key]]:
+def _own(nodes: Any, bodies: dict[Key, Any]) -> tuple[_Sum, Counter[Key]]:
     """The size of some nodes, and how often they call each function."""
-    calls: Counter[_Key] = Counter()
+    calls: Counter[Key] = Counter()
     count = 0
     for node in all_nodes(nodes):
-        key = (_domain(node.domain), str(node.op_type), str(getattr(node, "overload", "")))
+        key = key_of(node)
         count += 1
         if key in bodies:
             calls[key] += 1
     return _Sum(count, sum(node.ByteSize() for node in nodes)), calls
 
 
-def _together(own: _Sum, calls: Counter[_Key], sums: dict[_Key, _Sum]) -> _Sum:
+def _together(own: _Sum, calls: Counter[Key], sums: dict[Key, _Sum]) -> _Sum:
     """The size after inlining, limited to just above the limits: otherwise the numbers could have a digit for each function."""
     nodes = own.nodes + sum(sums[key].nodes * times for key, times in calls.items())
     size = own.size + sum(sums[key].size * times for key, times in calls.items())

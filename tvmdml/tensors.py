@@ -19,6 +19,8 @@ D = TypeVar("D", bound="TensorDesc")
 MAX_RANK = 8
 MAX_ELEMENTS = 2**32 - 1
 MAX_STRIDE = 2**32 - 1
+_MOST_BESIDE_0 = 1 << 60
+"""NumPy multiplies the sizes of an array without elements, too: their bytes must be less than 2^63."""
 MOST_VALUES = 65
 """More sizes or strides than any tensor has: an endless iterator must not cause a hang."""
 
@@ -241,6 +243,8 @@ class TensorDesc:
             raise InvalidArgument(
                 message("TensorDesc.sizes", f"{self.element_count} elements", "at most 2^32 - 1", "Split the tensor.")
             )
+        if self.SMALLEST_SIZE == 0 and self.element_count == 0 and math.prod(n or 1 for n in self.sizes) >= _MOST_BESIDE_0:
+            raise InvalidArgument(message("TensorDesc.sizes", f"the sizes {list(self.sizes)}", "sizes that an array may have"))
         if self.strides is not None:
             put(self, "strides", _integers("TensorDesc.strides", self.strides, 0, MAX_STRIDE))
             if len(self.strides) != self.rank:

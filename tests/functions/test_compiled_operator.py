@@ -327,6 +327,22 @@ def test_a_bound_call_keeps_its_arrays_alive(round_: CompiledOperator) -> None:
 # -- Looking at it ------------------------------------------------------------------------------------------------
 
 
+def test_arrays_cannot_be_resized_while_they_are_bound(round_: CompiledOperator) -> None:
+    """NumPy's own check can be left out by ``refcheck=False``. Nor can arrays that bound ones are views of. The same in graphs."""
+    graph = tvmdml.Graph()
+    compiled = graph.compile(-graph.input((2, 3), name="x"))
+    for bind in (lambda x, y: round_.bind(x, y), lambda x, y: compiled.bind({"x": x}, [y])):
+        x, y, whole = VALUES.copy(), np.empty((2, 3), np.float32), np.empty(12, np.float32)
+        run = bind(x, y), bind(whole[3:9].reshape(2, 3), y)
+        for array in (x, y, whole):
+            with pytest.raises(ValueError, match="resize"):
+                array.resize((1 << 20,), refcheck=False)
+        run[0]()
+        del run
+        for array in (x, y, whole):
+            array.resize((1 << 10,), refcheck=False)
+
+
 def test_repr_shows_operator_tensors_and_target(round_: CompiledOperator, fill: CompiledOperator, target: Target) -> None:
     assert repr(round_) == (
         f"<CompiledOperator ELEMENT_WISE_ROUND(input_tensor=float32[2, 3], output_tensor=float32[2, 3]) on {target.name}>"

@@ -39,6 +39,34 @@ def test_views_are_not_kernels() -> None:
     assert np.array_equal(found[-1], y.reshape(24).view(np.int32))
 
 
+def test_an_output_may_be_a_view_of_an_equal_one(target: targets.Target, tmp_path: Path) -> None:
+    """Equal calls are one; their results are still two, in other shapes and types."""
+
+    def outputs(graph: Graph) -> list[Any]:
+        x = graph.input((2, 3), name="x")
+        several = [-x for _ in range(4)]
+        mask = [tvmdml.greater_than(x, 0) for _ in range(2)]
+        return [
+            *(several[0], several[1].reshape(3, 2), several[2].reinterpret((2, 3), dtype="int32"), several[3].reshape(6)),
+            *(mask[0], mask[1].view("bool").reshape(3, 1, 2)),
+        ]
+
+    graph = Graph()
+    compiled = graph.compile(outputs(graph), target)
+    given = normal(2, 3)
+    y, mask = -given, given > 0
+    right = [y, y.reshape(3, 2), y.view(np.int32), y.reshape(6), mask.view(np.uint8), mask.reshape(3, 1, 2)]
+    bound = [
+        target.empty(one.shape, one.dtype) if target.moves else np.empty(one.shape, one.dtype) for one in compiled({"x": given})
+    ]
+    compiled.bind([target.asarray(given) if target.moves else given], bound)()
+    if target.moves:
+        target.wait()
+    for found in (compiled({"x": given}), [one.numpy() if target.moves else one for one in bound]):
+        for one, other in zip(found, right, strict=False):
+            assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
 def test_expressions_know_what_they_are() -> None:
     graph = Graph()
     x = graph.input((4, 6), "float16", name="x")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,20 +45,25 @@ class Graph:
         helper = onnx.helper
         out = [helper.make_tensor_value_info(self.nodes[-1].output[0], onnx.TensorProto.FLOAT, None)]
         graph = helper.make_graph(self.nodes, "graph", self.inputs, out, self.constants)
-        imports = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+        imports = [helper.make_opsetid(domain, 21 if not domain else 1) for domain in ("", "own", "other", "com.microsoft")]
         model = helper.make_model(graph, opset_imports=imports, functions=self.functions)
         (folder / name).write_bytes(model.SerializeToString())
         return folder / name
 
 
-def call(name: str, before: str, after: str) -> Any:
-    return onnx.helper.make_node(name, [before], [after], domain="own")
+def call(name: str, before: str, after: str, overload: str = "") -> Any:
+    return onnx.helper.make_node(name, [before], [after], domain="own", overload=overload)
 
 
-def function(name: str, *nodes: Any) -> Any:
+def function(name: str, *nodes: Any, overload: str = "", domain: str = "own") -> Any:
     """A function from a to b."""
     imports = [onnx.helper.make_opsetid("", 22), onnx.helper.make_opsetid("own", 1)]
-    return onnx.helper.make_function("own", name, ["a"], ["b"], nodes, imports)
+    return onnx.helper.make_function(domain, name, ["a"], ["b"], nodes, imports, overload=overload)
+
+
+def simple(kind: str) -> Any:
+    """A node from a to b."""
+    return onnx.helper.make_node(kind, ["a"], ["b"])
 
 
 def twice(name: str) -> list[Any]:
@@ -101,6 +108,16 @@ def chain(depth: int) -> Graph:
     return calling(first, *(function(f"F{i}", call(f"F{i - 1}", "a", "b")) for i in range(1, depth)), last=f"F{depth - 1}")
 
 
+def in_branches_of_functions(depth: int) -> Graph:
+    """Functions whose only call stands in a graph of an If with a known condition."""
+    functions = [function("F0", simple("Round"))]
+    yes = onnx.helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True)))
+    for i in range(1, depth):
+        branches = {"then_branch": branch([call(f"F{i - 1}", "a", "t")], "t"), "else_branch": branch([], "a")}
+        functions.append(function(f"F{i}", yes, onnx.helper.make_node("If", ["c"], ["b"], **branches)))
+    return calling(*functions, last=f"F{depth - 1}")
+
+
 def many_nodes(count: int) -> Graph:
     graph = Graph()
     x = graph.input("x", [4])
@@ -139,6 +156,12 @@ def lying_tensor(*sizes: int) -> Graph:
             lambda: calling(function("F", call("G", "a", "b")), function("G", call("F", "a", "b")), last="F"),
             "or more than 100 nested calls ('F' -> 'G' -> …); allowed: at most 100 nested calls, without recursion",
         ),
+        (lambda: in_branches_of_functions(60), "more than 100 functions and graphs in each other; allowed: at most 100"),
+        (lambda: calling(function("F", call("F", "a", "b", "other")), last="F"), "own.F of 'b': no operator of this name is known"),
+        (
+            lambda: calling(function("F", simple("Neg")), function("F", simple("Abs")), last="F"),
+            "functions of the same domain, name",
+        ),
         (lambda: lying_tensor(1 << 40), f"a tensor 'w' of sizes [{1 << 40}]; allowed: "),
         (lambda: lying_tensor(-5, 4), "a tensor 'w' of sizes [-5, 4]"),
     ],
@@ -151,6 +174,77 @@ def test_what_is_too_large_is_counted_and_refused(make: Callable[[], Graph], mes
 def test_functions_within_the_bounds_are_read(tmp_path: Path) -> None:
     (y,) = tvmdml.onnx.load(doubling(8).save(tmp_path))(x=np.full(4, 0.6, np.float32))
     assert y.tolist() == [1, 1, 1, 1]
+
+
+def test_functions_are_told_apart_by_domain_name_and_overload(tmp_path: Path) -> None:
+    """A call without an overload is not one with an overload, also in functions and in the graphs of nodes."""
+    plus = onnx.helper.make_node("Add", ["a", "a"], ["b"])
+    inner = [call("F", "a", "t", "second"), call("F", "t", "b")]
+    yes = onnx.helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True)))
+    chosen = onnx.helper.make_node(
+        "If", ["c"], ["b"], then_branch=branch([call("F", "a", "t", "second")], "t"), else_branch=branch([call("F", "a", "e")], "e")
+    )
+    graph = Graph()
+    graph.functions = [
+        function("F", simple("Neg")),
+        function("F", plus, overload="second"),
+        function("F", *inner, overload="both"),
+        function("F", yes, chosen, overload="chosen"),
+        function("F", simple("Abs"), domain="other"),
+    ]
+    x = graph.input("x", [2])
+    made = [graph.node("F", x, domain="own", overload=one) for one in ("", "second", "both", "chosen")]
+    graph.node("Concat", *made, graph.node("F", x, domain="other"), axis=0)
+    (y,) = tvmdml.onnx.load(graph.save(tmp_path))(x=np.array([1, -3], np.float32))
+    assert y.tolist() == [-1, 3, 2, -6, -2, 6, 2, -6, 1, 3]
+
+
+def test_a_models_function_does_not_replace_an_operator(tmp_path: Path) -> None:
+    """As in ONNX Runtime. ``own`` has operators of no standard, ``com.microsoft`` some that are known here, and more."""
+    graph = Graph()
+    graph.functions = [
+        function(name, simple("Neg"), domain=domain) for name, domain in (("Relu", ""), ("QuickGelu", "com.microsoft"))
+    ]
+    graph.functions.append(function("Nameless", simple("Neg"), domain="com.microsoft"))
+    x = graph.input("x", [2])
+    made = [graph.node("Relu", x), graph.node("QuickGelu", x, domain="com.microsoft", alpha=0.0)]
+    graph.node("Concat", *made, graph.node("Nameless", x, domain="com.microsoft"), axis=0)
+    (y,) = tvmdml.onnx.load(graph.save(tmp_path))(x=np.array([1, -3], np.float32))
+    assert y.tolist() == [1, 0, 0.5, -1.5, -1, 3]
+
+
+def test_an_input_that_a_function_call_leaves_out_is_left_out_everywhere(tmp_path: Path) -> None:
+    """Also where a graph in a node of the function reads it, and in functions that it calls."""
+    imports = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("own", 1)]
+    clip = onnx.helper.make_node("Clip", ["a", "low", "high"], ["b"])
+    yes = onnx.helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True)))
+    inner = branch([onnx.helper.make_node("Clip", ["a", "low", "high"], ["t"])], "t")
+    chosen = onnx.helper.make_node("If", ["c"], ["b"], then_branch=inner, else_branch=inner)
+    again = onnx.helper.make_node("Plain", ["a", "low", "high"], ["b"], domain="own")
+    graph = Graph()
+    graph.functions = [
+        onnx.helper.make_function("own", name, ["a", "low", "high"], ["b"], nodes, imports)
+        for name, nodes in (("Plain", [clip]), ("Chosen", [yes, chosen]), ("Again", [again]))
+    ]
+    x, high = graph.input("x", [3]), graph.input("high", [])
+    graph.node("Concat", *(graph.node(name, x, "", high, domain="own") for name in ("Plain", "Chosen", "Again")), axis=0)
+    (y,) = tvmdml.onnx.load(graph.save(tmp_path))(x=np.array([1, -3, 9], np.float32), high=np.array(2, np.float32))
+    assert y.tolist() == [1, -3, 2] * 3
+
+
+def test_names_of_functions_are_not_copied_for_each_node(tmp_path: Path) -> None:
+    """Twenty functions with names of 100 KB, and 300 nodes in the innermost one: 600 MB, if each node had all these names."""
+    names = [f"F{i}" + "x" * 100_000 for i in range(20)]
+    steps = ["a", *(f"t{i}" for i in range(299)), "b"]
+    nodes = [onnx.helper.make_node("Neg", [before], [after]) for before, after in itertools.pairwise(steps)]
+    functions = [function(names[0], *nodes), *(function(name, call(below, "a", "b")) for below, name in itertools.pairwise(names))]
+    path = calling(*functions, last=names[-1]).save(tmp_path)
+    tracemalloc.start()
+    try:
+        tvmdml.onnx.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def concatenated() -> Graph:
@@ -282,7 +376,67 @@ def test_no_data_are_read_outside_the_models_folder(tmp_path: Path, location: st
     assert f"allowed: files in '{folder}'" in str(caught.value)
 
 
+def test_a_model_and_its_data_may_be_links_to_one_other_folder(tmp_path: Path) -> None:
+    """As in Hugging Face's cache. A link to any other place is refused, and so is one of a model that is no link."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "5f3a" / "onnx"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    integers(blobs / "d4", 2)
+    os.rename(top_k_of(tmp_path, "model.onnx_data"), blobs / "e7")
+    (snapshot / "model.onnx").symlink_to("../../../blobs/e7")
+    (snapshot / "model.onnx_data").symlink_to("../../../blobs/d4")
+    for _ in range(2):  # the second one from the cache
+        assert tvmdml.onnx.load(snapshot / "model.onnx")(x=np.zeros((4, 9), np.float32))[0].shape == (4, 2)
+    integers(tmp_path / "secret", 2)
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to(tmp_path / "secret")
+    with pytest.raises(REFUSED, match="link to a file outside the folder"):
+        tvmdml.onnx.load(snapshot / "model.onnx")
+    (snapshot / "model.onnx").unlink()
+    os.rename(blobs / "e7", snapshot / "model.onnx")
+    (snapshot / "model.onnx_data").unlink()
+    (snapshot / "model.onnx_data").symlink_to("../../../blobs/d4")
+    with pytest.raises(REFUSED, match="link to a file outside the folder"):
+        tvmdml.onnx.load(snapshot / "model.onnx")
+
+
 def test_data_that_are_cut_off_are_not_read(tmp_path: Path) -> None:
     integers(tmp_path / "own.bin", 2)
     with pytest.raises(REFUSED, match=r"data of 'k' in 'own.bin', which has 8 bytes; allowed: 12 or more\. The file is truncated"):
         tvmdml.onnx.load(top_k_of(tmp_path, "own.bin", offset=4))
+
+
+def test_names_control_no_terminal_and_fill_no_screen() -> None:
+    """Of inputs, sizes, nodes, operators, functions and weights; in errors, and in the ``repr`` of what is made of a model."""
+    bad = "\x1b[2J\u202e\n" + "é" * 3000
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+
+    def model(nodes: list[Any], weights: Any = (), shape: Any = (2,), name: str = bad) -> Any:
+        info = helper.make_tensor_value_info
+        graph = helper.make_graph(nodes, bad, [info(name, kind, list(shape))], [info(nodes[-1].output[0], kind, None)], weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    whole = model([helper.make_node("Neg", [bad], [bad + "y"], name=bad)], shape=(bad, bad + "2"))
+    made = tvmdml.onnx.load(whole)
+    broken = onnx.TensorProto(name=bad, dims=[2], data_type=kind, raw_data=b"1")
+    tries: list[Callable[[], Any]] = [
+        lambda: tvmdml.onnx.load(model([helper.make_node(bad, [bad], ["y"], domain=bad)])),
+        lambda: tvmdml.onnx.load(model([helper.make_node("Relu", [bad], [bad + "y"], name=bad, axis=bad)])),
+        lambda: tvmdml.onnx.load(model([helper.make_node("Relu", [bad + "2"], ["y"], name=bad)])),
+        lambda: tvmdml.onnx.load(model([helper.make_node("Add", ["x", bad], ["y"])], [broken], name="x")),
+        lambda: tvmdml.onnx.load(whole, {bad + "3": 1}),
+        lambda: made({bad: np.zeros(2, np.float32)}),
+        lambda: made({bad: np.zeros((2, 2))}),
+        lambda: made({}),
+        lambda: made([1, 2]),
+        lambda: made.run([bad], {bad: np.zeros((2, 2), np.float32)}),
+        lambda: made.compiled({bad: (2, 2)})({"x": 1}),
+    ]
+    said = [repr(made), repr(made.compiled({bad: (2, 2)})), repr(tvmdml.Graph(bad))]
+    said.append(repr(tvmdml.Graph().input((2,), name=bad)))
+    for one in tries:
+        with pytest.raises(REFUSED) as caught:
+            one()
+        said.append(str(caught.value))
+    wrong = [text for text in said if len(text.encode()) > 2000 or not text.replace("\n  ", "").isprintable()]
+    assert not wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import compiler  # noqa: E402
 from tvmdml.disk import plans, stores  # noqa: E402
 from tvmdml.kernels import loaded  # noqa: E402
+from tvmdml.onnx import node  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 from tvmdml.targets.cpu import threads  # noqa: E402
 
@@ -385,3 +387,71 @@ def test_plans_that_fit_nothing_are_made_again(place: Path, how: str, compiled: 
     assert plans.PlanStore().add(path.stem, [head + bytes(-len(head) % plans.ALIGNMENT) + rest])
     assert run(place) == cold
     assert len(compiled) == 2, "it was made again"
+
+
+def test_kept_plans_hold_no_descriptors(place: Path) -> None:
+    """Of several sizes: the model's own file is open, once. (Kernels that are loaded hold some, half of all at most.)"""
+    cold = [run(place, X[:n]) for n in (1, 2, 5)]
+    gc.collect()
+    model = tvmdml.onnx.load(place)
+    assert [[one.tobytes() for one in model(x=X[:n])] for n in (1, 2, 5)] == cold
+    opened = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    assert [path for path in opened if path.startswith(os.path.realpath(place.parent))] == [os.path.realpath(place)]
+
+
+def test_housekeeping_fails_no_call(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a process has no descriptors left."""
+
+    def failing(self: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    cold = run(place)
+    monkeypatch.setattr(stores.DiskStore, "_plans", failing)
+    monkeypatch.setattr(stores, "_added_since_prune", {})
+    for path in files(place):
+        path.unlink()
+    assert run(place) == cold
+    assert files(place, "plan")
+
+
+def test_a_file_whose_rows_changed_places_is_damaged(place: Path) -> None:
+    """Rows of what is summed up are 4096 bytes; those here differ in signs alone, of one number or of all."""
+    rows = np.ones((5, 1024), np.float32)
+    rows[1], rows[2, 1::2], rows[3, 0], rows[4, 1] = -1, -1, -1, -1
+    store = plans.PlanStore()
+    assert store.add("some", [rows.tobytes()])
+    path = next(path for path in files(place) if path.name == "some.plan")
+    whole = path.read_bytes()
+    assert store.find("some").tobytes() == rows.tobytes()
+    for one, other in itertools.combinations(range(5), 2):
+        changed = rows.copy()
+        changed[[one, other]] = rows[[other, one]]
+        path.write_bytes(whole[: plans.ALIGNMENT] + changed.tobytes())
+        assert store.find("some") is None, (one, other)
+        path.write_bytes(whole)
+
+
+def test_plans_and_a_programs_own_rules_do_not_meet(place: Path) -> None:
+    """What is made by a program's own rule is not kept, and what was kept before is not taken."""
+    nodes = [N("Foo", ["x"], ["a"], domain="own"), N("Relu", ["a"], ["y"])]
+    onnx.save(model(nodes, [info("x", [2])], [info("y", [2])]), place)
+    x = np.array([1, -2], np.float32)
+    node.rule("own.Foo")(lambda one: -one.x())
+    try:
+        assert tvmdml.onnx.load(place)(x=x)[0].tolist() == [0, 2]
+    finally:
+        del node.RULES["own.Foo"]
+    with pytest.raises(tvmdml.Unsupported, match=r"own\.Foo"):
+        tvmdml.onnx.load(place)
+    onnx.save(model(nodes[1:], [info("a", ["n"])], [info("y", ["n"])]), place)
+    assert tvmdml.onnx.load(place)(a=x)[0].tolist() == [1, 0]
+    early = tvmdml.onnx.load(place)
+    usual = node.RULES.get("Relu")
+    node.RULES["Relu"] = lambda one: -one.x()
+    try:
+        assert early(a=x)[0].tolist() == tvmdml.onnx.load(place)(a=x)[0].tolist() == [-1, 2]
+    finally:
+        del node.RULES["Relu"]
+        if usual is not None:
+            node.RULES["Relu"] = usual
+    assert tvmdml.onnx.load(place)(a=x)[0].tolist() == [1, 0]

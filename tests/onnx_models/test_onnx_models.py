@@ -112,6 +112,77 @@ def test_an_if_with_a_condition_of_an_input_selects() -> None:
     assert known.compiled(x=(4,)).kernel_count == 1
 
 
+def test_tensors_in_a_model_may_have_more_than_eight_dimensions() -> None:
+    """As windows of an image that are moved: neighbouring dimensions that a node treats alike are one."""
+    x, small, order = ramp(2, 24, 6), ramp(3, 1, 2, 1), [0, 2, 1, 3, 4, 5, 7, 6, 8, 9]
+    many, wide = (2, 2, 3, 1, 2, 2, 3, 1, 1, 2), (2, 2, 3, 4, 2, 2, 3, 1, 1, 2)
+    y = x.reshape(many)
+    e = np.exp(y - y.max(6, keepdims=True))
+    right: dict[str, tuple[Any, list[Any]]] = {
+        "Transpose": (y.transpose(order), [N("Transpose", ["m"], ["r"], perm=order)]),
+        "Neg": (-y, [N("Neg", ["m"], ["r"])]),
+        "Add": (y + small, [N("Add", ["m", "small"], ["r"])]),
+        "Greater": (np.where(y > small, y, small), [N("Greater", ["m", "small"], ["g"]), N("Where", ["g", "m", "small"], ["r"])]),
+        "Clip": (y.clip(0), [N("Clip", ["m", "zero"], ["r"])]),
+        "Expand": (np.broadcast_to(y, wide), [N("Expand", ["m", "wide"], ["r"])]),
+        "ReduceSum": (y.sum((2, 3, 6), keepdims=True), [N("ReduceSum", ["m", "axes"], ["r"])]),
+        "ReduceMax": (y.max((2, 3, 6)), [N("ReduceMax", ["m", "axes"], ["r"], keepdims=0)]),
+        "ReduceMean": (y.mean(keepdims=True), [N("ReduceMean", ["m"], ["r"])]),
+        "ReduceL1": (np.abs(y).squeeze(7), [N("ReduceL1", ["m", "seven"], ["r"], keepdims=0)]),
+        "Softmax": (e / e.sum(6, keepdims=True), [N("Softmax", ["m"], ["r"], axis=6)]),
+        "Concat": (np.concatenate([y, -y], 4), [N("Neg", ["m"], ["n"]), N("Concat", ["m", "n"], ["r"], axis=4)]),
+        "Split": (y[:, :, 1:], [N("Split", ["m", "parts"], ["", "r"], axis=2)]),
+        "Unsqueeze": (y[..., None], [N("Unsqueeze", ["m", "ten"], ["r"])]),
+        "Squeeze": (y.squeeze((3, 7)), [N("Squeeze", ["m", "ones"], ["r"])]),
+        "weights": (y * y, [N("Mul", ["m", "weight"], ["r"])]),
+    }
+    weights = {"many": np.array(many), "wide": np.array(wide), "axes": np.array([2, 3, -4]), "seven": np.array([7])}
+    weights |= {"ten": np.array([10]), "ones": np.array([3, -3]), "parts": np.array([1, 2]), "one": np.array([-1])}
+    weights |= {"small": small, "zero": np.float32(0), "weight": y}
+    nodes = [N("Reshape", ["x", "many"], ["m"])]
+    for i, (_, own) in enumerate(right.values()):
+        for node in own:
+            for names in (node.input, node.output):
+                names[:] = [f"{name}{i}" if name in ("r", "g", "n") else name for name in names]
+        nodes += [*own, N("Reshape", [f"r{i}", "one"], [f"y{i}"])]
+    outputs = [info(f"y{i}", None) for i in range(len(right))]
+    found = tvmdml.onnx.load(model(nodes, [info("x", ["a", "b", "c"])], outputs, weights))(x=x)
+    wrong = [
+        name
+        for (name, (wanted, _)), y in zip(right.items(), found, strict=True)
+        if y.shape != (wanted.size,) or not np.allclose(y, wanted.reshape(-1), atol=1e-5)
+    ]
+    assert not wrong
+    for inputs, output, said in (([1] * 9, None, "an input 'x' of 9 dimensions"), ([4], [1] * 8 + [4], "the output 'y'")):
+        shape = {"s": np.array(output or [-1])}
+        with pytest.raises(tvmdml.Unsupported, match=said):
+            tvmdml.onnx.load(model([N("Reshape", ["x", "s"], ["y"])], [info("x", inputs)], [info("y", output)], shape))
+    apart = N("Transpose", ["m"], ["t"], perm=list(range(9))[::-1])
+    nodes = [N("Reshape", ["x", "s"], ["m"]), apart, N("Reshape", ["t", "one"], ["y"])]
+    with pytest.raises(tvmdml.Unsupported, match="more than 8 dimensions, of which 9 are left"):
+        tvmdml.onnx.load(model(nodes, [info("x", [512])], [info("y", [512])], {"s": np.array([2] * 9), "one": np.array([-1])}))
+
+
+def test_nodes_may_stand_before_those_whose_results_they_read() -> None:
+    """ONNX Runtime's converter to float16 writes such files. The same in functions, and in the graphs of nodes."""
+
+    def branch(*nodes: Any) -> Any:
+        return onnx.helper.make_graph(nodes, "branch", [], [info("t", None)])
+
+    backwards = [N("Neg", ["u"], ["t"]), N("Add", ["v", "b"], ["u"]), N("Abs", ["b"], ["v"])]
+    nodes = [
+        N("Add", ["f", "t1"], ["y"]),
+        N("If", ["c"], ["t1"], then_branch=branch(*backwards), else_branch=branch(N("Neg", ["b"], ["t"]))),
+        N("F", ["b"], ["f"], domain="own"),
+        N("Cast", ["x"], ["b"], to=FLOAT),
+        N("Constant", [], ["c"], value=onnx.helper.make_tensor("", BOOL, [], [True])),
+    ]
+    body = [N("Neg", ["q"], ["r"]), N("Abs", ["p"], ["q"])]
+    function = onnx.helper.make_function("own", "F", ["p"], ["r"], body, [onnx.helper.make_opsetid("", 21)])
+    made = tvmdml.onnx.load(model(nodes, [info("x", [2], INT64)], [info("y", [2])], functions=[function]))
+    assert made(x=np.array([-3, 2]))[0].tolist() == [-3.0, -6.0]
+
+
 def test_a_loop_with_a_known_number_of_rounds_is_unrolled() -> None:
     body = onnx.helper.make_graph(
         [N("Add", ["state", "x"], ["next"]), N("Identity", ["going"], ["still"]), N("Mul", ["next", "next"], ["scan"])],

@@ -18,6 +18,8 @@ from test_onnx_models import N, info, model  # noqa: E402 - it needs ONNX
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
 FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
+SIX_BITS = ("float6_e2m3fn", "float6_e3m2fn")
+"""Of opset 28."""
 INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 
@@ -32,16 +34,20 @@ def patterns(name: str) -> Any:
     some = rng.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
     every = (np.arange(1 << 16, dtype=np.uint32) << 16) + np.array([[0], [0x8000], [0x7FFF], [0x8001]], np.uint32)
     found = np.concatenate([some, every.reshape(-1)]).view(np.float32)
-    return found if name in FLOATS else np.arange(-300, 300, dtype=np.float32)
+    return found if name.startswith(("float", "bfloat")) else np.arange(-300, 300, dtype=np.float32)
 
 
 @pytest.mark.full(first=1)
-@pytest.mark.parametrize("name", FLOATS + INTEGERS)
+@pytest.mark.parametrize("name", FLOATS + SIX_BITS + INTEGERS)
 def test_casts_round_as_ml_dtypes_does(name: str) -> None:
+    if name in SIX_BITS and onnx.defs.onnx_opset_version() < 28:
+        pytest.skip("the installed package onnx has no such type")
     x = patterns(name)
-    saturate = {} if name in (*INTEGERS, "bfloat16", "float4_e2m1fn") else {"saturate": 0}
+    saturate = {"saturate": 0} if name.startswith("float8") else {}
     nodes = [N("Cast", ["x"], ["y"], to=element(name), **saturate), N("Cast", ["y"], ["z"], to=onnx.TensorProto.FLOAT)]
-    made = tvmdml.onnx.load(model(nodes, [info("x", ["n"])], [info("y", ["n"], element(name)), info("z", ["n"])], opset=25))
+    made = tvmdml.onnx.load(
+        model(nodes, [info("x", ["n"])], [info("y", ["n"], element(name)), info("z", ["n"])], opset=28 if name in SIX_BITS else 25)
+    )
     y, z = made(x=x)
     with np.errstate(all="ignore"):
         right = x.astype(getattr(ml_dtypes, name))
@@ -85,3 +91,52 @@ def test_a_network_of_bfloat16_rounds_each_result_and_is_kept(tmp_path: Path) ->
     served = tvmdml.onnx.load(pack)
     assert served.inputs[0].type == "tensor(float)"
     assert np.array_equal(served(x=x.astype(np.float32))[0], y.astype(np.float32))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_weights_of_few_bits_are_read(elsewhere: bool, tmp_path: Path) -> None:
+    """Their elements have no bytes of their own; 15 elements end within a byte. Others than floats lie in another file, too."""
+    names = [*INTEGERS, "float4_e2m1fn", *(SIX_BITS if onnx.defs.onnx_opset_version() >= 28 else ())]
+    weights = {name: (np.arange(5000 * 3) % 4 - (name[0] == "i")).astype(getattr(ml_dtypes, name)) for name in names}
+    nodes = [N("DequantizeLinear", [name, "scale"], [f"y{name}"]) for name in names]
+    opset = min(28, onnx.defs.onnx_opset_version())
+    made = model(nodes, [], [info(f"y{name}", None) for name in names], {**weights, "scale": np.float32(2)}, opset=opset)
+    path = tmp_path / "few.onnx"
+    onnx.save(made, path, save_as_external_data=elsewhere, location="few.data", size_threshold=100)
+    found = tvmdml.onnx.load(path)()
+    wrong = [name for name, y in zip(names, found, strict=True) if not np.array_equal(y, 2 * weights[name].astype(np.float32))]
+    assert not wrong
+
+
+def test_large_tensors_of_one_number_have_every_type() -> None:
+    """Those of more than 65,536 elements are not folded."""
+    kinds = [np.dtype(getattr(ml_dtypes, name)) for name in (*FLOATS, "float8_e8m0fnu", *INTEGERS)]
+    kinds += [np.dtype(name) for name in ("bool", "float16", "float64", "int8", "uint16", "int32", "uint64", "int64")]
+    for sizes, fixed in (((300, 256), True), ((300, 256), False), ((3,), False)):
+        nodes, outputs, shape = [], [], {"s": np.array(sizes)} if fixed else {}
+        if not fixed:
+            nodes.append(N("Shape", ["x"], ["s"]))
+        for i, kind in enumerate(kinds):
+            number = onnx.numpy_helper.from_array(np.ones(1, kind), "v")
+            nodes.append(N("ConstantOfShape", ["s"], [f"y{i}"], value=number))
+            outputs.append(info(f"y{i}", None, onnx.helper.np_dtype_to_tensor_dtype(kind)))
+        made = tvmdml.onnx.load(model(nodes, [info("x", None if fixed else ["n", "m"][: len(sizes)])], outputs, shape, opset=25))
+        found = made(x=np.zeros(sizes, np.float32))
+        wrong = [kind.name for kind, y in zip(kinds, found, strict=True) if (y.dtype, y.shape) != (kind, sizes) or (y != 1).any()]
+        assert not wrong, (sizes, fixed)
+
+
+def test_a_large_mask_is_computed_with_as_a_small_one() -> None:
+    """As torch's older exporter writes a causal mask."""
+    one = onnx.numpy_helper.from_array(np.array([True]), "v")
+    nodes = [
+        N("Shape", ["x"], ["s"]),
+        N("ConstantOfShape", ["s"], ["ones"], value=one),
+        N("Trilu", ["ones"], ["mask"], upper=0),
+        N("Not", ["mask"], ["not"]),
+        N("Where", ["not", "zero", "x"], ["y"]),
+    ]
+    made = tvmdml.onnx.load(model(nodes, [info("x", ["n", "n"])], [info("y", ["n", "n"])], {"zero": np.float32(0)}))
+    for n in (3, 257):
+        x = np.arange(1, n * n + 1, dtype=np.float32).reshape(n, n)
+        assert np.array_equal(made(x=x)[0], np.tril(x))

@@ -360,3 +360,32 @@ def test_programs_run_as_they_are(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tvmdml.onnx", "program.py", "a"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert found == "tvmdml.onnx ['a'] True\n"
+
+
+def test_a_weight_that_is_an_input_may_be_given(tmp_path: Path) -> None:
+    """Its value holds in other calls, and in those of other processes. A shape that decides, too; one that is no input cannot."""
+    nodes = [N("MatMul", ["x", "w"], ["a"]), N("Add", ["a", "b"], ["c"]), N("Reshape", ["c", "s"], ["y"])]
+    weights = {"w": ramp(3, 2), "b": ramp(2), "s": np.array([-1])}
+    inputs = [info("x", ["n", 3]), info("w", [3, 2]), info("s", ["rank"], INT64)]
+    path = tmp_path / "defaults.onnx"
+    path.write_bytes(model(nodes, inputs, [info("y", None)], weights, ir_version=8).SerializeToString())
+    x, w = ramp(4, 3), ramp(3, 2)[::-1].copy()
+    right, other = ramp(4, 3) @ ramp(3, 2) + ramp(2), ramp(4, 3) @ w + ramp(2)
+    for _ in range(2):  # the second one from the cache
+        session = tvmdml.onnx.InferenceSession(path)
+        assert [one.name for one in session.get_inputs()] == ["x"]
+        assert [(one.name, list(one.shape)) for one in session.get_overridable_initializers()] == [("w", [3, 2]), ("s", ["rank"])]
+        for _ in range(2):
+            assert np.allclose(session.run(None, {"x": x})[0], right.reshape(-1), atol=1e-5)
+            assert np.allclose(session.run(None, {"x": x, "w": w})[0], other.reshape(-1), atol=1e-5)
+            assert np.allclose(session.run(None, {"s": [2, -1], "x": x})[0], right.reshape(2, -1), atol=1e-5)
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_cpu_input("w", w)
+        binding.bind_output("y")
+        session.run_with_iobinding(binding)
+        assert np.allclose(binding.copy_outputs_to_cpu()[0], other.reshape(-1), atol=1e-5)
+    for given, said in (({"b": ramp(2)}, "'b'"), ({"w": ramp(2, 2)}, r"float32\[3, 2\]"), ({"w": w.astype(np.float64)}, "float32")):
+        with pytest.raises(tvmdml.InvalidArgument, match=said):
+            session.run(None, {"x": x, **given})
+    assert np.allclose(tvmdml.onnx.load(path)([x])[0], right.reshape(-1), atol=1e-5)

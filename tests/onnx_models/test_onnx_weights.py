@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,17 @@ def test_large_tensors_are_not_in_the_message(tmp_path: Path) -> None:
     x = np.ones((2, 32), np.float32)
     (found,), (right,) = (tvmdml.onnx.load(one)(x=x) for one in (tmp_path / "m.onnx", model()))
     assert np.array_equal(found, right)
+
+
+def test_weights_in_other_files_hold_no_descriptors(tmp_path: Path) -> None:
+    onnx.save(model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    source = reading.Source(tmp_path / "m.onnx")
+    before = len(os.listdir("/proc/self/fd"))
+    found = [source.array(one) for one in source.model.graph.initializer]
+    assert len(os.listdir("/proc/self/fd")) == before
+    for one, array in zip(model().graph.initializer, found, strict=True):
+        assert np.array_equal(onnx.numpy_helper.to_array(one), array)
+        assert not array.flags.writeable or array.dtype.itemsize == 1
 
 
 def test_a_damaged_frame_is_left_to_the_parser() -> None:

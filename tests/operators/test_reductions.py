@@ -350,3 +350,21 @@ def test_streamed_rows_have_the_same_bits(columns: int, dtype: str) -> None:
         ):
             out = np.empty(x.size + 5, dtype)[5:].reshape(x.shape)
             assert_same_bits(function(x, out=out), one)
+
+
+def test_a_norm_that_may_be_lost_gives_anything_and_another_one_does_not(target: Target) -> None:
+    """Squares below the least normal number may be 0: then an epsilon that is no floor leaves the result open, and nothing else."""
+    x = np.array([[3, 4, 0], [1e-30, -1e-30, 1e-30], [0, 0, 0], [1e-20, 1e-19, 2e-19], [3e-15, 4e-15, 0]], f32)
+    form = TensorDesc("float32", x.shape)
+    for p in (1, 2):
+        for epsilon in (0.0, -1.0, 1e-40, 1e-25):
+            desc = tvmdml.LpNormalization(input_tensor=form, output_tensor=form, axis=1, epsilon=epsilon, p=p)
+            found = np.empty_like(x)
+            tvmdml.compile(desc, target)(x, found)
+            expected = desc.reference(x)
+            assert not desc.mismatch((found,), expected), (p, epsilon)
+            wrong = found.copy()
+            wrong[0, 0] *= 1 + 1e-5
+            assert desc.mismatch((wrong,), expected)
+            wrong[0, 0], wrong[4, 1] = found[0, 0], 0.79
+            assert desc.mismatch((wrong,), expected)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cryptography")
@@ -367,3 +368,24 @@ def test_without_cryptography_nothing_is_let_through(keys: Keys, path: Path, tru
     ):
         with pytest.raises(PackError, match=r"package cryptography. `pip install .*\[sign\]'` installs it"):
             ask()
+
+
+@pytest.mark.parametrize(("mode", "changes"), [(0o644, True), (0o664, False), (0o646, False)])
+def test_weights_that_others_may_change_are_copied(keys: Keys, tmp_path: Path, mode: int, changes: bool) -> None:
+    """A signed pack's weights are checked once, so they are mapped only from a file that nobody else can write to."""
+    weights = np.arange(1000, dtype=np.float32)
+    head = {"producer": {"tvmdml": "0.1"}, "targets": {}, "sources": {}, "knobs": {}, "logs": []}
+    path = tmp_path / "weights.tvmdml"
+    write(path, Contents(head, [Part(".so", b"123"), Part(container.DATA, weights.tobytes())], [], []))
+    signing.sign(path, keys.private(0))
+    path.chmod(mode)
+    pack = Pack(path)
+    found = pack.mapped(1).view(np.float32)
+    assert np.array_equal(found, weights)
+    assert found.ctypes.data % 64 == 0
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(content.index(weights.tobytes()))
+        file.write(bytes(4000))
+    assert np.array_equal(found, weights) != changes
+    pack.close()

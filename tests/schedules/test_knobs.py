@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+import numpy as np
 import pytest
 from support import diagonal_desc, round_desc, tensor
 
+import tvmdml
 from tvmdml import errors, knobs, schedules, targets
 from tvmdml.kernels.knobs import Knob, Knobs
+from tvmdml.packs import notices
 from tvmdml.scheduling import kernel_for
 
 KNOBS = Knobs(
@@ -73,6 +76,33 @@ def test_what_a_knob_cannot_take_is_refused(values: dict[str, int | str], said: 
     with knobs.using(some_operator=values), pytest.raises(errors.InvalidArgument) as caught:
         KNOBS.now()
     assert said in str(caught.value)
+
+
+def test_functions_that_were_called_before_plan_anew() -> None:
+    """Inside, and behind: neither the values of before nor those of inside stay."""
+    seen: list[int] = []
+
+    def listener(*what: object) -> None:
+        seen.append(1)
+
+    def prepared() -> bool:
+        """Whether a call is planned."""
+        seen.clear()
+        tvmdml.cumulative_summation(np.ones(8, np.float32))
+        return bool(seen)
+
+    notices.listen(listener)
+    try:
+        assert [prepared() for _ in range(2)] == [True, False]
+        for inside in (knobs.using(scan={"together": 4}), knobs.untuned()):
+            with inside:
+                assert [prepared() for _ in range(2)] == [True, False]
+            assert [prepared() for _ in range(2)] == [True, False]
+        with knobs.using(scan={"together": 3}), pytest.raises(errors.InvalidArgument, match="scan knob together: given 3"):
+            prepared()
+        assert prepared()
+    finally:
+        notices.stop(listener)
 
 
 def test_the_schedules_declare_knobs_for_their_own_operator() -> None:

@@ -6,6 +6,7 @@ This module contains only the rules of each kind of array. It does not depend on
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -162,6 +163,26 @@ class _Memory:
     def __init__(self, array: NumpyArray) -> None:
         self.owner = array
         self.__array_interface__ = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+
+
+def fixed(array: Any) -> Any:
+    """The same memory, of a NumPy array that cannot be resized as long as the result is there.
+
+    NumPy refuses that for arrays with weak references, even with ``refcheck=False``, which would leave freed memory to a kernel.
+    """
+    return np.asarray(_Fixed(array)) if isinstance(array, np.ndarray) else array
+
+
+class _Fixed:
+    """An array's memory, with references to the array and to those that it is a view of."""
+
+    def __init__(self, array: NumpyArray) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self.owner, self.references = array, []
+        one: Any = array
+        while isinstance(one, np.ndarray):
+            self.references.append(weakref.ref(one))
+            one = one.base
 
 
 def overlaps(one: NumpyArray, other: NumpyArray) -> bool:

@@ -21,7 +21,6 @@ been checked first, and nobody else can change what is at that path.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 import threading
@@ -29,6 +28,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from tvmdml.disk import mapping
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
@@ -99,16 +100,16 @@ class Folder:
         with self._opened(name, most) as file:
             return file.read()
 
-    def mapped(self, name: str) -> mmap.mmap:
-        """The content of a file, mapped: it stays readable when the file is removed.
+    def content(self, name: str, *, map_it: bool) -> mapping.NumpyArray:
+        """The content of a file, mapped or copied: it stays readable when the file is removed.
 
         Raises:
             Untrusted: another user may have written it.
-            OSError: it cannot be mapped, or is not a regular file.
-            ValueError: it is empty.
+            OSError: it cannot be read, or is not a regular file.
         """
         with self._opened(name) as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            size = os.fstat(file.fileno()).st_size
+            return mapping.mapped(file.fileno(), size) if map_it else mapping.copied(file, size)
 
     @contextmanager
     def _opened(self, name: str, most: int | None = None) -> Iterator[BinaryIO]:
@@ -213,6 +214,15 @@ def check_above(path: str) -> None:
             about = os.stat(f"{folder}/")
             owners = (_UNMAPPED,) if about.st_uid == _UNMAPPED and not _is_mapped(_UNMAPPED) else ()
             _check(about, folder, inside=False, owners=owners)
+
+
+def is_own(about: os.stat_result) -> bool:
+    """Whether nobody but this user and root can change an open file. (Who can replace it does not reach one that is open.)"""
+    try:
+        _check(about, "")
+    except Untrusted:
+        return False
+    return True
 
 
 def _is_mapped(user: int) -> bool:

@@ -25,9 +25,9 @@ NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 FOLDER = "plans"
 ALIGNMENT = 256
-"""The content begins at this byte of the file, which is mapped at a page."""
+"""The content begins at this byte of the file, and so at a multiple of it, or of ``mapping.ALIGNMENT``."""
 _MAGIC = b"TVMDMLP\n"
-_FORMAT = 1
+_FORMAT = 2
 _HEADER = struct.Struct("<8sIIQ32s")
 _ROW = 4096
 _PIECE = 4 << 20
@@ -51,10 +51,10 @@ class PlanStore:
         self.cache = self._kernels.cache
 
     def find(self, name: str, suffix: str = PLAN) -> NumpyArray | None:
-        """The content of a file, mapped; ``None`` if it is not there, or not whole."""
+        """The content of a file, of data mapped; ``None`` if it is not there, or not whole."""
         try:
             with stores.opened(self.cache, FOLDER, name[:2]) as folder:
-                content = _content(folder.mapped(name + suffix))
+                content = _content(folder.content(name + suffix, map_it=suffix == DATA))
                 if content is None:
                     folder.remove(name + suffix)
                     return None
@@ -114,12 +114,11 @@ def _replace(path: Path, pieces: Iterable[Any]) -> int:
     return size
 
 
-def _content(file: Any) -> NumpyArray | None:
-    """The content of a mapped file; ``None`` if it is damaged."""
-    whole: NumpyArray = np.frombuffer(file, np.uint8)
+def _content(whole: NumpyArray) -> NumpyArray | None:
+    """The content of a file; ``None`` if it is damaged."""
     if whole.nbytes < ALIGNMENT:
         return None
-    magic, version, _, size, checksum = _HEADER.unpack_from(file)
+    magic, version, _, size, checksum = _HEADER.unpack_from(whole.data)
     if magic != _MAGIC or version != _FORMAT or size != whole.nbytes or _checksum(_pieces(whole[ALIGNMENT:])) != checksum:
         return None
     return whole[ALIGNMENT:]
@@ -130,17 +129,17 @@ def _pieces(content: NumpyArray) -> Iterator[NumpyArray]:
 
 
 def _checksum(pieces: Iterable[NumpyArray]) -> bytes:
-    """Finds what disks and cut-off copies do to a file, at the speed of memory: two sums over rows, and a hash of them.
+    """Finds what disks and cut-off copies do to a file, at the speed of memory: a hash of two sums over the rows of each piece.
 
-    All pieces but the last have the same whole number of rows.
+    In the first one each row has a weight, so that rows cannot change places: no product of a word and the difference of two
+    weights is a multiple of 2^64. All pieces but the last have the same whole number of rows.
     """
-    added, mixed = np.zeros(_ROW // 8, np.uint64), np.zeros(_ROW // 8, np.uint64)
-    rest = b""
-    for number, piece in enumerate(pieces):
-        rows = piece.nbytes // _ROW * _ROW
-        lanes = piece[:rows].view(np.uint64).reshape(-1, _ROW // 8)
-        added += np.add.reduce(lanes, axis=0)
-        mixed ^= np.bitwise_xor.reduce(lanes, axis=0)
-        added ^= np.uint64(number)  # so that pieces cannot change places
-        rest = piece[rows:].tobytes()
-    return hashlib.sha256(added.tobytes() + mixed.tobytes() + rest).digest()
+    digest = hashlib.sha256()
+    for piece in pieces:
+        count = piece.nbytes // _ROW
+        rows = piece[: count * _ROW]
+        words, weights = rows.view(np.uint32).reshape(count, _ROW // 4), np.arange(1, count + 1, dtype=np.uint64)
+        digest.update(np.einsum("i,ij->j", weights, words, dtype=np.uint64).tobytes())
+        digest.update(np.bitwise_xor.reduce(rows.view(np.uint64).reshape(count, _ROW // 8), axis=0).tobytes())
+        digest.update(piece[count * _ROW :].tobytes())
+    return digest.digest()

@@ -227,7 +227,8 @@ class DiskStore:
         _added_since_prune[self.root] = _added_since_prune.get(self.root, self.limit) + added
         if _added_since_prune[self.root] > self.limit // 32:
             _added_since_prune[self.root] = 0
-            self.prune()
+            with suppress(OSError):  # the process has no descriptors left, or the disk fails: what was called still runs
+                self.prune()
 
     def _folders(self, checked: bool, kind: str = "kernels") -> Iterator[_trust.Folder]:
         """The folders of kernels or plans, one after the other; none if the store cannot be read."""

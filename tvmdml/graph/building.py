@@ -15,7 +15,7 @@ import numpy as np
 from tvmdml import arrays, functions, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
-from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
+from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
@@ -56,7 +56,7 @@ class Graph:
     def __repr__(self) -> str:
         """The number of nodes."""
         named = f" {self.name!r}" if self.name else ""
-        return f"<Graph{named} of {counted(len(self.inputs), 'input')} and {counted(len(self.calls), 'call')}>"
+        return bounded(f"<Graph{named} of {counted(len(self.inputs), 'input')} and {counted(len(self.calls), 'call')}>")
 
     # -- What a program writes
 
@@ -267,8 +267,8 @@ class Graph:
                 raise Unsupported(message(function, given, "arrays", "Ask for the whole result, where the function has a way."))
         return tuple(map(_as_named, results, dtypes or own, shapes or own))
 
-    def line(self) -> str:
-        """The line of the program that is running: the nearest one outside of tvmdml."""
+    def line(self) -> object:
+        """The line of the program that is running, as what ``str`` makes of it: the nearest one outside of tvmdml."""
         frame = sys._getframe(1)
         while frame.f_back is not None and (
             frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"

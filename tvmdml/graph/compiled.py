@@ -15,7 +15,7 @@ from tvmdml import arrays
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, counted, message, safe_repr
+from tvmdml.errors import InvalidArgument, bounded, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.forms import Calls, Forms, forms_of
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
@@ -147,7 +147,7 @@ class CompiledGraph:
         """The inputs, outputs and target."""
         given = ", ".join(f"{one.shown}: {one.dtype}{list(one.shape)}" for one in self._inputs)
         found = ", ".join(f"{one.dtype}{list(one.shape)}" for one in self._outputs)
-        return f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>"
+        return bounded(f"<CompiledGraph ({given}) -> [{found}], {counted(self.kernel_count, 'kernel')} on {self.target}>")
 
     def inputs(self) -> list[Input]:
         """All inputs, in the order in which callers give them."""
@@ -297,6 +297,7 @@ class CompiledGraph:
         for i, result in enumerate(results):
             if any(arrays.overlaps(result, other) for other in (*results[:i], *ready)):
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
+        ready, results = list(map(arrays.fixed, ready)), list(map(arrays.fixed, results))
         arena = self.target.empty((max(self._temporary, 1),), np.uint8)
         written = [array for array, one in zip(results, self._outputs, strict=True) if one.slot >= 0]
         run: Callable[[], None] = self._sequence.bind([arena, *self._constants, *self._packed, *ready, *written])
@@ -438,10 +439,9 @@ class CompiledGraph:
         for array, one in zip(results, self._calls.results, strict=True):
             if one.copies is not None:
                 source = results[one.copies] if isinstance(one.copies, int) else one.copies
-                if type(array) is DeviceArray:
-                    array.write(source.numpy() if type(source) is DeviceArray else source)
-                else:
-                    arrays.assign(array, source)
+                source = source.numpy() if type(source) is DeviceArray else source
+                same = source.reshape(-1).view(array.dtype).reshape(array.shape)  # an output may be a view of an equal one
+                arrays.assign(array, same)
 
     def _checked_outputs(self, given: Sequence[Any]) -> list[Any]:
         given = _several(given, "bind outputs", "a sequence of arrays")

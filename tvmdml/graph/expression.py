@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml import doors
 from tvmdml._names import no_attribute
 from tvmdml.arrays import Traced
-from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
 from tvmdml.graph.nodes import Edge
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType
 
@@ -76,7 +76,7 @@ class Expression(Traced):
 
     def __repr__(self) -> str:
         """The type and shape, and where it comes from."""
-        return f"<Expression {self.dtype}{list(self.shape)} of {self.edge.source}>"
+        return bounded(f"<Expression {self.dtype}{list(self.shape)} of {self.edge.source}>")
 
     def __getattr__(self, name: str) -> Any:
         """What is not there may be a function."""

@@ -38,7 +38,7 @@ class _Result(NamedTuple):
     is_written: bool
     """By a kernel."""
     copies: NumpyArray | int | None
-    """Otherwise a constant's array, or an earlier output that has the same elements."""
+    """Otherwise a constant's array, or an earlier output that has the same bytes."""
 
 
 class Calls(NamedTuple):

@@ -51,7 +51,7 @@ class Returned(NamedTuple):
     slot: int
     """Where it is computed; -1 for a constant."""
     copies: NumpyArray | int | None
-    """A constant's array, or an earlier output that has the same elements."""
+    """A constant's array, or an earlier output that has the same bytes."""
 
 
 class Reports(NamedTuple):

@@ -16,11 +16,15 @@ from tvmdml.tensors import TensorDesc
 class Node:
     """A node. Nodes are compared by identity."""
 
-    def __init__(self, name: str, where: str) -> None:
+    def __init__(self, name: str, where: object) -> None:
         self.name = name
         """The name that the program gave, or an empty one."""
-        self.where = where
+        self._where = where
+
+    @property
+    def where(self) -> str:
         """The line of the program that made the node: ``model.py:12``."""
+        return str(self._where)
 
     def bytes_of(self, output: int) -> int:
         """The size of the memory of one output."""
@@ -30,7 +34,7 @@ class Node:
 class Input(Node):
     """An array that is given at each run; with ``owned``, once before the first."""
 
-    def __init__(self, desc: TensorDesc, dtype: np.dtype[Any], owned: bool, name: str, where: str) -> None:
+    def __init__(self, desc: TensorDesc, dtype: np.dtype[Any], owned: bool, name: str, where: object) -> None:
         super().__init__(name, where)
         self.desc, self.owned = desc, owned
         self.dtype = dtype
@@ -48,7 +52,7 @@ class Input(Node):
 class Constant(Node):
     """An array that never changes, row-major without gaps. It is not copied: it may be mapped from a file."""
 
-    def __init__(self, array: NumpyArray, name: str, where: str) -> None:
+    def __init__(self, array: NumpyArray, name: str, where: object) -> None:
         super().__init__(name, where)
         self.array = array
 
@@ -88,7 +92,9 @@ class Edge(NamedTuple):
 class Call(Node):
     """A call of an operator. The tensors of its descriptor say how the memory of its edges is read, and its outputs are written."""
 
-    def __init__(self, desc: Operator, edges: Mapping[str, Edge], name: str, where: str, *, origins: tuple[Call, ...] = ()) -> None:
+    def __init__(
+        self, desc: Operator, edges: Mapping[str, Edge], name: str, where: object, *, origins: tuple[Call, ...] = ()
+    ) -> None:
         super().__init__(name, where)
         self.desc = desc
         self.edges = dict(edges)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
+from tvmdml.disk import mapping
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.nodes import Absent, Call, Constant, Edge, Input, Node, require_room
@@ -171,9 +172,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
                 f"{path} has {size} bytes, and says that it has {_HEADER.size + text + rest}: it is damaged or cut off."
             )
         described = json.loads(stream.read(text))
-    start = _HEADER.size + text
-    constants: NumpyArray = np.asarray(np.memmap(path, np.uint8, "r", start, (rest,))) if rest else np.empty(0, np.uint8)
-    return described, constants
+        return described, mapping.mapped(stream.fileno(), size)[_HEADER.size + text :]
 
 
 ReadConstant = Callable[[Mapping[str, Any], "np.dtype[Any]", tuple[int, ...]], "NumpyArray | None"]

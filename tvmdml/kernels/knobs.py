@@ -16,6 +16,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.packs import notices
 from tvmdml.targets._terms import Value as Value
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ def in_force() -> Mapping[str, Mapping[str, Value]]:
 def using(**given: Mapping[str, Value]) -> Iterator[None]:
     """Set knobs for operators that are compiled inside: ``with knobs.using(top_k={"algorithm": "sort"}):``.
 
-    It applies to ``tvmdml.compile`` in the whole process, on targets with a schedule that has the knob and accepts the value. A
-    function may still use a kernel from an earlier call.
+    It applies to ``tvmdml.compile`` and functions in the whole process, on targets with a schedule that has the knob and accepts
+    the value. What was compiled before keeps its kernels.
 
     Raises:
         InvalidArgument: no operator has that name, or its value is not a dict. (The names and values of knobs are checked when a
@@ -199,12 +200,21 @@ def using(**given: Mapping[str, Value]) -> Iterator[None]:
             raise InvalidArgument(message("knobs.using", safe_repr(name), allowed))
         if (families := operators.families_of(name)) and name not in families:
             raise InvalidArgument(message("knobs.using", safe_repr(name), ", ".join(families), "The knobs are its family's."))
+    with _changed(_layers, given):
+        yield
+
+
+@contextlib.contextmanager
+def _changed(layers: dict[object, Any], given: Any) -> Iterator[None]:
+    """A layer of values, inside; functions plan anew in it, and after it."""
     layer = object()
-    _layers[layer] = given
+    layers[layer] = given
+    notices.forget_plans()
     try:
         yield
     finally:
-        del _layers[layer]
+        del layers[layer]
+        notices.forget_plans()
 
 
 def _is_module(name: str) -> bool:
@@ -223,11 +233,7 @@ def logs_count() -> bool:
 def untuned() -> Iterator[None]:
     """Ignore all tuning logs, including those of packs, for operators that are compiled inside, in the whole process.
 
-    As with ``using``, a function may still use a kernel from an earlier call.
+    As with ``using``, what was compiled before keeps its kernels.
     """
-    layer = object()
-    _untuned[layer] = None
-    try:
+    with _changed(_untuned, None):
         yield
-    finally:
-        del _untuned[layer]

@@ -64,7 +64,7 @@ def run(
         OSError: the file of the profile cannot be written.
     """
     model = load(path, sizes, target=target)
-    known = [one.name for one in model.inputs]
+    known = [one.name for one in model.feeds]
     for name in inputs:
         if name not in known:
             raise InvalidArgument(message("input", safe_repr(name), ", ".join(map(printable, known)) or "none"))
@@ -121,7 +121,7 @@ def made_up(model: Runnable, given: Mapping[str, Any] = MappingProxyType({})) ->
     Raises:
         InvalidArgument: an input that is not given has open sizes.
     """
-    return {one.name: given[one.name] if one.name in given else _made_up(one, model) for one in model.inputs}
+    return {**{one.name: _made_up(one, model) for one in model.inputs if one.name not in given}, **given}
 
 
 def _made_up(one: Argument, model: Runnable) -> Any:

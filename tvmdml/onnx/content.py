@@ -43,6 +43,8 @@ class Content:
     def __init__(self, given: Any) -> None:
         self.folder: Path | None = None
         """Where files with weights may be."""
+        self.home: Path | None = None
+        """Where they may really be, if they are links."""
         self._file: BinaryIO | None = None
         self._looked: dict[str, _Looked] = {}
         if isinstance(given, bytes):
@@ -55,7 +57,7 @@ class Content:
         self._closing = weakref.finalize(self, self._file.close)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("not a regular file")
-        self.folder = path.parent
+        self.folder, self.home = path.parent, path.resolve().parent
         self.digest = self._look("", self._file)
         """Of the model's own file."""
 
@@ -66,7 +68,7 @@ class Content:
             if self.folder is None:
                 return None
             try:
-                with _inside.open_to_read(self.folder, name) as file:
+                with _inside.open_to_read(self.folder, name, self.home) as file:
                     found.append(self._look(name, file))
             except (_inside.Refused, OSError, ValueError):
                 return None
@@ -90,7 +92,7 @@ class Content:
                     same = self._is_same(name, looked, self._file)
                 else:
                     assert self.folder is not None
-                    with _inside.open_to_read(self.folder, name) as file:
+                    with _inside.open_to_read(self.folder, name, self.home) as file:
                         same = self._is_same(name, looked, file)
                 if same:
                     continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 import tvmdml
 from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
-from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, counted, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph import Expression, Graph
-from tvmdml.onnx import described, folding, inference
+from tvmdml.onnx import described, dimensions, folding, inference
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Result, Results, Rule
@@ -23,6 +23,7 @@ from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.tensors import MAX_RANK
 
 _MOST_LISTED = 20
 
@@ -74,8 +75,10 @@ class Scope:
         self.versions = versions
         self.attributes: Mapping[str, Any] = attributes if attributes is not None else above.attributes if above else {}
         """The attributes that nodes refer to, by name."""
-        self.place: str = above.place if above else ""
+        self.place: Place | None = above.place if above else None
         """What calls the function, for messages."""
+        self.absent: frozenset[str] = above.absent if above else frozenset()
+        """Optional inputs of the function that its caller leaves out."""
         self._above = above
         self.values: dict[str, Value] = {}
         """Those of this graph."""
@@ -89,6 +92,10 @@ class Scope:
             scope = scope._above
         return None
 
+    def lacks(self, name: str) -> bool:
+        """Whether an input of a node is left out."""
+        return not name or (name in self.absent and self.get(name) is None)
+
     def set(self, name: str, value: Value) -> None:
         """Name a tensor."""
         if name:
@@ -97,14 +104,27 @@ class Scope:
 
 def kind_of(proto: Any) -> str:
     """ONNX's name of a node's operator; with its domain, unless that is ONNX's own."""
-    return str(proto.op_type) if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+    return f"{domain}.{proto.op_type}" if (domain := onnx_bounds.domain_of(proto)) else str(proto.op_type)
+
+
+class Place(NamedTuple):
+    """Where a node stands, for messages: a model of many functions has more of these than are ever read."""
+
+    above: Place | None
+    """What calls the function that it is in."""
+    text: str
+
+    def __str__(self) -> str:
+        """All functions and the node."""
+        return clean(self.text if self.above is None else f"{self.above} / {self.text}")
 
 
 def place_of(proto: Any) -> str:
-    """Where a node stands."""
+    """Where a node stands in its graph."""
+    kind = clean(kind_of(proto))
     if proto.name:
-        return f"{kind_of(proto)} {safe_repr(str(proto.name))}"
-    return f"{kind_of(proto)} of {', '.join(safe_repr(str(one)) for one in list(proto.output)[:3])}"
+        return f"{kind} {safe_repr(str(proto.name))}"
+    return f"{kind} of {', '.join(safe_repr(str(one)) for one in list(proto.output)[:3])}"
 
 
 class Model(NamedTuple):
@@ -121,26 +141,29 @@ class Model(NamedTuple):
             found = self.arrays[id(tensor)] = (tensor, self.source.array(tensor))
         return found[1]
 
-    def functions(self) -> dict[str, Any]:
-        """The model's own functions."""
-        return {f"{one.domain}.{one.name}" if one.domain else str(one.name): one for one in self.source.model.functions}
-
     def missing(self) -> list[Problem]:
         """The nodes whose operators map to nothing, whatever the sizes are."""
-        own = self.functions()
+        own = onnx_bounds.functions(self.source.model)
         found = []
         versions = dict(opsets(self.source.model))
         bodies = [(self.source.model.graph.node, versions), *((one.node, dict(opsets(one))) for one in own.values())]
         for nodes, around in bodies:
             for proto in onnx_bounds.all_nodes(nodes):
                 kind = kind_of(proto)
-                if not (kind in own or kind in RULES or described.is_mapped(kind) or folding.folds(kind)):
+                if not _is_known(kind):
                     schema = inference.schema(proto, around)
+                    if schema is None and onnx_bounds.key_of(proto) in own:
+                        continue
                     if schema is None:
                         found.append(Problem(kind, place_of(proto), "no operator of this name is known", False))
                     elif not (schema.has_function or schema.has_context_dependent_function):
                         found.append(Problem(kind, place_of(proto), "DirectML has no counterpart", False))
         return found
+
+
+def _is_known(kind: str) -> bool:
+    """Whether an operator maps to something."""
+    return kind in RULES or described.is_mapped(kind) or folding.folds(kind)
 
 
 class Conversion:
@@ -164,8 +187,8 @@ class Conversion:
         self.tail: list[Any] = []
         self.draws = 0
         self._state: Expression | None = None
-        self._model, self._nodes = model, 0
-        self._functions = model.functions()
+        self._model, self._nodes, self._depth = model, 0, 0
+        self._functions = onnx_bounds.functions(model.source.model)
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
 
     @classmethod
@@ -184,7 +207,7 @@ class Conversion:
         found, graph = cls(model), model.source.model.graph
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
-            if one.name not in weights:
+            if one.name not in weights or one.name in shapes:
                 kind, tensor = Kind.read(one.type)
                 dtype = dtype_of(tensor.elem_type)
                 if one.name not in shapes:
@@ -195,10 +218,17 @@ class Conversion:
                     value = found._input(one.name, shapes, dtype, decided)
                 found._top.set(one.name, value)
         found.outputs = found._graph(graph, found._top)
+        for one, value in zip(graph.output, found.outputs, strict=True):
+            if value.array is None and len(value.shape or ()) > MAX_RANK:
+                reason = f"{len(value.shape or ())} dimensions; allowed: up to {MAX_RANK} outside of the model"
+                found.problems.append(Problem("output", f"the output {safe_repr(one.name)}", reason, False))
         return found
 
     def _input(self, name: str, shapes: Mapping[str, tuple[int, ...]], dtype: Any, decided: Mapping[str, NumpyArray]) -> Value:
         """A tensor that a call gives."""
+        if len(shapes[name]) > MAX_RANK:
+            given = f"an input {safe_repr(name)} of {len(shapes[name])} dimensions"
+            raise Unsupported(message(self._model.source.name, given, f"up to {MAX_RANK} outside of the model"))
         if name in decided:
             return Value.known(decided[name].astype(dtype) if is_narrow(dtype) else decided[name])
         if 0 in shapes[name]:
@@ -281,8 +311,26 @@ class Conversion:
         if self._nodes > onnx_bounds.MAX_NODES:
             raise self._model.source.error(f"more than {onnx_bounds.MAX_NODES} nodes, with all loops unrolled", "fewer")
 
+    @contextlib.contextmanager
+    def _deeper(self) -> Iterator[None]:
+        """Inside of a function, or of a graph in a node.
+
+        Raises:
+            ModelError: they are nested too deep.
+        """
+        if self._depth == onnx_bounds.MAX_DEPTH:
+            limit = f"{onnx_bounds.MAX_DEPTH} functions and graphs in each other"
+            raise self._model.source.error(f"more than {limit}", f"at most {limit}")
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
     def _graph(self, graph: Any, scope: Scope) -> list[Value]:
         for tensor in graph.initializer:
+            if tensor.name in scope.values:
+                continue  # an input that has a default, and is given
             try:
                 scope.set(tensor.name, Value.known(self._model.array(tensor)))
             except Unsupported as error:
@@ -292,20 +340,24 @@ class Conversion:
             self.problems.append(Problem("initializer", "sparse initializers", "DirectML has no sparse tensors", False))
         for proto in graph.node:
             self._node(proto, scope)
-        return [self._read(one.name, scope, "the graph's outputs") for one in graph.output]
+        return [self._read(one.name, scope, lambda: "the graph's outputs") for one in graph.output]
 
-    def _read(self, name: str, scope: Scope, where: str) -> Value:
+    def _read(self, name: str, scope: Scope, where: Callable[[], object]) -> Value:
         found = scope.get(name)
         if found is None:
-            given = f"{safe_repr(str(name))}, which {where} read, and no node before makes"
+            given = f"{safe_repr(str(name))}, which {where()} read, and no node before makes"
             raise self._model.source.error(given, "nodes in an order in which each tensor is made before it is read")
         return found
 
     def _node(self, proto: Any, scope: Scope) -> None:
         """Convert a node and name its outputs."""
         self.count(1)
-        kind, place = kind_of(proto), scope.place + place_of(proto)
-        inputs = [self._read(name, scope, place) if name else None for name in proto.input]
+        kind = kind_of(proto)
+
+        def place() -> Place:
+            return Place(scope.place, place_of(proto))
+
+        inputs = [None if scope.lacks(name) else self._read(name, scope, place) for name in proto.input]
         results: list[Result] = [Result(None, None)] * len(proto.output)
         values: list[Value | None] = []
         if any(one is not None and one.is_later for one in inputs):
@@ -314,7 +366,7 @@ class Conversion:
         graphs = any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute)
         try:
             attributes = self._attributes(proto, scope)
-            if not graphs and kind not in self._functions:
+            if not graphs:
                 results = inference.results(proto, attributes, inputs, scope.versions)
             if not any(one is not None and one.is_lost for one in inputs):
                 with self._within(place, scope):
@@ -329,13 +381,13 @@ class Conversion:
         except (ModelError, inference.Malformed) as error:
             if isinstance(error, ModelError) and not graphs:
                 raise
-            self.problems.append(Problem(kind, place, str(error), True))
+            self.problems.append(Problem(kind, str(place()), str(error), True))
         except (Refused, Unsupported, InvalidArgument) as error:
-            self.problems.append(Problem(kind, place, _line(error), False))
+            self.problems.append(Problem(kind, str(place()), _line(error), False))
         except (MemoryError, TvmdmlError):
             raise
         except Exception as error:  # what a malformed node leads to
-            self.problems.append(Problem(kind, place, f"{type(error).__name__}: {_line(error)}", True))
+            self.problems.append(Problem(kind, str(place()), f"{type(error).__name__}: {_line(error)}", True))
         for i, name in enumerate(proto.output):
             value = values[i] if i < len(values) else None
             if value is None:
@@ -351,10 +403,10 @@ class Conversion:
             scope.set(name, Value.later())
 
     @contextlib.contextmanager
-    def _within(self, place: str, scope: Scope) -> Iterator[None]:
+    def _within(self, place: Callable[[], Place], scope: Scope) -> Iterator[None]:
         """The scope that graphs in the attributes of the node that is being converted see."""
         before, self._scope = self._scope, scope
-        line, self.graph.line = self.graph.line, lambda: place  # type: ignore[method-assign]
+        line, self.graph.line = self.graph.line, place  # type: ignore[method-assign,assignment]
         try:
             yield
         finally:
@@ -371,7 +423,8 @@ class Conversion:
             raise Refused(f"its graph has {len(graph.input)} inputs, and is given {len(inputs)}")
         for one, value in zip(graph.input, inputs, strict=True):
             scope.set(one.name, value)
-        return self._graph(graph, scope)
+        with self._deeper():
+            return self._graph(graph, scope)
 
     def other(
         self, node: Node, kind: str, opset: int, inputs: Sequence[Value | None], attributes: Mapping[str, Any]
@@ -415,8 +468,9 @@ class Conversion:
         results: Sequence[Result],
         scope: Scope,
     ) -> list[Value | None]:
-        if (function := self._functions.get(kind)) is not None:
-            return self._called(function, inputs, attributes, scope)
+        own = self._own(proto, scope)
+        if own is not None and not _is_known(kind):
+            return self._called(own, inputs, attributes, scope)
         opset = scope.versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
         outputs = [bool(name) for name in proto.output]
         if kind == "CastLike" and len(inputs) == 2 and inputs[1] is not None and is_narrow(inputs[1].dtype):
@@ -428,13 +482,12 @@ class Conversion:
         for way in (described.without_elements, folding.fold):
             if (found := way(node)) is not None:
                 return self._traced(node, _finished(found, node), folded=True)
-        rule: Rule | None = RULES.get(kind) or (described.convert if described.is_mapped(kind) else None)
         try:
-            if rule is None:
-                raise Refused("DirectML has no counterpart")
-            return self._traced(node, _finished(rule(node), node))
+            if (joined := dimensions.convert(node, _by_rule)) is not None:
+                return self._traced(node, joined)
+            return self._traced(node, _by_rule(node))
         except (Refused, Unsupported, InvalidArgument):
-            body = inference.body(proto, attributes, inputs, scope.versions)
+            body = inference.body(proto, attributes, inputs, scope.versions) or own
             if body is None:
                 raise
             problems = len(self.problems)
@@ -448,6 +501,11 @@ class Conversion:
         self.trace.append(Traced(node, results, folded))
         return results
 
+    def _own(self, proto: Any, scope: Scope) -> Any:
+        """The model's own function that a node calls, if any. It is not one that has the name of an operator of ONNX's."""
+        found = self._functions.get(onnx_bounds.key_of(proto))
+        return None if found is None or inference.schema(proto, scope.versions) is not None else found
+
     def _called(
         self, function: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope
     ) -> list[Value | None]:
@@ -455,18 +513,23 @@ class Conversion:
         onnx = self._model.source.onnx
         defaults = {str(one.name): onnx.helper.get_attribute_value(one) for one in function.attribute_proto}
         inner = Scope({**scope.versions, **dict(opsets(function))}, None, {**defaults, **attributes})
-        inner.place = f"{scope.place}{function.name} / "
+        inner.place = Place(scope.place, clean(function.name))
         for name, value in zip(function.input, inputs, strict=False):
             if value is not None:
                 inner.set(name, value)
-        for proto in function.node:
-            given = type(proto)()
-            given.CopyFrom(proto)
-            for i, name in enumerate(proto.input):
-                if name in function.input and inner.get(name) is None:
-                    given.input[i] = ""  # an optional input that the caller leaves out
-            self._node(given if list(given.input) != list(proto.input) else proto, inner)
+        inner.absent = frozenset(name for name in function.input if name not in inner.values)
+        with self._deeper():
+            for proto in function.node:
+                self._node(proto, inner)
         return [inner.get(name) for name in function.output]
+
+
+def _by_rule(node: Node) -> list[Value | None]:
+    """What the rule of a node's operator makes of it."""
+    rule: Rule | None = RULES.get(node.kind) or (described.convert if described.is_mapped(node.kind) else None)
+    if rule is None:
+        raise Refused("DirectML has no counterpart")
+    return _finished(rule(node), node)
 
 
 def _finished(found: Results, node: Node) -> list[Value | None]:

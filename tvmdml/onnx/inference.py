@@ -67,7 +67,7 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         raise Malformed(f"it has {len(proto.input)} inputs; allowed: {found.min_input} to {found.max_input}")
     _check_places(attributes, inputs)
     types, data = {}, {}
-    node = _plain(proto, attributes)
+    node = _plain(proto, attributes, inputs)
     for i, value in enumerate(inputs):
         if value is None:
             continue
@@ -137,7 +137,7 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
                 one = onnx.TypeProto() if value is None or kind is None else onnx.helper.make_tensor_type_proto(kind, value.shape)
                 types.append(one.SerializeToString())
             able = [one for one in found.context_dependent_function_opset_versions if one <= version]
-            node = _plain(proto, attributes).SerializeToString()
+            node = _plain(proto, attributes, inputs).SerializeToString()
             if able:
                 content = found.get_context_dependent_function_with_opset_version(max(able), node, types)
             else:
@@ -158,12 +158,13 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
     return function
 
 
-def _plain(proto: Any, attributes: Mapping[str, Any]) -> Any:
-    """The node with the values of attributes that refer to those of a function."""
+def _plain(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Any:
+    """The node without the inputs that are left out, with the values of attributes that refer to those of a function."""
     import onnx
 
     node = onnx.NodeProto()
     node.CopyFrom(proto)
+    node.input[:] = ["" if one is None else name for name, one in zip(proto.input, inputs, strict=False)]
     if any(one.ref_attr_name for one in proto.attribute):
         del node.attribute[:]
         kinds = {one.name: one.type for one in proto.attribute}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,7 +59,7 @@ class Kept:
     @classmethod
     def of(cls, given: Any, sizes: Mapping[str, int], target: Target) -> Kept | None:
         """Of a path, or bytes; ``None`` for anything else, for what cannot be read, and where no plans are kept."""
-        if not isinstance(given, (str, os.PathLike, bytes)) or (around := surroundings(target)) is None:
+        if not isinstance(given, (str, os.PathLike, bytes)) or _has_own_rules() or (around := surroundings(target)) is None:
             return None
         if any(type(name) is not str or not isinstance(n, (int, np.integer)) for name, n in sizes.items()):
             return None
@@ -76,8 +77,8 @@ class Kept:
             return None
         with contextlib.suppress(*kept.DAMAGED):
             found = json.loads(content.tobytes())
-            inputs, outputs = ([_argument(*one) for one in found[kind]] for kind in ("inputs", "outputs"))
-            about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]))
+            inputs, outputs, defaults = ([_argument(*one) for one in found[kind]] for kind in ("inputs", "outputs", "defaults"))
+            about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]), defaults)
             if not self._knows(about):
                 return None
             self._holdings.names[:] = found["data"]
@@ -92,6 +93,7 @@ class Kept:
         described = {
             "inputs": [_written(one) for one in about.inputs],
             "outputs": [_written(one) for one in about.outputs],
+            "defaults": [_written(one) for one in about.defaults],
             "metadata": list(about.metadata),
             "elsewhere": list(about.elsewhere),
             "deciding": sorted(deciding),
@@ -114,6 +116,8 @@ class Kept:
 
     def find(self, shapes: Shapes, decided: Decided, finished: Callable[[], Finished]) -> Ready | None:
         """The plan for shapes, and elements that decide."""
+        if _has_own_rules():
+            return None
         found = kept.find(self._store, self._plan(shapes, decided), self._holdings, self._target, finished)
         if found is None:
             return None
@@ -142,6 +146,8 @@ class Kept:
 
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""
+        if _has_own_rules():
+            return None
         return kept.find(self._store, self._part(name), self._holdings, self._target, _nothing)
 
     def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
@@ -149,7 +155,9 @@ class Kept:
         return self._keep(self._part(name), None, described, arrays)
 
     def _keep(self, key: str, graph: CompiledGraph | None, described: Mapping[str, Any], arrays: Sequence[NumpyArray]) -> bool:
-        if self._header is None or surroundings(self._target) != self._around or not self.content.is_unchanged():
+        if self._header is None or _has_own_rules() or surroundings(self._target) != self._around:
+            return False
+        if not self.content.is_unchanged():
             return False
         before = len(self._holdings.names)
         done = kept.keep(self._store, key, self._holdings, graph, described, arrays)
@@ -163,6 +171,12 @@ class Kept:
     def _plan(self, shapes: Shapes, decided: Decided) -> str:
         known = {name: [array.dtype.str, array.shape, array.tobytes().hex()] for name, array in decided.items()}
         return key_of("plan", self._around, self.content.digest, self._others, dict(shapes), known)
+
+
+def _has_own_rules() -> bool:
+    """Whether a program has rules of its own: a plan does not say which ones it was made by."""
+    node = sys.modules.get("tvmdml.onnx.node")
+    return node is not None and node.has_own_rules()
 
 
 def _nothing() -> Finished:

@@ -116,7 +116,7 @@ class Model(Runnable):
         if header is None and self._kept is not None:
             self._kept.keep_header(self._about, self._deciding)
         self._is_known = True
-        self.inputs, self.outputs = self._about.inputs, self._about.outputs
+        self.inputs, self.outputs, self.defaults = self._about.inputs, self._about.outputs, self._about.defaults
         results = [n for one in self.outputs for n in one.shape or () if isinstance(n, str)]
         self.symbols = tuple(dict.fromkeys([*self._open_sizes(), *results]))
         """The names of the sizes that are open. One that the model does not name is the input's and its axis, such as ``x.0``."""
@@ -178,7 +178,7 @@ class Model(Runnable):
                         raise ModelError(message(self.name, given, "the same file", "Load it again."))
                     self._kept = self._learned = None  # it is changing now
                 elif content is not None and content.folder is not None:
-                    read.source.folder = content.folder
+                    read.source.folder, read.source.home = content.folder, content.home
                 self.name, self._read, self._given = read.name, read, None
             return self._read
 
@@ -319,7 +319,7 @@ class InferenceSession(Runnable):
         self.provider, self.target = chosen(providers, provider_options, kinds)
         self._model = model = self._loaded(sizes)
         self.name, self.inputs, self.outputs, self.symbols = model.name, model.inputs, model.outputs, model.symbols
-        self.numbers = model.numbers
+        self.defaults, self.numbers = model.defaults, model.numbers
 
     def _loaded(self, sizes: Mapping[str, int]) -> Runnable:
         """The model. Sizes that it does not have are passed over, as in ONNX Runtime."""

@@ -1,4 +1,4 @@
-"""Types that DirectML has not: bfloat16, the floats of 8 and 4 bits, and integers of 4 and 2 bits.
+"""Types that DirectML has not: bfloat16, the floats of 8, 6 and 4 bits, and integers of 4 and 2 bits.
 
 A graph has their elements as float32, int8 or uint8. Each result is rounded to what the narrow type has, so numbers are those of
 the type; arrays outside are of the package ml_dtypes.
@@ -34,6 +34,8 @@ _FLOATS = {
     "float8_e4m3fnuz": _Float(3, -7, 240.0, np.nan, False),
     "float8_e5m2": _Float(2, -14, 57344.0, np.inf),
     "float8_e5m2fnuz": _Float(2, -15, 57344.0, np.nan, False),
+    "float6_e2m3fn": _Float(3, 0, 7.5, 7.5),
+    "float6_e3m2fn": _Float(2, -2, 28.0, 28.0),
     "float4_e2m1fn": _Float(1, 0, 6.0, 6.0),
 }
 _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -30,6 +31,7 @@ from tvmdml.onnx_bounds import tensors
 from tvmdml.scheduling import remembering
 
 Shapes = Mapping[str, tuple[int, ...]]
+_WITH_DEFAULTS = 4
 OLDEST_OPSET = 7
 """The lowest version of ONNX's operators; earlier ones broadcast in another way."""
 
@@ -112,7 +114,18 @@ class Origin:
         outside = source.onnx.TensorProto.EXTERNAL
         places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
-        return About(inputs, outputs, self._metadata(), tuple(sorted(elsewhere)))
+        return About(inputs, outputs, self._metadata(), tuple(sorted(elsewhere)), self._defaults(sizes))
+
+    def _defaults(self, sizes: Mapping[str, int]) -> list[Argument]:
+        """The weights that are inputs, too: before version 4 of the format all were, and none was meant to be given."""
+        graph = self.source.model.graph
+        weights = {one.name for one in graph.initializer}
+        found: list[Argument] = []
+        for one in graph.input if self.source.model.ir_version >= _WITH_DEFAULTS else ():
+            if one.name in weights:
+                with contextlib.suppress(Unsupported):  # a weight that is not read may be of any type
+                    found.append(self._argument(one, sizes))
+        return found
 
     def compiled(
         self,

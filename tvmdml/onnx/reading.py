@@ -16,14 +16,16 @@ import numpy as np
 from tvmdml import _inside, onnx_bounds
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
+from tvmdml.disk import mapping
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
-from tvmdml.onnx import weights
+from tvmdml.onnx import order, weights
 from tvmdml.onnx_nodes import numpy_type
 
 MOST_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""
+_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
+"""The bits of an element, of types whose elements have no bytes of their own."""
 _MOST_RANK = 64
-_ALIGNMENT = 64
 
 
 class Source:
@@ -42,11 +44,15 @@ class Source:
         """
         self.folder: Path | None = None
         """Where files with weights may be."""
+        self.home: Path | None = None
+        """Where they may really be, if they are links."""
         self.name = "model"
         """For messages."""
         if isinstance(given, (str, os.PathLike)) and file is None:
             self._opened(given, None).close()  # a missing file is said before a missing package
         self.onnx = onnx = _onnx()
+        self._files: dict[tuple[int, int], NumpyArray] = {}
+        """The files with weights that were mapped."""
         self._apart: dict[int, tuple[Any, NumpyArray]] = {}
         """The bytes of tensors that the message lacks, by the identities of the tensors, which are kept."""
         if isinstance(given, onnx.ModelProto):
@@ -67,6 +73,7 @@ class Source:
             onnx_bounds.check_nodes(Path(self.name), self.model)
         except TvmdmlError as error:
             raise ModelError(str(error)) from None
+        order.arrange(self.model, self.error)
 
     def error(self, given: str, allowed: str, advice: str = "") -> ModelError:
         """An error of this model."""
@@ -83,24 +90,18 @@ class Source:
             about = path.stat() if file is None else os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_size >= MOST_BYTES:
                 raise self.error("a folder, a device or a larger file", f"a file of less than {MOST_BYTES >> 20} MiB")
+            self.home = path.resolve().parent
             return path.open("rb") if file is None else file
         except (OSError, ValueError) as error:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 
     def _bytes(self, file: BinaryIO, start: int, count: int) -> NumpyArray:
         """Bytes of the file, in memory that any type may be read from."""
-        memory = np.empty(count + _ALIGNMENT, np.uint8)
-        first = -memory.ctypes.data % _ALIGNMENT
-        content = memory[first : first + count]
         try:
             file.seek(start)
-            if file.readinto(content.data) == count:  # type: ignore[attr-defined]
-                content.flags.writeable = False
-                return content
-            problem = "it became shorter"
+            return mapping.copied(file, count)
         except OSError as error:
-            problem = reason(error)
-        raise self.error(f"a file that cannot be read ({problem})", "an ONNX model")
+            raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 
     def _parsed(self, content: bytes | NumpyArray) -> Any:
         model = self.onnx.ModelProto()
@@ -157,24 +158,24 @@ class Source:
             known = {number: text for text, number in onnx.TensorProto.DataType.items()}
             raise Unsupported(f"tensor {name} of type {known.get(tensor.data_type, tensor.data_type)}: DirectML has no such type")
         dtype = np.dtype(dtype)
-        packed = dtype.name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+        bits = _BITS.get(dtype.name, 0)
+        nbytes = -(-math.prod(shape) * (bits or 8 * dtype.itemsize) // 8)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            if packed:
-                raise Unsupported(f"tensor {name} of type {dtype} in another file")
-            return self._mapped(tensor, dtype, shape)
-        kept, there = self._apart.get(id(tensor), (None, None))
-        outside = there if kept is tensor else None
-        if (outside is not None or tensor.HasField("raw_data")) and not packed:
+            if not bits:
+                return self._mapped(tensor, dtype, shape)
+            outside: NumpyArray | None = self._mapped(tensor, np.dtype(np.uint8), (nbytes,))
+        else:
+            kept, there = self._apart.get(id(tensor), (None, None))
+            outside = there if kept is tensor else None
+        if (outside is not None or tensor.HasField("raw_data")) and not bits:
             content = tensor.raw_data if outside is None else outside
-            if len(content) != dtype.itemsize * math.prod(shape):
-                raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{dtype.itemsize * math.prod(shape)}")
+            if len(content) != nbytes:
+                raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{nbytes}")
             return _native(np.frombuffer(content, dtype).reshape(shape))
         try:
             whole = tensor
             if outside is not None:
-                whole = type(tensor)()
-                whole.CopyFrom(tensor)
-                whole.raw_data = outside.tobytes()
+                whole = type(tensor)(data_type=tensor.data_type, dims=tensor.dims, raw_data=outside.tobytes())
             found = np.asarray(onnx.numpy_helper.to_array(whole))
         except MemoryError:
             raise
@@ -193,8 +194,9 @@ class Source:
         allowed, advice = f"files in {str(self.folder.absolute())!r}", "Put them beside the model."
         try:
             offset, length = int(where.get("offset") or 0), int(where.get("length") or nbytes)
-            with _inside.open_to_read(self.folder, location) as file:
-                there = os.fstat(file.fileno()).st_size
+            with _inside.open_to_read(self.folder, location, self.home) as file:
+                about = os.fstat(file.fileno())
+                there = about.st_size
                 if length == nbytes and there < offset + nbytes and offset >= 0:
                     allowed, advice = f"{offset + nbytes} or more", "The file is truncated: copy it again."
                     raise _inside.Refused(f"which has {there} bytes")
@@ -202,7 +204,10 @@ class Source:
                     raise _inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
                 if not nbytes:
                     return np.empty(shape, dtype)
-                return _native(np.memmap(file, dtype, "r", offset, shape))
+                whole = self._files.get(place := (about.st_dev, about.st_ino))
+                if whole is None or whole.nbytes < offset + nbytes:
+                    whole = self._files[place] = mapping.mapped(file.fileno(), there)
+                return _native(whole[offset : offset + nbytes].view(dtype).reshape(shape))
         except _inside.Refused as error:
             problem = str(error)
         except (ValueError, OverflowError, OSError) as error:
@@ -231,4 +236,4 @@ def _onnx() -> Any:
 def opsets(source: Any) -> Iterator[tuple[str, int]]:
     """The versions of the operator sets that a model or function imports."""
     for one in source.opset_import:
-        yield ("" if one.domain == "ai.onnx" else str(one.domain)), int(one.version)
+        yield onnx_bounds.domain_of(one), int(one.version)

@@ -13,7 +13,7 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, Unsupported, bounded, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
@@ -62,6 +62,8 @@ class About(NamedTuple):
     metadata: ModelMetadata
     elsewhere: tuple[str, ...]
     """The files with weights."""
+    defaults: list[Argument]
+    """Weights that a call may give instead."""
 
 
 class Ready(NamedTuple):
@@ -112,6 +114,8 @@ class Runnable(Session, abc.ABC):
     """The inputs."""
     outputs: list[Argument]
     """The outputs."""
+    defaults: Sequence[Argument] = ()
+    """Inputs that have a value if a call does not give one: the model's weights that are inputs, too."""
     symbols: tuple[str, ...]
     """The names of the sizes that are open."""
     numbers: Numbers
@@ -127,7 +131,8 @@ class Runnable(Session, abc.ABC):
 
     def __repr__(self) -> str:
         """The inputs and outputs."""
-        return f"<{type(self).__name__} {self.name} ({listed(self.inputs)}) -> ({listed(self.outputs)}) on {self.target}>"
+        given, found = listed(self.inputs), listed(self.outputs)
+        return bounded(f"<{type(self).__name__} {self.name} ({given}) -> ({found}) on {self.target}>")
 
     # -- Running
 
@@ -255,17 +260,17 @@ class Runnable(Session, abc.ABC):
 
     @functools.cached_property
     def _by_name(self) -> dict[str, Argument]:
-        return {one.name: one for one in self.inputs}
+        return {one.name: one for one in self.feeds}
 
     @functools.cached_property
     def _takes_tensors(self) -> bool:
         """Whether all inputs are tensors."""
-        return all(one.kind == Kind() for one in self.inputs)
+        return all(one.kind == Kind() for one in self.feeds)
 
     @functools.cached_property
     def _narrow_inputs(self) -> list[Argument]:
         """The inputs whose type DirectML has not. To ask each at every call took a quarter of a millisecond of a decoder's word."""
-        return [one for one in self.inputs if is_narrow(one.dtype)]
+        return [one for one in self.feeds if is_narrow(one.dtype)]
 
     @functools.cached_property
     def _wide(self) -> dict[str, Any]:
@@ -304,9 +309,9 @@ class Runnable(Session, abc.ABC):
     def _for_tensors(self, given: Mapping[str, Any]) -> Ready:
         shapes: dict[str, tuple[int, ...]] = {}
         views: dict[str, Any] = {}
-        for one in self.inputs:
+        for i, one in enumerate(self.feeds):
             if one.name not in given:
-                if one.kind.is_optional:
+                if one.kind.is_optional or i >= len(self.inputs):
                     continue
                 raise InvalidArgument(message("Model call", f"no {one.name}", form(one)))
             names: Iterable[str] = (one.name,)
@@ -324,7 +329,7 @@ class Runnable(Session, abc.ABC):
     def _check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Shapes are those that the model declares, and each symbol has one value."""
         symbols: dict[str, int] = {}
-        for one in self.inputs:
+        for one in self.feeds:
             if one.shape is None or one.name not in shapes:
                 continue
             shape = shapes[one.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -63,6 +64,7 @@ class Session:
 
     inputs: Sequence[Any]
     outputs: Sequence[Any]
+    defaults: Sequence[Any] = ()
     target: Target
     options = SessionOptions()
     profile: Profile | None = None
@@ -97,9 +99,14 @@ class Session:
         """The outputs."""
         return list(map(_node_arg, self.outputs))
 
+    @functools.cached_property
+    def feeds(self) -> Sequence[Any]:
+        """All that a call may give."""
+        return [*self.inputs, *self.defaults]
+
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: weights cannot be replaced by inputs."""
-        return []
+        """The weights that a call may give instead."""
+        return list(map(_node_arg, self.defaults))
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the file says of itself."""
@@ -141,7 +148,7 @@ class Session:
     def _array(self, name: str, given: Any) -> Any:
         """An input as an array; it may be an ``OrtValue``, and lists of numbers, which get the input's type."""
         given = held(given)
-        dtype, kind = next(((one.dtype, one.kind) for one in self.inputs if one.name == name), (None, Kind()))
+        dtype, kind = next(((one.dtype, one.kind) for one in self.feeds if one.name == name), (None, Kind()))
         if kind.is_sequence and isinstance(given, (list, tuple)):
             return [held(one) for one in given]
         if dtype is None or not isinstance(given, (list, tuple, int, float)):
@@ -264,7 +271,7 @@ class IOBinding:
         Raises:
             InvalidArgument: there is no such input, or it is not an array.
         """
-        self._require_tensor(name, self._session.inputs, "bind_cpu_input", "Bind an OrtValue of a list of arrays.")
+        self._require_tensor(name, self._session.feeds, "bind_cpu_input", "Bind an OrtValue of a list of arrays.")
         array = arrays.view(arr_on_cpu, f"bind_cpu_input {name}")
         self._bind(name, self._session.target.asarray(array) if type(array) is not DeviceArray else array)
 
@@ -277,7 +284,7 @@ class IOBinding:
             InvalidArgument: there is no such input or device, or the shape, type or address is none.
             Unsupported: the device's memory has no addresses.
         """
-        self._require_tensor(name, self._session.inputs, "bind_input", "Bind an OrtValue of a list of arrays.")
+        self._require_tensor(name, self._session.feeds, "bind_input", "Bind an OrtValue of a list of arrays.")
         self._bind(name, at_address(buffer_ptr, shape, element_type, options.device(device_type, device_id)))
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
@@ -286,7 +293,7 @@ class IOBinding:
         Raises:
             InvalidArgument: there is no such input, or it is not what the input takes.
         """
-        kind = self._known(name, self._session.inputs, "input").kind
+        kind = self._known(name, self._session.feeds, "input").kind
         given = ortvalue if isinstance(ortvalue, OrtValue) else OrtValue(ortvalue)
         if given.is_tensor_sequence() != kind.is_sequence or not (given.has_value() or kind.is_optional):
             wanted = "a list of arrays" if kind.is_sequence else "an array"
@@ -365,7 +372,7 @@ class IOBinding:
     # -- How
 
     def _bind(self, name: str, array: Any) -> None:
-        self._known(name, self._session.inputs, "input")
+        self._known(name, self._session.feeds, "input")
         self._inputs[name], self._quick = array, None
 
     def _bind_output(self, name: str, place: _Place) -> None:
@@ -382,7 +389,7 @@ class IOBinding:
         raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(one.name for one in among) or "none"))
 
     def _require_tensor(self, name: str, among: Sequence[_Argument], what: str, advice: str) -> None:
-        kind = self._known(name, among, "input" if among is self._session.inputs else "output").kind
+        kind = self._known(name, among, "input" if among is self._session.feeds else "output").kind
         if kind != Kind():
             given = "a sequence" if kind.is_sequence else "an optional tensor"
             raise InvalidArgument(message(f"{what} {name}", given, "tensors", advice))

@@ -57,7 +57,7 @@ _WIDE = {
     **dict.fromkeys(("uint4", "uint2"), np.uint8),
     "bfloat16": np.float32,
     **{f"float8_{one}": np.float32 for one in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")},
-    "float4_e2m1fn": np.float32,
+    **dict.fromkeys(("float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"), np.float32),
 }
 
 

@@ -14,7 +14,7 @@ from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.types import Undecided, decides, is_narrow, is_ours, wide_of
 from tvmdml.onnx_nodes import Refused
-from tvmdml.tensors import TensorDataType
+from tvmdml.tensors import MAX_RANK, TensorDataType
 
 
 class TooLate(Refused):
@@ -73,6 +73,11 @@ class Value:
     def computed(cls, expression: Expression) -> Value:
         """A tensor that the graph computes."""
         return cls(expression.dtype, expression.shape, None, expression)
+
+    @classmethod
+    def of_many(cls, shape: tuple[int, ...], expression: Expression) -> Value:
+        """A tensor of more dimensions than DirectML has, whose elements stand in one (``dimensions``)."""
+        return cls(expression.dtype, shape, None, expression)
 
     @classmethod
     def narrowed(cls, dtype: Any, expression: Expression) -> Value:
@@ -148,6 +153,8 @@ class Value:
             Refused: DirectML has no such type.
         """
         self._require_tensor()
+        if len(self.shape or ()) > MAX_RANK:
+            raise Refused(f"its input has {len(self.shape or ())} dimensions, of which DirectML has {MAX_RANK}")
         if self._expression is None:
             assert self.array is not None
             if is_narrow(self.dtype):
@@ -155,6 +162,22 @@ class Value:
             if not is_ours(self.dtype):
                 raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
             self._expression = graph.constant(self.array)
+        return self._expression
+
+    def flat(self, graph: Graph) -> Expression:
+        """The elements in one dimension, in their order.
+
+        Raises:
+            Refused: it is no tensor of one of DirectML's types.
+        """
+        if len(self.shape or ()) <= MAX_RANK:
+            return self.expression(graph).reshape(-1)
+        self._require_tensor()
+        if not is_ours(self.dtype):
+            raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
+        if self._expression is None:
+            assert self.array is not None
+            self._expression = graph.constant(self.array.reshape(-1))
         return self._expression
 
     def _require_tensor(self) -> None:
@@ -189,7 +212,8 @@ class Value:
                 raise TooLate(f"it must be known before the model runs, but depends on the elements of {large[0]}")
             if inputs:
                 raise Undecided(one.name for one in inputs)
-            (self.array,) = graph.compile([self._expression], "cpu")()
+            (found,) = graph.compile([self._expression], "cpu")()
+            self.array = found.reshape(self.shape)
         return self.array
 
 

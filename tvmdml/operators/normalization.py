@@ -296,12 +296,20 @@ class LpNormalization(_Normalization):
         with np.errstate(all="ignore"):
             x = self.slices(given)
             total = np.sum(np.abs(x) ** self.p, axis=-1, keepdims=True)
-            norm = total if self.p == 1 else np.sqrt(total)
-            y = x / np.maximum(norm, self.epsilon)
-            bound = np.abs(np.where(np.isfinite(y), y, 0)) * (
-                additions(x.shape[-1], given.dtype) / self.p + 10 * spacing(given.dtype)
-            )
+            y = x / self._divisor(total)
+            # Terms below the least normal number may be 0 in the kernel. A divisor that may be 0 gives anything.
+            least = float(np.finfo(np.float64 if given.dtype == np.float64 else np.float32).tiny)
+            lost = least * x.shape[-1]
+            low, high = self._divisor(np.maximum(total - lost, 0)), self._divisor(total + lost)
+            lowest, highest = np.maximum(np.abs(x) - least, 0) / high, (np.abs(x) + least) / low
+            relative = additions(x.shape[-1], given.dtype) / self.p + 10 * spacing(given.dtype)
+            bound = np.maximum(highest - np.abs(y), np.abs(y) - lowest) + highest * relative
+            bound = np.where(low > 0, np.where(np.isfinite(y), bound, 0), np.nan)
             return (self.near(y, anything_past_range(bound, x, given.dtype, squared=self.p == 2), given.dtype),)
+
+    def _divisor(self, total: Array) -> Array:
+        found: Array = np.maximum(total if self.p == 1 else np.sqrt(total), self.epsilon)
+        return found
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:

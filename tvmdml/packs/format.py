@@ -26,7 +26,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import io
-import mmap
 import os
 import re
 import stat
@@ -40,6 +39,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
+from tvmdml.disk import _trust, mapping
 from tvmdml.errors import PackError, message, reason, safe_repr
 from tvmdml.packs import files, records
 from tvmdml.packs.records import Graph, Kernel, Operation
@@ -241,7 +241,7 @@ class Pack:
             shown = _named(path) if isinstance(path, (str, Path)) else safe_repr(path)
             raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
-        self._map: mmap.mmap | None = None
+        self._map: NumpyArray | None = None
         try:
             self._open(check)
         except BaseException:
@@ -460,7 +460,9 @@ class Pack:
             pass
 
     def mapped(self, number: int) -> NumpyArray:
-        """The bytes of a part that is not compressed, in the file; they stay readable when the pack is closed.
+        """The bytes of a part that is not compressed; they stay readable when the pack is closed.
+
+        They are those of the file itself, unless the pack is signed and another user could change them after this check.
 
         Raises:
             PackError: the part is another one, or its checksum does not match.
@@ -470,12 +472,17 @@ class Pack:
             raise self.damaged(f"part {number} is no constant")
         if not part.stored:
             return np.empty(0, np.uint8)
-        if self._map is None:
-            try:
-                self._map = mmap.mmap(self._file, self._end, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:
-                raise PackError(f"{self.shown}: cannot be mapped: {reason(error)}.") from None
-        stored = np.frombuffer(self._map, np.uint8, part.stored, self._parts_at + part.offset)
+        start = self._parts_at + part.offset
+        try:
+            if self.signatures and not _trust.is_own(os.fstat(self._file)):
+                before = start % _DATA_ALIGNMENT
+                stored = mapping.copied_from(self._file, start - before, before + part.stored)[before:]
+            else:
+                if self._map is None:
+                    self._map = mapping.mapped(self._file, self._end)
+                stored = self._map[start : start + part.stored]
+        except OSError as error:
+            raise PackError(f"{self.shown}: cannot be mapped: {reason(error)}.") from None
         pad = part.stored - part.size
         if hashlib.sha256(stored.data).digest() != part.stored_sha256 or stored[:pad].any():
             raise self.damaged(f"the checksum of part {number} does not match")

@@ -9,7 +9,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported
+from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported, bounded
 from tvmdml.packs import notices
 from tvmdml.scheduling import kernel_for
 
@@ -199,7 +199,7 @@ class LoadedPack:
 
     def __repr__(self) -> str:
         """The path and the number of records."""
-        return f"<LoadedPack {self.pack.shown}: {self.pack.count} records{', strict' if self.strict else ''}>"
+        return bounded(f"<LoadedPack {self.pack.shown}: {self.pack.count} records{', strict' if self.strict else ''}>")
 
     def deciding(self, target: Target) -> Target:
         """The target, with the knobs and tuning records that the pack was built with.

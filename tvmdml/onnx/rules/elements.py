@@ -14,7 +14,7 @@ from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Results, rule
-from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
+from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -87,6 +87,19 @@ def _cast(node: Node) -> Results:
     if node.dtype().kind == "b":
         return x
     return tvmdml.logical_not(tvmdml.equals(x, node.like(0, x)))
+
+
+@rule("ConstantOfShape")
+def _filled(node: Node) -> Results:
+    """Of a type that DirectML has not, in the one that has its elements."""
+    given = node.attributes.get("value")
+    value = np.zeros(1, np.float32) if given is None else node.around.array(given)
+    if value.size != 1:
+        raise Refused(f"its value has {value.size} elements, and not one")
+    dtype = value.dtype
+    plain = wide_of(dtype) if is_narrow(dtype) else np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    found = tvmdml.fill_value_constant(node.integers(0), value.astype(plain).item(), dtype=plain, device=node.graph)
+    return Value.narrowed(dtype, found) if is_narrow(dtype) else found
 
 
 @rule("Where")

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tvmdml.errors import DeviceError, message
+from tvmdml.errors import DeviceError, bounded, message
 from tvmdml.targets._device import bytes_of
 from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda import streams, survey, timer
@@ -58,7 +58,7 @@ class Device:
 
     def __repr__(self) -> str:
         """Return its number and name."""
-        return f"<CUDA device {self.info.index}: {self.info.name}>"
+        return bounded(f"<CUDA device {self.info.index}: {self.info.name}>")
 
     def attribute(self, number: int) -> int:
         """One of its attributes: a ``CU_DEVICE_ATTRIBUTE_…`` of cuda.h."""

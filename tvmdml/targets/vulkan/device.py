@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tvmdml.errors import DeviceError, message
+from tvmdml.errors import DeviceError, bounded, message
 from tvmdml.targets._device import bytes_of
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.commands import Queue
@@ -94,7 +94,7 @@ class Device:
 
     def __repr__(self) -> str:
         """Return its number and name."""
-        return f"<Vulkan device {self.info.index}: {self.info.name}>"
+        return bounded(f"<Vulkan device {self.info.index}: {self.info.name}>")
 
     @property
     def lost(self) -> bool:
