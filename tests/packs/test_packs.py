@@ -19,7 +19,7 @@ from folders import TESTS
 from support import IN_PLACE, reference, round_desc, tensor, top_k_desc
 
 import tvmdml
-from tvmdml import CompileError, PackError, compiler, knobs, packs, targets
+from tvmdml import CompileError, PackError, compiler, functions, knobs, packs, targets
 from tvmdml.cli import main
 from tvmdml.packs import files, spec, work
 from tvmdml.packs import format as container
@@ -415,19 +415,19 @@ def test_loading_again_and_again_leaves_nothing_behind(cpu_pack: Path) -> None:
 def test_a_plan_that_is_made_while_a_pack_comes_is_not_kept(cpu_pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(4, dtype=np.uint8)
     started, go_on = threading.Event(), threading.Event()
-    ready = compiler.ready
+    ready = functions._ready()
 
     def slow(*arguments: Any) -> Any:
-        found = ready(*arguments)
+        launch = ready(*arguments)
         started.set()
         go_on.wait(100)
-        return found
+        return launch
 
-    monkeypatch.setattr(compiler, "ready", slow)
+    monkeypatch.setattr(functions, "_ready", lambda: slow)
     thread = threading.Thread(target=tvmdml.top_k, args=(x, 2))
     thread.start()
-    started.wait(100)
-    monkeypatch.setattr(compiler, "ready", ready)
+    assert started.wait(100)
+    monkeypatch.setattr(functions, "_ready", lambda: ready)
     with tvmdml.load_pack(cpu_pack, strict=True):
         go_on.set()
         thread.join()

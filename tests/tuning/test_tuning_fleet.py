@@ -125,7 +125,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 @pytest.fixture(scope="module")
 def _shared(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Fleet, list[str]]]:
     notes: list[str] = []
-    with Fleet(servers.address, _KEY, cache=tmp_path_factory.mktemp("cache"), timeout=4, note=notes.append) as found:
+    with Fleet(servers.address, _KEY, cache=tmp_path_factory.mktemp("cache"), timeout=10, note=notes.append) as found:
         yield found, notes
 
 
@@ -239,6 +239,7 @@ def _compiled(source: str, job: Job) -> bytes:
     return name.with_suffix(".so").read_bytes()
 
 
+@pytest.mark.full
 def test_a_candidate_that_crashes_hangs_or_is_wrong_costs_its_trial_and_no_server(
     fleet: tuple[Fleet, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

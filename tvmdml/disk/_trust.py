@@ -27,9 +27,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from tvmdml.disk import mapping
+if TYPE_CHECKING:
+    from tvmdml.disk.mapping import NumpyArray
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
@@ -100,13 +101,15 @@ class Folder:
         with self._opened(name, most) as file:
             return file.read()
 
-    def content(self, name: str, *, map_it: bool) -> mapping.NumpyArray:
+    def content(self, name: str, *, map_it: bool) -> NumpyArray:
         """The content of a file, mapped or copied: it stays readable when the file is removed.
 
         Raises:
             Untrusted: another user may have written it.
             OSError: it cannot be read, or is not a regular file.
         """
+        from tvmdml.disk import mapping  # it imports NumPy, which most readers of the cache do without
+
         with self._opened(name) as file:
             size = os.fstat(file.fileno()).st_size
             return mapping.mapped(file.fileno(), size) if map_it else mapping.copied(file, size)

@@ -406,7 +406,7 @@ class Conversion:
     def _within(self, place: Callable[[], Place], scope: Scope) -> Iterator[None]:
         """The scope that graphs in the attributes of the node that is being converted see."""
         before, self._scope = self._scope, scope
-        line, self.graph.line = self.graph.line, place  # type: ignore[method-assign,assignment]
+        line, self.graph.line = self.graph.line, place  # type: ignore[method-assign]
         try:
             yield
         finally:

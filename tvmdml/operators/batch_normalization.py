@@ -340,7 +340,7 @@ def _summed(terms: Array, dtype: Any, more: float) -> tuple[Array, Array]:
 
 def _past_range(magnitudes: Array, dtype: Any) -> Array:
     """Whether sums with these magnitudes may be infinite on the way, so that their result may be anything."""
-    return magnitudes >= np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).max / 2  # type: ignore[no-any-return]
+    return magnitudes >= np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).max / 2
 
 
 class BatchNormalizationGrad(_Gradient):
