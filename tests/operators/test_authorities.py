@@ -76,7 +76,7 @@ OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
 }
 
 
-@pytest.mark.full(first=1)
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # ONNX's computation of the expected outputs issues warnings
 @pytest.mark.parametrize("operator", OURS)
 def test_onnx_cases_give_what_onnx_expects(operator: str, capsys: pytest.CaptureFixture[str]) -> None:

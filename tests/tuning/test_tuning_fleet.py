@@ -31,6 +31,7 @@ from tvmdml.tuning.terms import Job, Knobs, Outcome
 
 pytest.importorskip("tornado", reason="TVM's tracker takes it")
 base = pytest.importorskip("tvm.rpc.base")
+pytestmark = pytest.mark.full
 
 _KEY = "workbench"
 
@@ -239,7 +240,6 @@ def _compiled(source: str, job: Job) -> bytes:
     return name.with_suffix(".so").read_bytes()
 
 
-@pytest.mark.full
 def test_a_candidate_that_crashes_hangs_or_is_wrong_costs_its_trial_and_no_server(
     fleet: tuple[Fleet, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +258,6 @@ def test_a_candidate_that_crashes_hangs_or_is_wrong_costs_its_trial_and_no_serve
 # -- Servers that do not ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_a_server_that_is_killed_loses_no_trial(servers: Servers, fleet: tuple[Fleet, list[str]]) -> None:
     found, _ = fleet
     trials = found.measure(_job(found, _round(64, 100)), [{}] * 6, thorough=True)
@@ -286,7 +285,6 @@ def test_what_a_server_that_stands_still_had_is_given_to_another(servers: Server
     _check(outcomes, 6)
 
 
-@pytest.mark.full
 def test_a_run_goes_on_through_the_end_of_its_tracker_and_finds_the_next(servers: Servers, fleet: tuple[Fleet, list[str]]) -> None:
     found, notes = fleet
     trials = found.measure(_job(found, _round(64, 100)), [{}] * 6, thorough=True)
@@ -365,7 +363,6 @@ def given_back(_shared: tuple[Fleet, list[str]]) -> None:
     _shared[0].__exit__()
 
 
-@pytest.mark.full
 @pytest.mark.usefixtures("given_back")
 def test_another_kind_of_machine_is_left_out_and_an_early_end_is_quick(
     servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -399,7 +396,6 @@ def test_without_servers_there_is_an_error_that_says_so(servers: Servers, tmp_pa
         Fleet(servers.address, "nobody", cache=tmp_path, patience=0.5, jobs=1).__enter__()
 
 
-@pytest.mark.full
 def test_a_fleet_tunes_processors_that_have_an_address(tmp_path: Path) -> None:
     for name in ("cuda:sm_80", "vulkan:desktop"):
         (device,) = targets.elsewhere(name)
@@ -410,7 +406,6 @@ def test_a_fleet_tunes_processors_that_have_an_address(tmp_path: Path) -> None:
             Fleet(tracker, _KEY, cache=tmp_path)
 
 
-@pytest.mark.full
 def test_the_guard_is_compiled_for_known_machines_alone() -> None:
     assert bundle.guard("x86_64" if "x86" in targets.resolve("cpu").name else "aarch64").startswith(b"\x7fELF")
     with pytest.raises(CompileError, match=r"C compiler|not be compiled"):
