@@ -2,10 +2,10 @@
 
 - ``lines``: input and output are contiguous in one dimension. A vector has windows that are neighbours there. If windows extend in
   that dimension, too, their taps are selected from contiguous elements. The first and the last vector of a line may have taps
-  outside, and which these are is a part of the code; where lines are too short for that, such windows are done one by one. Other
-  dimensions are loops over the taps inside, without a check of bounds.
-- ``rolling``: the same for maxima whose windows overlap from row to row: the largest elements along a line are computed once for
-  all windows with that row.
+  outside, and which these are is a part of the code; where lines are too short for that, or more windows than a vector has reach
+  over an edge, such windows are done one by one. Other dimensions are loops over the taps inside, without a check of bounds.
+- ``rolling``: the same for maxima whose windows overlap from row to row of their first dimension: the largest elements of a row are
+  computed once for all windows with that row.
 - ``shifted``: gradients of averages and maxima along contiguous rows: vectors of elements sum rows of windows.
 - ``spread``: other gradients of them: a window gives to its elements.
 - ``images``: one window has a whole image, which is contiguous: its elements are combined in vectors.

@@ -62,6 +62,13 @@ SHAPES: Mapping[int, tuple[Sizes, ...]] = {
     4: ((2, 3, 5, 7), (1, 2, 4, 45), (1, 3, 9, 36), (1, 20, 3, 4), (1, 1, 1, 1)),
     5: ((1, 2, 3, 4, 9), (2, 1, 2, 5, 19)),
 }
+ORDERED: tuple[tuple[Sizes, Sizes], ...] = (
+    ((1, 36, 5, 6), (0, 2, 3, 1)),
+    ((2, 2, 37, 5), (0, 1, 3, 2)),
+    ((1, 36, 2, 3, 4), (0, 2, 3, 4, 1)),
+    ((1, 2, 3, 37, 4), (0, 1, 2, 4, 3)),
+)
+"""Shapes, and their dimensions in memory: neighbours are in a dimension that is not the last, and long."""
 LARGE = ((1, 3, 40, 70), (1, 2, 9, 64), (2, 64, 14, 15), (1, 2, 7, 150), (1, 1, 70, 71))
 Make = Callable[[TensorDesc, Form], Operator]
 
@@ -184,6 +191,20 @@ def _reference(cls: type[Operator], make: Make) -> Iterator[Case]:
         for place, (one, other) in enumerate(PAIRS):
             base = SHAPES[4][place % 3]
             yield from (Case(laid(desc, one, other)) for desc in made(few[place % len(few)], base, form))
+        for shape, order in ORDERED if 5 in ranks else ORDERED[:2]:
+            yield from (Case(ordered(desc, order)) for desc in made(few[number % len(few)], shape, form))
+
+
+def ordered(desc: Operator, order: Sizes) -> Operator:
+    """The descriptor with the dimensions of all tensors of its rank in another order in memory."""
+    changed = {}
+    for name, tensor in desc.tensors():
+        if tensor is not None and tensor.rank == len(order):
+            steps, step = [0] * len(order), 1
+            for i in reversed(order):
+                steps[i], step = step, step * tensor.sizes[i]
+            changed[name] = TensorDesc(tensor.data_type, tensor.sizes, tuple(steps))
+    return dataclasses.replace(desc, **changed)  # type: ignore[type-var]
 
 
 def laid(desc: Operator, given: str, result: str) -> Operator:

@@ -17,7 +17,7 @@ def _made(cls: type[Operator], inputs: int) -> _window.Make:
 
     def make(x: TensorDesc, form: Form) -> Operator:
         own = {"alpha": 0.5, "beta": 0.75 if form.option else (1.25, 1.0)[form.more], "bias": 1.5}
-        return cls.of(*[x] * inputs, cross_channel=form.stride < 3, local_size=min(form.window, 20), **own)
+        return cls.of(*[x] * inputs, cross_channel=form.stride < 3, local_size=min(form.window, 9), **own)
 
     return make
 
