@@ -9,6 +9,7 @@ import click
 
 from tvmdml.console import parsed, table
 from tvmdml.device_options import device_option, device_rows, feature_level_option, target_of
+from tvmdml.dispatch_options import dimension, direct3d_options, shape
 from tvmdml.errors import DeviceError, message
 from tvmdml.operation_options import named_size, named_value
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from tvmdml.targets import Target
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("model", required=False)
+@click.option("-m", "--model", "named_model", metavar="MODEL", help="The model, in place of the argument.")
 @click.option(
     "-i", "--dispatch_iterations", type=click.IntRange(1), default=1, show_default=True, help="Minimum number of samples."
 )
@@ -40,6 +42,16 @@ if TYPE_CHECKING:
     show_default=True,
     help="0: hot timings in one line; 1: initialisation, cold and hot timings; 2: also each sample.",
 )
+@click.option(
+    "-I",
+    "--dispatch_interval",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Least milliseconds from the begin of one sample to that of the next.",
+)
+@click.option("--print_commands", is_flag=True, help="Print each command before and after it.")
+@click.option("-S", "--show_dependencies", is_flag=True, help="Show the versions of tvmdml and of the packages that it uses.")
 @click.option("-s", "--show_adapters", is_flag=True, help="Show the available devices.")
 @click.option("-a", "--adapter", help="Run on the first device whose name contains this text.")
 @device_option
@@ -61,6 +73,24 @@ if TYPE_CHECKING:
     help="ONNX: the value of a size that the model leaves open; may be repeated.",
 )
 @click.option(
+    "-f",
+    "--onnx_free_dim_name_override",
+    "dimensions",
+    metavar="NAME:N",
+    multiple=True,
+    callback=parsed(dimension),
+    help="The same as --size.",
+)
+@click.option(
+    "-b",
+    "--binding_shape",
+    "shapes",
+    metavar="TENSOR:N,N",
+    multiple=True,
+    callback=parsed(shape),
+    help="ONNX: all sizes of an input; may be repeated.",
+)
+@click.option(
     "--profile",
     metavar="FILE.json",
     help="ONNX: run once more, show the slowest kernels, and write the time of each for chrome://tracing or ui.perfetto.dev.",
@@ -68,19 +98,26 @@ if TYPE_CHECKING:
 @click.option("--output_path", type=click.Path(), help="Folder to write files to; required if the model writes files.")
 @click.option("--overwrite", is_flag=True, help="Replace files that already exist in that folder.")
 @feature_level_option
+@direct3d_options
 def run(
     model: str | None,
+    named_model: str | None,
     dispatch_iterations: int,
     dispatch_repeat: int,
     milliseconds_to_run: int,
     warmup_samples: int,
     timing_verbosity: int,
+    dispatch_interval: int,
+    print_commands: bool,
+    show_dependencies: bool,
     show_adapters: bool,
     adapter: str | None,
     device: Target | None,
     input_path: str | None,
     inputs: tuple[tuple[str, str], ...],
     sizes: tuple[tuple[str, int], ...],
+    dimensions: tuple[tuple[str, int], ...],
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
     profile: str | None,
     output_path: str | None,
     overwrite: bool,
@@ -92,24 +129,32 @@ def run(
     """
     if adapter is not None and device is not None:
         raise click.UsageError("--adapter and --device name the same thing: give one of them.")
+    if model is not None and named_model is not None:
+        raise click.UsageError("MODEL and --model name the same thing: give one of them.")
+    model = named_model if model is None else model
+    if show_dependencies:
+        table(("package", "version"), _versions())
     if show_adapters:
         table(("target", "device", "state"), device_rows())
     if model is None:
-        if show_adapters:
+        if show_adapters or show_dependencies:
             return
         raise click.UsageError("Missing argument 'MODEL': the path of a JSON file, or - for standard input.")
     from tvmdml import dxdispatch
 
     target = device or target_of("cpu" if adapter is None else _find_adapter(adapter))
-    timing = dxdispatch.Timing(dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity)
+    timing = dxdispatch.Timing(
+        dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity, dispatch_interval
+    )
     if model.endswith((".onnx", ".pack")):
         from tvmdml.onnx import command
 
         output = command.Output(output_path, overwrite)
-        command.run(model, dict(inputs), dict(sizes), target, output, timing, sys.stdout.write, profile)
+        given = {**dict(dimensions), **dict(sizes)}
+        command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes))
         return
-    if inputs or sizes or profile:
-        raise click.UsageError("--input, --size and --profile are for ONNX models.")
+    if inputs or sizes or dimensions or shapes or profile:
+        raise click.UsageError("--input, --size, -f, -b and --profile are for ONNX models.")
     dxdispatch.read(model, input_path=input_path).run(
         target,
         feature_level=feature_level,
@@ -117,7 +162,22 @@ def run(
         overwrite=overwrite,
         timing=timing,
         write=sys.stdout.write,
+        tell=print_commands,
     )
+
+
+def _versions() -> list[dict[str, str]]:
+    from importlib import metadata
+
+    import tvmdml
+
+    found = {"tvmdml": tvmdml.__version__}
+    for name in ("apache-tvm", "apache-tvm-ffi", "numpy", "onnx"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return [{"package": name, "version": version} for name, version in found.items()]
 
 
 def _find_adapter(part: str) -> str:

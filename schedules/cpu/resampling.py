@@ -36,19 +36,28 @@ if TYPE_CHECKING:
 
 LEAST = 1 << 14
 """The least elements of a task."""
+LONGEST = (1 << 31) - 1
+"""Elements of a row. Tables say in 32 bits where they are, and where a row ends."""
 
 
 def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
     """Rows of the result are divided among tasks."""
     images, found = Images.of(desc), None
+    short = images is not None and _are_short(images, 1)
     if images is not None and isinstance(desc, ResampledGradient):
-        found = _resampling_gradient.kernel(desc, images, target)
+        found = _resampling_gradient.kernel(desc, images, target) if short else None
     elif images is not None and isinstance(desc, Resampled):
-        found = _resampled(desc, images, target)
+        found = _resampled(desc, images, target) if short else None
     elif isinstance(desc, Resampled):
         found = _of_pixels(desc, target)
     plain: Kernel = found or _default.kernel(desc, target, shared)
     return plain
+
+
+def _are_short(images: Images | Pixels, channels: int) -> bool:
+    """Whether tables can say where the elements of rows are."""
+    x = images.grids[1]
+    return bool(max(x.inputs, x.outputs) * channels < LONGEST)
 
 
 def _of_pixels(desc: Resampled, target: Target) -> Kernel | None:
@@ -58,7 +67,7 @@ def _of_pixels(desc: Resampled, target: Target) -> Kernel | None:
     if pixels.channels >= LANES:
         plain: Kernel = _resampling_pixels.kernel(desc, pixels, target)
         return plain
-    dense = pixels.steps == (pixels.channels, pixels.channels)
+    dense = pixels.steps == (pixels.channels, pixels.channels) and _are_short(pixels, pixels.channels)
     return _resampled(desc, pixels, target, pixels.channels) if dense else None
 
 

@@ -272,6 +272,18 @@ def test_an_image_that_is_written_reads_back(tmp_path: Path) -> None:
     assert np.abs(np.asarray(images.open(tmp_path / "y.png")).astype(int) - pixels).max() <= 1  # floats are cut off
 
 
+def test_a_small_file_does_not_take_all_memory(tmp_path: Path) -> None:
+    """Neither decoded, nor while Pillow resizes it, which makes rows of one size and columns of the other."""
+    images.fromarray(np.zeros((100, 1), np.uint8)).save(tmp_path / "tall.png")
+    images.new("1", (8192, 8193)).save(tmp_path / "large.png")
+    assert (tmp_path / "large.png").stat().st_size < 1 << 16
+    for name, sizes in (("tall.png", [1, 1, 1, 1 << 20]), ("large.png", [1, 1, 2, 2])):
+        source = {"initialValuesDataType": "FLOAT32", "initialValues": {"sourcePath": name}, "resampleSize": sizes}
+        (tmp_path / "model.json").write_text(json.dumps({"resources": {"x": source}, "dispatchables": {}, "commands": []}))
+        with pytest.raises(ModelError, match="at most 67108864 pixels"):
+            dxdispatch.read(tmp_path / "model.json").run(write=lambda text: None)
+
+
 def test_hostile_images_are_refused(tmp_path: Path) -> None:
     images.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "x.png")
     content = (tmp_path / "x.png").read_bytes()

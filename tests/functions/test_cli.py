@@ -20,7 +20,7 @@ from folders import MODELS
 import tvmdml
 from tvmdml import console, doctor, dxdispatch, operators, targets
 from tvmdml.cli import main
-from tvmdml.dxdispatch import nodes
+from tvmdml.dxdispatch import commands, nodes
 from tvmdml.operation_options import Operation
 
 
@@ -207,11 +207,67 @@ def test_models_run_on_the_device_that_is_asked_for(target: targets.Target) -> N
         (["-i", "4", "-v", "1", "-w", "3"], r"CPU Timings \(Cold\) : 3 samples, "),
         (["-i", "4", "-v", "1", "-w", "0"], r"CPU Timings \(Hot\)  : 4 samples, "),
         (["-i", "4", "-v", "2"], r"iteration 3: \d+\.\d{4} ms \(CPU\)"),
+        (["--print_commands"], r"Begin command 0, Dispatch$"),
+        (["--print_commands"], r"End command 1, Print$"),
     ],
 )
 def test_the_switches_are_dxdispatchs(options: list[str], pattern: str) -> None:
     found = lines("run", MODELS / "nonzero_coordinates.json", *options)
     assert any(re.match(pattern, line) for line in found), found
+
+
+def test_what_only_direct3d_understands_is_left_out_and_said() -> None:
+    given = [
+        "-d",
+        "-q",
+        "compute",
+        "--clear_shader_caches",
+        "--post_dispatch_barriers",
+        "none",
+        "-c",
+        "gpu",
+        "-o",
+        "name",
+        "-l",
+        "99",
+    ]
+    done = CliRunner().invoke(main, ["run", "-m", str(MODELS / "round.json"), *given])
+    assert done.exit_code == 0
+    said = done.stderr.splitlines()
+    assert len(said) == 7
+    assert all(" is left out: " in line for line in said)
+    assert "--queue_type is left out: there is no Direct3D here." in said
+    assert done.stdout.splitlines()[-1] == f"Resource '{PRINTED['round.json'][-1]}"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-F", "DATA_BATCH:3"], "sizes are given by name: -f NAME:N"),
+        (["--enable_onnx_profiling"], "--profile FILE.json"),
+        (["-f", "batch"], "NAME:N"),
+        (["-f", "batch:two"], "an integer of 0 or more"),
+        (["-b", "x:2,,3"], "integers of 0 or more"),
+        (["-f", "batch:2"], "are for ONNX models"),
+        (["-m", "other.json"], "give one of them"),
+    ],
+)
+def test_options_that_a_model_would_need_are_errors(options: list[str], said: str) -> None:
+    done = CliRunner().invoke(main, ["run", str(MODELS / "round.json"), *options])
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_samples_are_taken_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(commands.time, "sleep", waited.append)
+    lines("run", MODELS / "nonzero_coordinates.json", "-i", "3", "-I", "60000")
+    assert len(waited) == 2
+    assert all(50 < seconds <= 60 for seconds in waited)
+
+
+def test_versions_are_shown() -> None:
+    assert any(line.split() == ["tvmdml", tvmdml.__version__] for line in lines("run", "-S"))
 
 
 def test_show_adapters_lists_the_devices_and_then_runs() -> None:

@@ -55,6 +55,17 @@ def test_inputs_are_made_up_where_sizes_are_known(path: Path) -> None:
     assert found.output.splitlines()[1:] == run(path / "m.onnx", "--size", "n=4").output.splitlines()[1:]
 
 
+def test_sizes_are_given_as_dxdispatch_gives_them(path: Path) -> None:
+    for given in (("-f", "n:4"), ("-b", "x:4,2"), ("--onnx_free_dim_name_override", "n:4", "--binding_shape", "x:4,2")):
+        found = run(path / "m.onnx", *given)
+        assert found.exit_code == 0, found.stderr
+        assert "float32[4, 2]" in found.output
+    for wrong, said in (("x:4,3", "given [4, 3]; allowed: [n, 2]"), ("x:4", "given [4]; allowed: [n, 2]"), ("z:4", "allowed: x")):
+        found = run(path / "m.onnx", "-b", wrong)
+        assert found.exit_code == 1
+        assert said in found.stderr
+
+
 def test_compilation_is_no_sample(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes that an input gives are compiled for when it is there."""
     runs: list[bool] = []

@@ -99,6 +99,18 @@ def test_empty_tensors_are_joined_as_others(new_axis: int) -> None:
         loaded._model(x=[ramp(0, 2), ramp(3, 2)])
 
 
+@pytest.mark.parametrize(
+    ("axis", "new_axis", "shape"), [(-2, 0, (6, 2)), (-1, 0, (3, 4)), (2, 1, (3, 2, 2)), (-1, 1, (3, 2, 2)), (-3, 1, (2, 3, 2))]
+)
+def test_tensors_are_joined_along_every_axis(axis: int, new_axis: int, shape: tuple[int, ...]) -> None:
+    nodes = [N("SequenceConstruct", ["x", "x"], ["s"]), N("ConcatFromSequence", ["s"], ["y"], axis=axis, new_axis=new_axis)]
+    made = model(nodes, [info("x", [3, 2])], [info("y", None)], opset=11, ir_version=8)
+    (found,) = tvmdml.onnx.load(made)(x=ramp(3, 2))
+    right = (np.stack if new_axis else np.concatenate)([ramp(3, 2)] * 2, axis)
+    assert found.shape == shape
+    assert np.array_equal(found, right)
+
+
 def through_values(ort: Any) -> list[Any]:
     """Sequences as values: results of a run and of a binding, and inputs of the next ones."""
     nodes = [N("SplitToSequence", ["x"], ["y"]), N("Neg", ["x"], ["z"])]

@@ -458,3 +458,34 @@ def test_regions_of_many_channels(kind: str, mode: str) -> None:
     (wanted,), out = desc.reference(x, regions, batch), np.empty((9, 70, 5, 3), kind)
     CompiledOperator(desc, resolve("cpu"))(x, regions, batch, out)
     assert not difference(out, wanted)
+
+
+def test_rows_that_tables_of_32_bits_cannot_say_have_the_default_kernel() -> None:
+    """Without running them: they have 2^31 elements or more."""
+    cpu, long = resolve("cpu"), (1 << 31) + 3
+
+    def kernels(sizes: tuple[int, ...], wanted: tuple[int, ...], **given: Any) -> set[str]:
+        moved = by_name("RESAMPLE3").of(
+            TensorDesc("uint8", sizes),
+            output_tensor=TensorDesc("uint8", wanted),
+            scales=[b / a for a, b in zip(sizes, wanted, strict=True)],
+            interpolation_mode="nearest_neighbor",
+            rounding_direction="increasing",
+            input_pixel_offsets=[0.5] * len(sizes),
+            output_pixel_offsets=[-0.5] * len(sizes),
+            antialiased=False,
+        )
+        back = by_name("RESAMPLE_GRAD").of(
+            TensorDesc("float32", wanted),
+            output_gradient_tensor=TensorDesc("float32", sizes),
+            scales=[b / a for a, b in zip(sizes, wanted, strict=True)],
+            interpolation_mode="linear",
+            input_pixel_offsets=[0.5] * len(sizes),
+            output_pixel_offsets=[-0.5] * len(sizes),
+        )
+        return {kernel_for(desc, cpu).name for desc in (moved, back)}
+
+    assert kernels((7, 100), (7, 150)) == {"rows", "sums"}
+    assert not kernels((1, long), (1, long + 5)) & {"rows", "sums"}
+    assert not kernels((1, 5), (1, long)) & {"rows", "sums"}
+    assert not kernels((1, long), (1, 5)) & {"rows", "sums"}

@@ -62,6 +62,7 @@ class Model:
         overwrite: bool = False,
         timing: Timing | None = None,
         write: Callable[[str], object] | None = None,
+        tell: bool = False,
     ) -> None:
         """Run the commands, with newly initialised resources.
 
@@ -72,6 +73,7 @@ class Model:
             overwrite: replace files in that folder that existed before this run.
             timing: how often each dispatch runs; once by default.
             write: receives the printed text; by default it is written to standard output.
+            tell: write a line before and after each command.
 
         Raises:
             ModelError: a dispatchable, a binding or a command is invalid, and no command was run; or a file cannot be written.
@@ -93,5 +95,10 @@ class Model:
         session = Session(memory, compiled, folder, overwrite, set(), timing, write)
         for command in self.commands:
             command.check(session)
-        for command in self.commands:
+        for i, command in enumerate(self.commands):
+            said = f"command {i}, {type(command).__name__}\n"
+            if tell:
+                write(f"Begin {said}")
             command.run(session)
+            if tell:
+                write(f"End {said}")

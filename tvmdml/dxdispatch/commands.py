@@ -41,6 +41,18 @@ class Timing(NamedTuple):
     """``-w``: the maximum number of first samples that count as cold; at least one sample counts as hot."""
     verbosity: int = 0
     """``-v``: 0 for one line, 1 for statistics, 2 also for every sample."""
+    interval: int = 0
+    """``-I``: the least milliseconds from the begin of one sample to that of the next."""
+
+    def samples(self) -> Iterator[None]:
+        """Take a sample at each turn, until there are enough."""
+        started, taken = time.perf_counter(), 0
+        while taken < self.iterations or 1e3 * (time.perf_counter() - started) < self.milliseconds:
+            begin = time.perf_counter()
+            yield
+            taken += 1
+            if (left := self.interval / 1e3 - (time.perf_counter() - begin)) > 0 and taken < self.iterations:
+                time.sleep(left)
 
 
 class Session(NamedTuple):
@@ -104,8 +116,7 @@ class Dispatch(Command):
         samples = array("d")  # there may be very many samples, so use only 8 bytes for each
         used = {bound.resource for tensors in self._bindings.values() for bound in tensors} if runner.stays_there else ()
         with target.holding([session.memory.buffers[name] for name in used]) as there:
-            started = time.perf_counter()
-            while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
+            for _ in timing.samples():
                 call = self._bind(session, session.memory._replace(there=there))
                 target.wait()
                 begin = time.perf_counter()

@@ -19,7 +19,8 @@ AnyArray = np.ndarray[Any, np.dtype[Any]]
 SUFFIXES = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG"}
 """The format of a file, by the end of its name."""
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_MOST_PIXELS = 1 << 27
+_MOST_PIXELS = 1 << 26
+"""A small file may have very many pixels, all alike. Pillow has 4 bytes for each: decoded, in other colours, and in other sizes."""
 _ALLOWED = "[1, channels, height, width], with 1, 3 or 4 channels (gray, RGB, RGBA)"
 
 
@@ -55,14 +56,19 @@ def read(file: BinaryIO, source: Node, sizes: tuple[int, ...]) -> AnyArray:
     """
     _, channels, height, width = sizes
     image = _opened(file, source)
+    if width * image.height > _MOST_PIXELS:  # Pillow resizes rows first
+        given = f"an image of {image.width} x {image.height} pixels, for {width} x {height}"
+        raise source.error(given, f"at most {_MOST_PIXELS} pixels, also with the rows of the one and the columns of the other")
     try:
         image = image.convert(_MODES[channels])
         if image.size != (width, height):
             image = image.resize((width, height), _pillow().Resampling.BICUBIC)
-        pixels = np.asarray(image, np.float32).reshape(height, width, channels)
+        pixels = np.asarray(image).reshape(height, width, channels)
     except Exception as error:  # Pillow does not document its exceptions
         raise source.error(f"an image that cannot be read ({type(error).__name__}: {error})", "an image") from None
-    planes: AnyArray = np.ascontiguousarray(pixels.transpose(2, 0, 1)[None]) / np.float32(255)
+    planes = np.empty(sizes, np.float32)
+    for plane, colour in zip(planes[0], pixels.transpose(2, 0, 1), strict=True):
+        np.divide(colour, np.float32(255), out=plane)
     return planes
 
 

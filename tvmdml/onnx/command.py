@@ -45,6 +45,7 @@ def run(
     timing: Timing,
     write: Callable[[str], object],
     profile: str | None = None,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> None:
     """Run a model.
 
@@ -57,12 +58,15 @@ def run(
         timing: how often to run, and what to print of it.
         write: receives the printed text.
         profile: the file that gets the time of each kernel of one more run, in Chrome's trace format; ``None`` for no such run.
+        shapes: all sizes of inputs, which say what open sizes are.
 
     Raises:
         ModelError: the model or an output's name is wrong.
         InvalidArgument: an input is wrong, a size is missing, or there is nothing to profile.
         OSError: the file of the profile cannot be written.
     """
+    if shapes:
+        sizes = {**_sizes(load(path, target=target), shapes), **sizes}
     model = load(path, sizes, target=target)
     known = [one.name for one in model.feeds]
     for name in inputs:
@@ -74,8 +78,7 @@ def run(
     found = model(feeds)  # not a sample: it converts and compiles what ``load`` could not, and a driver makes its pipelines
     prepared = time.perf_counter() - begin
     samples = array("d")
-    started = time.perf_counter()
-    while len(samples) < timing.iterations or 1e3 * (time.perf_counter() - started) < timing.milliseconds:
+    for _ in timing.samples():
         begin = time.perf_counter()
         for _ in range(timing.repeat):
             found = model(feeds)
@@ -92,6 +95,25 @@ def run(
             _write(f"{name}.npy", tensor, output)
     if profile is not None:
         _profile(model, feeds, profile, write)
+
+
+def _sizes(model: Runnable, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The open sizes that the shapes of inputs give."""
+    inputs = {one.name: one for one in model.inputs}
+    found: dict[str, int] = {}
+    for name, shape in shapes.items():
+        one = inputs.get(name)
+        if one is None:
+            raise InvalidArgument(message("binding_shape", safe_repr(name), ", ".join(map(printable, inputs)) or "none"))
+        own = one.shape or ()
+        fits = len(own) == len(shape) and all(n == m for n, m in zip(own, shape, strict=True) if isinstance(n, int))
+        given = (m for n, m in zip(own, shape, strict=False) if not isinstance(n, int))
+        named = dict(zip(one.open_sizes(), given, strict=False))
+        if not fits or any(found.get(size, n) != n for size, n in named.items()):
+            allowed = ", ".join(str(n) if isinstance(n, int) else printable(n or "any size") for n in own)
+            raise InvalidArgument(message(f"binding_shape of {printable(name)}", str(list(shape)), f"[{allowed}]"))
+        found |= named
+    return found
 
 
 def _profile(model: Runnable, feeds: Mapping[str, Any], path: str, write: Callable[[str], object]) -> None:

@@ -13,7 +13,7 @@ from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph import Expression, Graph
-from tvmdml.onnx import described, dimensions, folding, inference
+from tvmdml.onnx import described, dimensions, folding, inference, versions
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Result, Results, Rule
@@ -478,7 +478,7 @@ class Conversion:
             kind, inputs, attributes = "Cast", inputs[:1], {**attributes, "to": int(to)}
         given = inputs if any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute) else [_wide(kind, one) for one in inputs]
         node = Node(kind, given, outputs, attributes, results, opset, self)
-        folding.modernize(node)
+        versions.modernize(node)
         for way in (described.without_elements, folding.fold):
             if (found := way(node)) is not None:
                 return self._traced(node, _finished(found, node), folded=True)

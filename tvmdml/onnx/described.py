@@ -43,6 +43,11 @@ def convert(node: Node) -> Results:
     if (function := functions().get(node.kind)) is not None:
         call: Any = doors.public_name(function)
         return call(*(node.maybe(i) for i in range(len(node.inputs))), **node.attributes)
+    return add(node, descriptor(node))
+
+
+def read(node: Node) -> onnx_nodes.OnnxNode:
+    """A node as descriptor classes read it."""
     names = [str(i) if value is not None else "" for i, value in enumerate(node.inputs)]
     tensors = {
         name: onnx_nodes.Tensor(value.dtype, value.shape)
@@ -52,10 +57,18 @@ def convert(node: Node) -> Results:
     proto = SimpleNamespace(
         op_type=node.kind.rpartition(".")[2], input=names, output=["y" if used else "" for used in node.outputs], attribute=()
     )
-    read = onnx_nodes.OnnxNode(proto, tensors, _Known(node))
-    read.attributes = node.attributes
-    desc = onnx_nodes.OPERATORS[node.kind](read)
-    return add(node, desc)
+    found = onnx_nodes.OnnxNode(proto, tensors, _Known(node))
+    found.attributes = node.attributes
+    return found
+
+
+def descriptor(node: Node) -> Operator:
+    """A node's descriptor.
+
+    Raises:
+        Refused, TvmdmlError: the node has none.
+    """
+    return onnx_nodes.OPERATORS[node.kind](read(node))
 
 
 def add(node: Node, desc: Operator) -> list[Expression | None]:
@@ -92,4 +105,6 @@ def without_elements(node: Node) -> list[Value] | None:
     used = [result for result, wanted in zip(node.results, node.outputs, strict=False) if wanted]
     if not used or any(one.dtype is None or one.shape is None or 0 not in one.shape for one in used):
         return None
+    if node.kind == "Reshape" and node.value(0).size:
+        return None  # the rule says that it does not fit
     return [Value.known(np.empty(one.shape or (), one.dtype or np.float32)) for one in node.results]

@@ -1,4 +1,4 @@
-"""What is known before a model runs: constants, shapes, and arithmetic with them. Older forms of nodes, too."""
+"""What is known before a model runs: constants, shapes, and arithmetic with them."""
 
 from __future__ import annotations
 
@@ -11,50 +11,12 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.onnx.node import Node, Result, axis_of
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
-from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 from tvmdml.operators.cast import converted
 from tvmdml.operators.element_wise_binary import greater, less, quotient
 
 _MOST = 1 << 16
 """The most elements of an array that is computed here; the graph computes larger ones."""
-
-# -- Attributes that are inputs in later versions --------------------------------------------------------------------
-
-_LATER: Mapping[str, Mapping[str, int]] = {
-    "Clip": {"min": 1, "max": 2},
-    "Pad": {"pads": 1, "value": 2},
-    "Slice": {"starts": 1, "ends": 2, "axes": 3},
-    "Split": {"split": 1},
-    "Squeeze": {"axes": 1},
-    "TopK": {"k": 1},
-    "Unsqueeze": {"axes": 1},
-    "Upsample": {"scales": 1},
-    **{
-        f"Reduce{name}": {"axes": 1}
-        for name in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-    },
-}
-_OF_INPUT = (("Clip", "min"), ("Clip", "max"), ("Pad", "value"))
-"""Attributes that have the type of the first input."""
-
-
-def modernize(node: Node) -> None:
-    """Make inputs of the attributes that are inputs in later versions of an operator."""
-    for name, position in _LATER.get(node.kind, {}).items():
-        if name in node.attributes:
-            given = np.asarray(node.attributes.pop(name))
-            dtype = node.dtype() if (node.kind, name) in _OF_INPUT else np.float32 if given.dtype.kind == "f" else np.int64
-            with np.errstate(all="ignore"):
-                value = np.clip(given, *_limits(dtype)).astype(dtype) if np.dtype(dtype).kind in "iu" else given.astype(dtype)
-            node.inputs += [None] * (position + 1 - len(node.inputs))
-            node.inputs[position] = Value.known(value)
-
-
-def _limits(dtype: Any) -> tuple[int, int]:
-    about = np.iinfo(dtype)
-    return int(about.min), int(about.max)
-
 
 # -- Without inputs, or with only their shapes -----------------------------------------------------------------------
 
@@ -180,7 +142,10 @@ def _mod(node: Node) -> Any:
 
 
 def _reshape(node: Node) -> Any:
-    return node.known(0).reshape(node.results[0].shape or ())
+    x, shape = node.known(0), node.results[0].shape or ()
+    if math.prod(shape) != x.size:
+        raise Refused(f"its {x.size} elements cannot have the sizes {list(shape)}")
+    return x.reshape(shape)
 
 
 _FOLDED: Mapping[str, Callable[[Node], Any]] = {  # bit by bit what kernels compute

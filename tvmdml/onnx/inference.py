@@ -11,6 +11,7 @@ import numpy as np
 from tvmdml.onnx.node import Result
 from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
+from tvmdml.onnx.versions import schema_version
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
@@ -60,6 +61,8 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
     import onnx
 
     unknown = [Result(None, None)] * len(proto.output)
+    if proto.domain in ("", "ai.onnx"):
+        versions = {**versions, "": schema_version(str(proto.op_type), versions.get("", 1))}
     found = schema(proto, versions)
     if found is None or (found.deprecated and found.since_version <= _DEFINED.get(found.name, 0)):
         return unknown
@@ -109,7 +112,8 @@ def _type(found: Any, position: int, inputs: Sequence[Value | None]) -> Any:
 
 def _check_places(attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> None:
     """The dimensions that attributes name are those that the inputs, or the outputs, may have."""
-    rank = max((len(one.shape) for one in inputs if one is not None and one.shape is not None), default=0)
+    tensors = [tensor for one in inputs if one is not None for tensor in one.tensors()]
+    rank = max((len(one.shape) for one in tensors if one.shape is not None), default=0)
     for name in _PLACES:
         given = attributes.get(name, ())
         several = [given] if isinstance(given, int) else given

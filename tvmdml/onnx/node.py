@@ -10,6 +10,7 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
+from tvmdml.onnx import versions
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -85,6 +86,10 @@ class Node:
         found = Node(kind or self.kind, given, self.outputs, own, [Result(None, None)] * len(self.outputs), self.opset, self.around)
         found.read = self.read
         return found
+
+    def is_before(self, version: int) -> bool:
+        """Whether it has the meaning before a version that changed its operator (``versions``)."""
+        return versions.is_before(self.kind, self.opset, version)
 
     # -- Inputs
 

@@ -25,7 +25,8 @@ def backward(node: OnnxNode, x: TensorDesc, w: TensorDesc) -> tuple[dict[str, An
     """The numbers of a transposed convolution, and the output's spatial sizes.
 
     ``output_padding`` is of ONNX's kind: elements more that are computed. ``output_shape`` and ``auto_pad`` say how much padding is
-    left out, of which an odd element is before the tensor, with SAME_UPPER behind it.
+    left out, of which an odd element is before the tensor, with SAME_UPPER behind it. As in ONNX Runtime, ``auto_pad`` adds nothing
+    where there are fewer elements than steps.
     """
     k, mode = _checked(node, x, w)
     strides, dilations, pads = (numbers_of(node, *one) for one in (("strides", 1, k), ("dilations", 1, k), ("pads", 0, k, 2)))
@@ -37,7 +38,7 @@ def backward(node: OnnxNode, x: TensorDesc, w: TensorDesc) -> tuple[dict[str, An
     ]
     shape = list(node.attributes.get("output_shape", []))[-k:]
     if mode.startswith("SAME") and not shape:
-        shape = [size * stride for size, stride in zip(x.sizes[2:], strides, strict=True)]
+        shape = [min(size * stride, n) for size, stride, n in zip(x.sizes[2:], strides, whole, strict=True)]
     if not shape:
         starts, ends = ([0] * k, [0] * k) if mode == "VALID" else (pads[:k], pads[k:])
         return _numbers(node, strides, dilations, starts, ends), [n - a - b for n, a, b in zip(whole, starts, ends, strict=True)]

@@ -26,6 +26,16 @@ class Axis(NamedTuple):
     end: float
 
     @property
+    def is_ratio(self) -> bool:
+        """Whether the scale is that of the sizes, as exactly as a float says it: the exact ratio is meant."""
+        return float(np.float32(self.outputs / self.inputs)) == self.scale
+
+    @property
+    def exact(self) -> float:
+        """The scale."""
+        return self.outputs / self.inputs if self.is_ratio else self.scale
+
+    @property
     def corners(self) -> float:
         """The scale that sends the last element to the last place."""
         return (self.outputs - 1) / (self.inputs - 1) if min(self.inputs, self.outputs) > 1 else _FARTHEST
@@ -33,14 +43,16 @@ class Axis(NamedTuple):
     @property
     def shift(self) -> float:
         """By how much the middle of the result is not that of the input."""
-        return self.inputs / 2 * (1 - self.outputs / (self.scale * self.inputs))
+        return self.inputs / 2 * (1 - self.outputs / (self.exact * self.inputs))
 
     def cropped(self) -> tuple[float, float, float]:
         """The places of a part of the input."""
+        if self.outputs == 1:
+            return -(self.start + self.end) / 2 * (self.inputs - 1), 0.0, _FARTHEST
         part = (self.end - self.start) * (self.inputs - 1)
-        if self.outputs > 1 and not part > 0:
+        if not part > 0:
             raise Refused("a part of the input that it takes is empty, or turned")
-        return -self.start * (self.inputs - 1), 0.0, (self.outputs - 1) / part if self.outputs > 1 else _FARTHEST
+        return -self.start * (self.inputs - 1), 0.0, (self.outputs - 1) / part
 
 
 _MODES: Mapping[str, Callable[[Axis], tuple[float, float, float]]] = {
@@ -60,6 +72,8 @@ _NEAREST: Mapping[str, tuple[AxisDirection, float]] = {
     "ceil": (AxisDirection.INCREASING, 0.0),
 }
 """For each mode of rounding the direction, and what is added to the offset before scaling."""
+SIMPLE = "simple"
+"""Rounding before version 11: dimensions that are enlarged take the element before a place, and others the one after it."""
 _INTERPOLATIONS = {"nearest": InterpolationMode.NEAREST_NEIGHBOR, "linear": InterpolationMode.LINEAR}
 
 
@@ -77,27 +91,28 @@ def resize(node: OnnxNode) -> Resized:
     Raises:
         Refused: the node cannot be converted.
     """
-    x = node.tensor()
-    old = node.kind == "Upsample" or (node.has(1) and not node.has(2) and not node.has(3))  # of version 10 and before
-    mode = _text(node, "mode", "nearest")
+    x, rows = node.tensor(), axes_of(node)
+    mode = text(node, "mode", "nearest")
     if mode not in ("nearest", "linear", "bilinear"):
         raise Refused(f"its mode is {mode}")
-    way = "asymmetric" if old else _text(node, "coordinate_transformation_mode", "half_pixel")
-    rounding = "floor" if old else _text(node, "nearest_mode", "round_prefer_floor")
+    old = node.kind == "Upsample"
+    way = text(node, "coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
+    rounding = text(node, "nearest_mode", SIMPLE if old else "round_prefer_floor")
+    if rounding == SIMPLE:
+        moved = {"ceil" if row.scale < 1 else "floor" for row in rows if row.scale != 1} or {"floor"}
+        rounding = moved.pop() if len(moved) == 1 else rounding
     if way not in _MODES or rounding not in _NEAREST:
         raise Refused(f"its modes are {way} and {rounding}")
     if node.integer("exclude_outside", 0):
         raise Refused("it leaves out elements beyond the edge")
-    axes = [axis % x.rank for axis in node.attributes.get("axes") or range(x.rank)]
-    scales, sizes = _scaled(node, x, axes, old)
-    starts, ends = _region(node, axes, x) if way == "tf_crop_and_resize" else ([0.0] * x.rank, [1.0] * x.rank)
-    rows = [Axis(*one) for one in zip(x.sizes, sizes, scales, starts, ends, strict=True)]
+    if any(row.start < 0 or row.end > 1 for row in rows):
+        raise Refused("it extrapolates beyond the input")
     nearest = mode == "nearest"
+    if way == "align_corners" and not nearest and not all(row.is_ratio for row in rows):
+        raise Refused("it aligns corners of a result whose exact length is not a whole number, which ONNX's own tests do otherwise")
     rounding = rounding if nearest else ""
     direction, more = _NEAREST.get(rounding, (AxisDirection.INCREASING, 0.0))
     before, after, factors = zip(*(_MODES[way](row) for row in rows), strict=True)
-    if way == "align_corners" and nearest is False and any(s * n != int(s * n) for s, n in zip(scales, x.sizes, strict=True)):
-        raise Refused("it aligns corners of a result whose exact length is not a whole number")
     attributes = {
         "interpolation_mode": _INTERPOLATIONS["nearest" if nearest else "linear"],
         "rounding_direction": direction,
@@ -106,7 +121,7 @@ def resize(node: OnnxNode) -> Resized:
         "output_pixel_offsets": after,
         "antialiased": bool(node.integer("antialias", 0)) and not nearest,
     }
-    return Resized(x, tuple(sizes), attributes)
+    return Resized(x, tuple(row.outputs for row in rows), attributes)
 
 
 def _more(rounding: str, more: float, factor: float) -> float:
@@ -114,39 +129,45 @@ def _more(rounding: str, more: float, factor: float) -> float:
     return 2.0**-10 if rounding == "ceil" and factor == _FARTHEST else more
 
 
-def _text(node: OnnxNode, name: str, usual: str) -> str:
+def text(node: Any, name: str, usual: str) -> str:
+    """A string attribute."""
     value = node.attributes.get(name, usual)
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _scaled(node: OnnxNode, x: ArrayTensorDesc, axes: list[int], old: bool) -> tuple[list[float], list[int]]:
-    """A scale and a size for each dimension."""
-    scales, sizes = [1.0] * x.rank, list(x.sizes)
-    if not old and node.has(3):
-        wanted = [int(n) for n in node.constants("sizes", 3)]
-        policy = _text(node, "keep_aspect_ratio_policy", "stretch")
-        ratios = [n / x.sizes[axis] for axis, n in zip(axes, wanted, strict=True)]
+def axes_of(node: OnnxNode) -> list[Axis]:
+    """What is known about each dimension.
+
+    Sizes that follow from scales are those of ONNX Runtime and PyTorch, whose products are float32.
+
+    Raises:
+        Refused: a size is not positive, or an input has not a number for each dimension.
+    """
+    x = node.tensor(boolean=True)
+    axes = [int(axis) % x.rank for axis in node.attributes.get("axes") or range(x.rank)]
+    found = [Axis(n, n, 1.0, 0.0, 1.0) for n in x.sizes]
+    place = 1 if node.kind == "Upsample" and not node.has(2) else 2
+    scales: Any = np.asarray(node.constants("scales", place) if node.has(place) else [], np.float32)
+    sizes = node.constants("sizes", 3) if node.has(3) and not scales.size else []
+    if max(len(scales), len(sizes)) != len(axes):
+        raise Refused(f"it has {len(scales)} scales and {len(sizes)} sizes, for {len(axes)} dimensions")
+    policy = text(node, "keep_aspect_ratio_policy", "stretch")
+    if sizes:
+        scales = np.asarray(sizes, np.float32) / np.asarray([x.sizes[axis] for axis in axes], np.float32)
         if policy != "stretch":
-            kept = min(ratios) if policy == "not_larger" else max(ratios)
-            ratios = [kept] * len(axes)
-            wanted = [math.floor(kept * x.sizes[axis] + 0.5) for axis in axes]
-        for axis, n, ratio in zip(axes, wanted, ratios, strict=True):
-            sizes[axis], scales[axis] = n, ratio
-    else:
-        given = node.attributes.get("scales") or node.constants("scales", 1 if old else 2)
-        for axis, scale in zip(axes, given, strict=True):
-            scales[axis], sizes[axis] = float(np.float32(scale)), math.floor(float(np.float32(scale)) * x.sizes[axis])
-    if min(sizes) < 1:
-        raise Refused("its result has no elements")
-    return scales, sizes
-
-
-def _region(node: OnnxNode, axes: list[int], x: ArrayTensorDesc) -> tuple[list[float], list[float]]:
-    given = [float(one) for one in node.constants("roi", 1)]
-    starts, ends = [0.0] * x.rank, [1.0] * x.rank
+            scales = np.broadcast_to(scales.min() if policy == "not_larger" else scales.max(), scales.shape)
+    if not np.isfinite(scales).all() or not (scales > 0).all():
+        raise Refused(f"its scales are {scales.tolist()}")
     for i, axis in enumerate(axes):
-        starts[axis], ends[axis] = given[i], given[i + len(axes)]
-    for n, start, end in zip(x.sizes, starts, ends, strict=True):
-        if start < 0 or end > 1 or n == 0:
-            raise Refused("it extrapolates beyond the input")
-    return starts, ends
+        exact = float(np.float32(x.sizes[axis]) * scales[i])
+        wanted = math.floor(exact) if not sizes else int(sizes[i]) if policy == "stretch" else math.floor(exact + 0.5)
+        found[axis] = found[axis]._replace(outputs=wanted, scale=float(scales[i]))
+    if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize" and node.has(1):
+        region = node.constants("roi", 1)
+        if len(region) != 2 * len(axes):
+            raise Refused(f"its region has {len(region)} numbers, for {len(axes)} dimensions")
+        for i, axis in enumerate(axes):
+            found[axis] = found[axis]._replace(start=float(region[i]), end=float(region[len(axes) + i]))
+    if min(axis.outputs for axis in found) < 1:
+        raise Refused("its result has no elements")
+    return found

@@ -6,6 +6,7 @@ from tvmdml.onnx.node import RULES
 from tvmdml.onnx.rules import (
     blocks,
     control,
+    convolving,
     counting,
     drawing,
     elements,
@@ -34,6 +35,7 @@ __all__ = [
     "RULES",
     "blocks",
     "control",
+    "convolving",
     "counting",
     "drawing",
     "elements",

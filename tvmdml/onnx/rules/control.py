@@ -108,7 +108,7 @@ def _known(dtype: Any, number: int) -> Value:
 @rule("Scan")
 def _scan(node: Node) -> Results:
     body = _branch(node, "body")
-    if node.opset < 9:
+    if node.is_before(9):
         raise Refused("it is of version 8, with batches")
     count = node.integer("num_scan_inputs", 0)
     kept = len(node.inputs) - count

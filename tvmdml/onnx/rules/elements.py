@@ -109,15 +109,19 @@ def _where(node: Node) -> Results:
 
 @rule("Clip")
 def _clip(node: Node) -> Results:
-    """Limits that are known are attributes."""
+    """Limits that are known are attributes. Those that are not there are the least and the largest finite number."""
     x = node.x()
-    known = all(node.is_known(i) for i in (1, 2) if node.has(i))
-    if known and x.dtype.kind == "f":
-        low, high = (float(node.number(i)) if node.has(i) else limit for i, limit in ((1, -math.inf), (2, math.inf)))
+    if x.dtype.kind != "f":
+        found = tvmdml.max(x, node.x(1)) if node.has(1) else x
+        return tvmdml.min(found, node.x(2)) if node.has(2) else found
+    about = np.finfo(x.dtype)
+    limits = ((1, float(about.min)), (2, float(about.max)))
+    if all(node.is_known(i) for i, _ in limits if node.has(i)):
+        low, high = (float(node.number(i)) if node.has(i) else limit for i, limit in limits)
         if low <= high:
             return tvmdml.clip(x, min=low, max=high)
-    found = tvmdml.max(x, node.x(1)) if node.has(1) else x
-    return tvmdml.min(found, node.x(2)) if node.has(2) else found
+    least, most = (node.x(i) if node.has(i) else node.like(limit, x) for i, limit in limits)
+    return tvmdml.min(tvmdml.max(x, least), most)
 
 
 @rule("IsInf")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, along, axis_of, rule
+from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -24,6 +25,14 @@ def _gather(node: Node) -> Results:
             along(axis, min(max(at + count if at < 0 else at, 0), count - 1))
         ]  # one that is beyond is the nearest, as in gather
     return tvmdml.gather(x, node.x(1), axis=axis) if node.shape(1) else described.convert(node)
+
+
+@rule("GatherND")
+def _gather_nd(node: Node) -> Results:
+    """DirectML has no result without dimensions."""
+    (found,) = described.convert(node)
+    x, at = node.shape(), node.shape(1)
+    return reshaped(found, (*at[:-1], *x[node.integer("batch_dims", 0) + at[-1] :]))
 
 
 @rule("ai.onnx.ml.ArrayFeatureExtractor")
@@ -80,6 +89,7 @@ def _pad(node: Node) -> Results:
         starts[axis], ends[axis] = pads[i], pads[len(axes) + i]
     mode = node.text("mode", "constant")
     value = node.number(2) if node.has(2) and mode == "constant" else 0
+    value = int(value) if isinstance(value, bool) else value
     sizes = [a + n + b for a, b, n in zip(starts, ends, x.shape, strict=True)]
     if mode == "constant" and any(min(a, b) < -n for a, b, n in zip(starts, ends, x.shape, strict=True)) and min(sizes) >= 0:
         return np.full(sizes, value, node.dtype())  # what is cut includes some of the padding
@@ -119,14 +129,14 @@ def _columns_first(node: Node) -> list[Any]:
     if len(found) < 2 or found[1] is None:
         return found
     result, at = found
-    if len(node.shape()) != 4:
-        raise Refused("its indices count columns first, of other than two dimensions")
     at = at.view(np.int64) if at.dtype == np.uint64 else at.astype(np.int64)
-    height, width = (node.like(n, at) for n in node.shape()[2:])
-    plane = node.like(node.shape()[2] * node.shape()[3], at)
-    inside = tvmdml.modulus_floor(at, plane)
-    row, column = tvmdml.divide(inside, width), tvmdml.modulus_floor(inside, width)
-    return [result, at - inside + column * height + row]
+    space = node.shape()[2:]
+    rest = inside = tvmdml.modulus_floor(at, node.like(math.prod(space), at))
+    found = at - inside
+    for i, n in reversed(list(enumerate(space))):
+        found = found + tvmdml.modulus_floor(rest, node.like(n, at)) * node.like(math.prod(space[:i]), at)
+        rest = tvmdml.divide(rest, node.like(n, at))
+    return [result, found]
 
 
 @rule("MaxUnpool")

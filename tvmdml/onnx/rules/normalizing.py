@@ -24,7 +24,7 @@ def _groups(node: Node) -> Results:
         raise Refused(f"it has {groups} groups, for an input of the sizes {list(x.shape)}")
     flat = reshaped(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
     found = tvmdml.mean_variance_normalization(flat, axes=[2], epsilon=node.real("epsilon", 1e-5))
-    if node.shape(1) == (groups,) and node.opset < 21:
+    if node.shape(1) == (groups,) and node.is_before(21):
         scale, bias = (node.x(i).reshape(1, groups, 1) for i in (1, 2))
         return reshaped(found * scale + bias, x.shape)
     scale, bias = (node.x(i).reshape(1, x.shape[1], *[1] * (x.ndim - 2)) for i in (1, 2))
@@ -34,7 +34,7 @@ def _groups(node: Node) -> Results:
 @rule("BatchNormalization")
 def _batch(node: Node) -> Results:
     """In training, the statistics are the batch's, and what is returned of them is a part of the way from the old ones."""
-    if not node.integer("spatial", 1) or (node.opset < 14 and any(node.outputs[1:])):
+    if (node.is_before(9) and not node.integer("spatial", 1)) or (node.is_before(14) and any(node.outputs[1:])):
         raise Refused("it is in training as before version 14, or its parameters are not those of channels")
     own = node.dtype()
     wide = np.result_type(*(node.dtype(i) for i in range(5)))

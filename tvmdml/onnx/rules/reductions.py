@@ -107,9 +107,8 @@ def _softmax(node: Node) -> Results:
     }[node.kind]
     if not x.ndim:
         raise Refused("its input has no dimensions")
-    if node.opset >= 13:
-        return function(x, axes=[node.axis(x.ndim, -1)])
-    return from_axis_on(function, x, node.axis(x.ndim, 1))
+    axis = node.axis(x.ndim, -1)
+    return from_axis_on(function, x, axis) if node.is_before(13) else function(x, axes=[axis])
 
 
 def from_axis_on(function: Callable[..., Any], x: Any, axis: int) -> Any:

@@ -1,10 +1,10 @@
-"""Resize in the forms that DirectML has no operator for: a product with a matrix of weights for each dimension."""
+"""Resize: the places of nearest elements, and where DirectML has no operator a product with weights for each dimension."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,43 +13,42 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, axis_of, reshaped, rule
+from tvmdml.onnx.node import Node, Results, reshaped, rule
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.operators._resampling_onnx import SIMPLE, Axis, axes_of
+from tvmdml.operators._resampling_reference import weighed
 
 _MOST_WEIGHTS = 1 << 24
+_MOST_PLACES = 1 << 22
+"""So many places are compared with those of DirectML's operator, which has to be right for more of them."""
 
-
-class _Axis(NamedTuple):
-    """One dimension that is resized."""
-
-    size: int
-    result: int
-    scale: float
-    region: tuple[float, float]
-    """The part of the input, from 0 to 1, of tf_crop_and_resize."""
-
-    @property
-    def exact(self) -> float:
-        """The result's size before it is rounded."""
-        return self.scale * self.size
-
-
-_PLACES: Mapping[str, Callable[[_Axis, NumpyArray], NumpyArray]] = {
-    "half_pixel": lambda axis, i: (i + 0.5) / axis.scale - 0.5,
-    "half_pixel_symmetric": lambda axis, i: axis.size / 2 * (1 - axis.result / axis.exact) + (i + 0.5) / axis.scale - 0.5,
-    "pytorch_half_pixel": lambda axis, i: (i + 0.5) / axis.scale - 0.5 if axis.result != 1 else 0 * i,
-    "align_corners": lambda axis, i: i * ((axis.size - 1) / (axis.exact - 1)) if axis.exact != 1 else 0 * i,
-    "asymmetric": lambda axis, i: i / axis.scale,
+_PLACES: Mapping[str, Callable[[Axis, NumpyArray], NumpyArray]] = {
+    "half_pixel": lambda axis, i: (i + 0.5) / axis.exact - 0.5,
+    "half_pixel_symmetric": lambda axis, i: axis.shift + (i + 0.5) / axis.exact - 0.5,
+    "pytorch_half_pixel": lambda axis, i: (i + 0.5) / axis.exact - 0.5 if axis.outputs > 1 else 0 * i,
+    "align_corners": lambda axis, i: i * (axis.inputs - 1) / max(axis.outputs - 1, 1),
+    "asymmetric": lambda axis, i: i / axis.exact,
+    "tf_half_pixel_for_nn": lambda axis, i: (i + 0.5) / axis.exact,
     "tf_crop_and_resize": lambda axis, i: _cropped(axis, i),
 }
 """Where an element of the result lies in the input, by ``coordinate_transformation_mode``."""
 
 
-def _cropped(axis: _Axis, i: NumpyArray) -> NumpyArray:
-    low, high = axis.region
-    if axis.exact == 1:
-        return 0 * i + (low + high) * (axis.size - 1) / 2
-    return low * (axis.size - 1) + i * ((high - low) * (axis.size - 1) / (axis.exact - 1))
+def _cropped(axis: Axis, i: NumpyArray) -> NumpyArray:
+    last = axis.inputs - 1
+    if axis.outputs == 1:
+        return 0 * i + (axis.start + axis.end) * last / 2
+    return axis.start * last + i * ((axis.end - axis.start) * last) / (axis.outputs - 1)
+
+
+_ROUNDINGS: Mapping[str, Callable[[NumpyArray], NumpyArray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+"""The nearest element of a place, by ``nearest_mode``."""
 
 
 def _linear(x: NumpyArray, a: float) -> NumpyArray:
@@ -68,12 +67,20 @@ _KERNELS: Mapping[str, tuple[Callable[[NumpyArray, float], NumpyArray], int]] = 
 """The weight of an element by its distance, and the distance from which on it is 0."""
 
 
-@rule("Resize")
+@rule("Resize", "Upsample")
 def _resize(node: Node) -> Results:
     if 0 in node.shape():
         return _of_none(node)
-    if node.text("mode", "nearest") not in _KERNELS or node.opset < 11:
+    # ONNX's inference computes sizes in higher precision, and so finds others.
+    node.results = [node.results[0]._replace(shape=tuple(axis.outputs for axis in axes_of(described.read(node))))]
+    if node.text("mode", "nearest") == "nearest":
+        return _nearest(node)
+    if node.dtype().kind == "b":
+        raise Refused("it weighs elements, which are bool")
+    if node.text("mode", "") not in _KERNELS:
         return described.convert(node)
+    if node.dtype().kind != "f" and node.integer("antialias", 0):
+        return _by_weights(node)
     try:
         return described.convert(node)
     except (Refused, TvmdmlError):
@@ -90,64 +97,116 @@ def _of_none(node: Node) -> NumpyArray:
     return np.empty(sizes, node.dtype())
 
 
-def _by_weights(node: Node) -> Results:
-    x, kind = node.x(), node.dtype()
+def _coordinates(node: Node) -> tuple[str, list[Axis]]:
+    """How places follow from each other, and the dimensions."""
     mode = node.text("coordinate_transformation_mode", "half_pixel")
     if mode not in _PLACES:
         raise Refused(f"its coordinate_transformation_mode is {mode}")
-    found: Any = x if kind.kind == "f" else x.astype(np.float32)
-    axes = _resized(node)
-    outside = np.zeros([axes[i].result if i in axes else n for i, n in enumerate(x.shape)], np.bool_)
-    for i, axis in axes.items():
-        weights, beyond = _weights(node, axis, mode)
-        found = _along(node, found, i, weights)
-        outside |= beyond.reshape([-1 if n == i else 1 for n in range(x.ndim)])
-    if outside.any():
-        value = node.like(node.real("extrapolation_value", 0.0), found)
-        found = tvmdml.where(node.constant(outside).view(np.uint8), value.broadcast(found.shape), found)
+    return mode, axes_of(described.read(node))
+
+
+def _is_moved(axis: Axis) -> bool:
+    """Whether a dimension does more than copy."""
+    return axis != Axis(axis.inputs, axis.inputs, 1.0, 0.0, 1.0)
+
+
+def _beyond(axis: Axis, mode: str, places: NumpyArray) -> NumpyArray:
+    """Which places have the value of extrapolation."""
+    outside: NumpyArray = (places < 0) | (places > axis.inputs - 1)
+    return outside if mode == "tf_crop_and_resize" else np.zeros(axis.outputs, np.bool_)
+
+
+def _filled(node: Node, found: Any, beyond: Mapping[int, NumpyArray]) -> Any:
+    """The value of extrapolation at the places, by dimension, that are outside of the input."""
+    outside = np.zeros(found.shape, np.bool_)
+    for i, each in beyond.items():
+        outside |= each.reshape([-1 if n == i else 1 for n in range(found.ndim)])
+    if not outside.any():
+        return found
+    value = node.like(node.real("extrapolation_value", 0.0), found)
+    return tvmdml.where(node.constant(outside).view(np.uint8), value.broadcast(found.shape), found)
+
+
+def _nearest(node: Node) -> Results:
+    """DirectML's operator where it takes the same elements; else they are gathered. Elements are moved as bits."""
+    x, kind = node.x(), node.dtype()
+    mode, axes = _coordinates(node)
+    moved = {i: axis for i, axis in enumerate(axes) if _is_moved(axis)}
+    long = [axis.outputs for axis in moved.values() if axis.outputs > _MOST_PLACES]
+    places = {} if long else {i: _places(mode, axis) for i, axis in moved.items()}
+    taken = {i: _taken(node, axes[i], one) for i, one in places.items()}
+    wide = x.dtype.kind != "f" and x.dtype.itemsize > 1
+    node.inputs[0] = Value.computed(x.view(f"float{8 * x.dtype.itemsize}") if wide else x)
+    try:
+        desc: Any = described.descriptor(node)
+        rules = desc.rules()
+    except (Refused, TvmdmlError):
+        rules = None
+    if rules is not None and all(
+        np.array_equal(weighed(rules[i], axes[i].inputs, axes[i].outputs)[0][:, 0], one) for i, one in taken.items()
+    ):
+        (found,) = described.add(node, desc)
+        assert found is not None
+        return found.view(kind)
+    if long:
+        raise Refused(f"it has {long[0]} places in a row; allowed: {_MOST_PLACES}, where DirectML's operator is another one")
+    found = x
+    for i, one in taken.items():
+        found = tvmdml.gather(found, node.constant(one.astype(np.int32 if axes[i].inputs < 1 << 31 else np.int64)), axis=i)
+    return _filled(node, found, {i: _beyond(axes[i], mode, one) for i, one in places.items()})
+
+
+def _places(mode: str, axis: Axis) -> NumpyArray:
+    """Where the elements of a result lie in the input, for rounding.
+
+    With the ratio of the sizes places are exact. With another scale they are computed as ONNX Runtime and PyTorch do, in float32:
+    17 / 1.7 is 10 there, and less in higher precision.
+    """
+    if axis.is_ratio and mode != "tf_crop_and_resize":
+        return np.round(_PLACES[mode](axis, np.arange(axis.outputs, dtype=np.float64)), 9)
+    return _PLACES[mode](axis, np.arange(axis.outputs, dtype=np.float32))
+
+
+def _taken(node: Node, axis: Axis, places: NumpyArray) -> NumpyArray:
+    """The element that is nearest to each place."""
+    rounding = node.text("nearest_mode", "round_prefer_floor")
+    if rounding == SIMPLE:
+        rounding = "ceil" if axis.scale < 1 else "floor"
+    if rounding not in _ROUNDINGS:
+        raise Refused(f"its nearest_mode is {rounding}")
+    return np.clip(_ROUNDINGS[rounding](places), 0, axis.inputs - 1).astype(np.int64)
+
+
+def _by_weights(node: Node) -> Results:
+    x, kind = node.x(), node.dtype()
+    mode, axes = _coordinates(node)
+    moved = {i: axis for i, axis in enumerate(axes) if _is_moved(axis) or mode == "tf_crop_and_resize"}
+    if any(axis.inputs * axis.outputs > _MOST_WEIGHTS for axis in moved.values()):
+        raise Refused(f"it resizes {list(x.shape)} to {[axis.outputs for axis in axes]}, with weights of each element for each")
+    found: Any = x if x.dtype == np.float64 else x.astype(np.float32)
+    beyond = {}
+    for i, axis in moved.items():
+        places = _PLACES[mode](axis, np.arange(axis.outputs, dtype=np.float64))
+        found, beyond[i] = _along(node, found, i, _weights(node, axis, places)), _beyond(axis, mode, places)
+    found = _filled(node, found, beyond)
+    if kind.kind != "f" and (node.integer("antialias", 0) or node.text("mode", "") == "cubic"):
+        found = tvmdml.floor(found + 0.5)  # ONNX Runtime cuts others
     return found.astype(kind) if found.dtype != kind else found
 
 
-def _resized(node: Node) -> dict[int, _Axis]:
-    """The dimensions that change."""
-    sizes = node.shape()
-    axes = [axis_of(n, len(sizes)) for n in node.attributes.get("axes", range(len(sizes)))]
-    if node.has(2) and node.shape(2) != (0,):
-        scales = np.asarray(node.known(2), np.float64).tolist()
-        wanted = [math.floor(sizes[i] * scale) for i, scale in zip(axes, scales, strict=True)]
-    else:
-        wanted = node.integers(3)
-        scales = [n / sizes[i] for i, n in zip(axes, wanted, strict=True)]
-        policy = node.text("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
-            scales = [(min if policy == "not_larger" else max)(scales)] * len(axes)
-            wanted = [math.floor(scales[0] * sizes[i] + 0.5) for i in axes]
-    regions = [(0.0, 1.0)] * len(axes)
-    cropped = node.text("coordinate_transformation_mode", "") == "tf_crop_and_resize"
-    if node.has(1) and cropped:
-        region = np.asarray(node.known(1), np.float64).tolist()
-        regions = list(zip(region[: len(axes)], region[len(axes) :], strict=True))
-    found = {i: _Axis(sizes[i], n, scale, part) for i, n, scale, part in zip(axes, wanted, scales, regions, strict=True)}
-    if any(one.result < 1 or one.scale <= 0 or one.size * one.result > _MOST_WEIGHTS for one in found.values()):
-        raise Refused(f"it resizes {list(sizes)} by the scales {scales} to {wanted}")
-    return {i: one for i, one in found.items() if cropped or one.scale != 1 or one.size != one.result}
-
-
-def _weights(node: Node, axis: _Axis, mode: str) -> tuple[NumpyArray, NumpyArray]:
-    """The weights of the input's elements for each of the result's, and the latter that lie outside of the input."""
+def _weights(node: Node, axis: Axis, places: NumpyArray) -> NumpyArray:
+    """The weights of the input's elements for each of the result's."""
     kernel, reach = _KERNELS[node.text("mode", "")]
-    places = _PLACES[mode](axis, np.arange(axis.result, dtype=np.float64))
     narrow = min(axis.scale, 1.0) if node.integer("antialias", 0) else 1.0
     taps = math.ceil(reach / narrow)
     near = np.floor(places)[:, None].astype(np.int64) + np.arange(-taps, taps + 1)
     weights = kernel((near - places[:, None]) * narrow, node.real("cubic_coeff_a", -0.75))
     if node.integer("exclude_outside", 0):
-        weights = np.where((near >= 0) & (near < axis.size), weights, 0)
+        weights = np.where((near >= 0) & (near < axis.inputs), weights, 0)
     weights /= weights.sum(1, keepdims=True)
-    found = np.zeros((axis.result, axis.size), np.float64)
-    np.add.at(found, (np.arange(axis.result)[:, None], np.clip(near, 0, axis.size - 1)), weights)
-    beyond = (places < 0) | (places > axis.size - 1) if mode == "tf_crop_and_resize" else np.zeros(axis.result, np.bool_)
-    return found, beyond
+    found = np.zeros((axis.outputs, axis.inputs), np.float64)
+    np.add.at(found, (np.arange(axis.outputs)[:, None], np.clip(near, 0, axis.inputs - 1)), weights)
+    return found
 
 
 def _along(node: Node, x: Expression, axis: int, matrix: NumpyArray) -> Any:

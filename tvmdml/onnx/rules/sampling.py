@@ -1,4 +1,4 @@
-"""GridSample and DeformConv: the elements around each point are gathered, and weighed."""
+"""AffineGrid; GridSample, DeformConv and RoiAlign: the elements around each point are gathered, and weighed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,37 @@ from typing import Any
 import numpy as np
 
 import tvmdml
+from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression
+from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, reshaped, rule
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
 _MODES = {"linear": 2, "bilinear": 2, "nearest": 1, "cubic": 4, "bicubic": 4}
 """How many elements are weighed along each dimension."""
+_MOST_POINTS = 1 << 24
+_FAR = 2.0**22
+"""A float32 counts halves up to here."""
+_MOST_SAMPLES = 1 << 20
+"""Of the parts of all regions, in each direction."""
+
+
+@rule("AffineGrid")
+def _affine(node: Node) -> Results:
+    """The places of an image's elements, from -1 to 1, moved by a matrix for each image."""
+    theta, sizes, corners = node.x(), node.integers(1), node.integer("align_corners", 0)
+    space = sizes[2:]
+    wanted = (*sizes[:1], len(space), len(space) + 1)
+    if theta.shape != wanted or min(sizes) < 1 or math.prod(space) > _MOST_POINTS:
+        raise Refused(f"its matrices are {list(theta.shape)}, for images of {sizes}; allowed: {list(wanted)}")
+    # One element whose corners are aligned is in the middle, as in PyTorch.
+    rows = [((np.arange(n) * 2 + 1 - n) / max(n - 1 if corners else n, 1)).astype(np.float32) for n in space]
+    points = np.stack([*np.meshgrid(*rows, indexing="ij")[::-1], np.ones(space, np.float32)], axis=-1)
+    points = points.reshape(1, -1, len(space) + 1)
+    base = node.constant(points).broadcast((sizes[0], *points.shape[1:]))
+    found = tvmdml.gemm(base, theta.astype(np.float32), trans_b="transpose")
+    return reshaped(found, (sizes[0], *space, len(space))).astype(theta.dtype)
 
 
 @rule("GridSample")
@@ -30,9 +55,12 @@ def _sample(node: Node) -> Results:
     batch, channels = x.shape[:2]
     count = math.prod(grid.shape[1:-1])
     points = reshaped(grid, (batch, count, len(space))).astype(np.float32)
+    points = tvmdml.where(tvmdml.is_nan(points), node.like(-1, points), points)  # as in PyTorch
     each = []
     for axis, n in enumerate(space):
-        at = _place(points[..., len(space) - 1 - axis], n, corners)
+        # So far away is as good as farther: there are only zeros, or the edge. No infinite place has weights.
+        low, high = (-_FAR, _FAR) if padding == "reflection" else (-8.0, n + 8.0)
+        at = tvmdml.clip(_place(points[..., len(space) - 1 - axis], n, corners), min=low, max=high)
         if taps < 4:  # cubic weights are those of the place itself
             at = _inside(at, n, padding, corners)
         each.append(_taps(at, taps))
@@ -155,3 +183,65 @@ def _taps(at: Any, taps: int) -> list[tuple[Any, Any]]:
     other = part * -1.0 + 1.0
     weights = [far(part + 1.0), near(part), near(other), far(other + 1.0)]
     return [(first + (i - 1.0), weight) for i, weight in enumerate(weights)]
+
+
+@rule("RoiAlign")
+def _aligned(node: Node) -> Results:
+    """Regions that are not moved by half a pixel are at least 1 x 1. An empty one without a number of samples is 0."""
+    x, scale, adaptive = node.x(), node.real("spatial_scale", 1.0), not node.integer("sampling_ratio", 0)
+    half = node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    ends = [node.x(1).astype(np.float32)[:, i : i + 1] * scale for i in range(4)]
+    if not half:
+        ends[2:] = [tvmdml.max(end, start + 1.0) for start, end in zip(ends[:2], ends[2:], strict=True)]
+    if node.text("mode", "avg") == "max":
+        return _largest(node, x, ends, 0.5 if half else 0.0)
+    if not half:
+        regions = tvmdml.join(ends, axis=1).astype(x.dtype)
+        return described.convert(node.replaced(inputs=[node.value(0), Value.computed(regions), node.value(2)], spatial_scale=1.0))
+    (found,) = described.convert(node)
+    if not adaptive:
+        return found
+    wide, high = (tvmdml.greater_than(end, start) for start, end in zip(ends[:2], ends[2:], strict=True))
+    return tvmdml.where(tvmdml.logical_and(wide, high)[..., None, None].broadcast(found.shape), found, node.like(0, found))
+
+
+def _largest(node: Node, x: Expression, ends: list[Any], shift: float) -> Any:
+    """The largest of the weighed elements around all samples, as ONNX Runtime has it; DirectML has the largest sample."""
+    parts = [node.integer(f"output_{name}", 1) for name in ("height", "width")]
+    ratio, regions = node.integer("sampling_ratio", 0), node.shape(1)[0]
+    sides = []
+    for axis, part in enumerate(parts):  # y, x
+        start, end = ends[1 - axis], ends[3 - axis]
+        length = end - start
+        if ratio:
+            counts: NumpyArray = np.full((regions, 1), ratio)
+        else:
+            known = np.ceil(Value.computed(length).decided(node.graph) / np.float32(part))
+            counts = np.where(np.isfinite(known), np.clip(known, 0, _MOST_SAMPLES), 0).astype(np.int64)
+        if (most := max(int(counts.max(initial=1)), 1)) * part * regions > _MOST_SAMPLES:
+            raise Refused(f"a part of a region has {most} samples in a row, of which {part * regions} rows have too many")
+        # Regions with fewer samples have the last one several times.
+        each = np.minimum(np.arange(most), np.maximum(counts - 1, 0)) + 0.5
+        numbers = np.arange(part)[None, :, None] + each[:, None, :] / np.maximum(counts, 1)[..., None]
+        flat = node.constant(numbers.reshape(regions, -1).astype(np.float32))
+        at = length.broadcast(flat.shape) * (1 / part) * flat + (start - shift).broadcast(flat.shape)
+        n = x.shape[2 + axis]
+        within = tvmdml.logical_and(
+            tvmdml.greater_than_or_equal(at, node.like(-1, at)), tvmdml.less_than_or_equal(at, node.like(n, at))
+        ).astype(np.float32) * node.constant((counts > 0).astype(np.float32)).broadcast(flat.shape)
+        sides.append((numbers.shape, n, within, tvmdml.clip(at, min=0.0, max=float(n - 1))))
+    (rows, _, down_within, down), (columns, _, across_within, across) = sides
+    sizes = (regions, rows[1] * rows[2], columns[1] * columns[2])
+    image = node.x(2).astype(np.int64)[:, None, None].broadcast(sizes)[..., None]
+    elements = x.transpose(0, 2, 3, 1)
+    inside = down_within[:, :, None].broadcast(sizes) * across_within[:, None, :].broadcast(sizes)
+    found: Any = None
+    for (y, below), (z, beside) in itertools.product(_taps(down, 2), _taps(across, 2)):
+        places = [tvmdml.clip(one, min=0.0, max=float(n - 1)).astype(np.int64) for one, n in ((y, x.shape[2]), (z, x.shape[3]))]
+        index = [image, places[0][:, :, None, None].broadcast((*sizes, 1)), places[1][:, None, :, None].broadcast((*sizes, 1))]
+        taken = tvmdml.gather_nd(elements, tvmdml.join(index, axis=3))
+        weight = below[:, :, None].broadcast(sizes) * beside[:, None, :].broadcast(sizes) * inside
+        weighed = reshaped(taken, (*sizes, x.shape[1])) * weight[..., None].astype(x.dtype)
+        found = weighed if found is None else tvmdml.max(found, weighed)
+    split = reshaped(found, (regions, rows[1], rows[2], columns[1], columns[2], x.shape[1]))
+    return reshaped(tvmdml.reduce(split, function="max", axes=[2, 4]).transpose(0, 5, 1, 3, 2, 4), (regions, x.shape[1], *parts))

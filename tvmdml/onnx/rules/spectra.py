@@ -21,7 +21,7 @@ _MOST_ANGLES = 1 << 24
 @rule("DFT")
 def _transform(node: Node) -> Results:
     x = node.x()
-    axis = axis_of(int(node.number(2)) if node.has(2) else node.integer("axis", 1 if node.opset < 20 else -2), x.ndim)
+    axis = axis_of(int(node.number(2)) if node.has(2) else -2, x.ndim)
     if axis == x.ndim - 1:
         raise Refused("its axis is that of the real and imaginary parts")
     onesided, inverse = bool(node.integer("onesided", 0)), bool(node.integer("inverse", 0))

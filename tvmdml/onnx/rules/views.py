@@ -86,7 +86,8 @@ def _slice(node: Node) -> Results:
         raise Refused("its starts, ends, axes and steps differ in number")
     keys = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
-        keys[axis_of(axis, x.ndim)] = slice(start, end, step)
+        n = x.shape[axis_of(axis, x.ndim)]
+        keys[axis_of(axis, x.ndim)] = slice(start, end, min(step, max(n, 1)))  # a view's steps have 32 bits
     return x[tuple(keys)]
 
 

@@ -1,0 +1,118 @@
+"""AffineGrid, GridSample and RoiAlign at their edges: single images and elements, places far away, empty regions, the mode max."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from single_nodes import differences, result  # noqa: E402 - they need ONNX
+
+F = np.float32
+IMAGE = np.arange(64, dtype=F).reshape(1, 1, 8, 8)
+FIRST = np.zeros(1, np.int64)
+
+
+def affine(theta: Any, sizes: Any, corners: int) -> Any:
+    return result("AffineGrid", [theta, np.array(sizes)], known=[1], opset=20, align_corners=corners)
+
+
+def grid(theta: Any, sizes: Any, corners: int) -> Any:
+    rows = [np.linspace(-1, 1, n) if corners and n > 1 else (2 * np.arange(n) + 1) / n - 1 for n in sizes[2:]]
+    points = np.stack([*np.meshgrid(*rows, indexing="ij")[::-1], np.ones(sizes[2:])], -1)
+    return np.einsum("...k,njk->n...j", points, theta).astype(F)
+
+
+def test_grids_of_one_image_and_of_one_element() -> None:
+    """The only element of a dimension whose corners are aligned is in the middle, as in PyTorch."""
+    cases = {}
+    for corners, sizes in itertools.product((0, 1), ((1, 3, 4, 5), (2, 3, 1, 4), (1, 1, 1, 1), (2, 1, 1, 3, 2))):
+        space = len(sizes) - 2
+        theta = np.random.default_rng(4).standard_normal((sizes[0], space, space + 1)).astype(F)
+        cases[f"{sizes}, align_corners={corners}"] = (affine(theta, sizes, corners), grid(theta, sizes, corners))
+    assert not differences(cases)
+
+
+def sampled(x: Any, places: Any, **about: Any) -> Any:
+    points = np.zeros((1, 1, len(places), 2), F)
+    points[0, 0, :, 0] = places
+    return result("GridSample", [x, points], opset=20, **about).reshape(-1).tolist()
+
+
+FAR = [np.inf, -np.inf, 1e30, -1e30, np.nan]
+AT = {"zeros": [0, 0, 0, 0, 1], "border": [3, 1, 3, 1, 1]}
+"""What is far away, and at what is no number, which is -1, as in PyTorch."""
+
+
+def far(mode: str, padding: str) -> Any:
+    return sampled(np.array([[1, 2, 3]], F).reshape(1, 1, 1, 3), FAR, mode=mode, padding_mode=padding, align_corners=1)
+
+
+def test_places_at_infinity_are_far_outside() -> None:
+    assert far("linear", "zeros") == AT["zeros"]
+    assert far("nearest", "border") == AT["border"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_places_at_infinity_in_each_mode(mode: str) -> None:
+    for padding, right in AT.items():
+        assert np.allclose(far(mode, padding), right), padding
+    assert np.isfinite(far(mode, "reflection")).all()
+
+
+def aligned(regions: Any, opset: int = 16, x: Any = IMAGE, known: Any = (), **about: Any) -> Any:
+    numbers = {"output_height": 1, "output_width": 2, "sampling_ratio": 2, **about}
+    given = [x, np.array(regions, F), np.zeros(len(regions), np.int64)]
+    return result("RoiAlign", given, opset=opset, known=known, **numbers).reshape(len(regions), -1).tolist()
+
+
+def test_regions_without_a_shift_are_at_least_one_element() -> None:
+    about = {"coordinate_transformation_mode": "output_half_pixel"}
+    regions = [[2, 2, 2.25, 2.25], [3, 3, 1, 1], [1, 1, 5, 5]]
+    right = [[22.25, 22.75], [31.25, 31.75], [26, 28]]
+    assert np.allclose(aligned(regions, **about), right)
+    assert np.allclose(aligned(regions, opset=10), right)
+    assert np.allclose(aligned([[4, 4, 4.5, 4.5]], spatial_scale=0.5, **about), [[22.25, 22.75]])
+
+
+def test_empty_regions_that_choose_their_samples_have_none() -> None:
+    found = aligned([[1, 1, 1, 1], [1, 1, 1, 4], [3, 3, 1, 1], [1, 1, 4, 4]], sampling_ratio=0)
+    assert found[:3] == [[0, 0]] * 3
+    assert found[3] != [0, 0]
+
+
+def weighed(x: Any, y: float, z: float) -> float:
+    """The largest of the four elements around a place, each with its weight."""
+    height, width = x.shape
+    if not (-1 <= y <= height and -1 <= z <= width):
+        return 0.0
+    y, z = min(max(y, 0), height - 1), min(max(z, 0), width - 1)
+    a, b = int(y), int(z)
+    return max(
+        float(x[min(a + i, height - 1), min(b + k, width - 1)] * abs(1 - i - (y - a)) * abs(1 - k - (z - b)))
+        for i in (0, 1)
+        for k in (0, 1)
+    )
+
+
+@pytest.mark.parametrize("ratio", [2, 0])
+def test_the_mode_max_takes_the_largest_weighed_element(ratio: int) -> None:
+    """As ONNX Runtime does, and not the largest sample."""
+    x = np.random.default_rng(5).standard_normal((1, 1, 6, 6)).astype(F)
+    regions, right = [[1, 1, 4, 4], [-3, -2, 9, 9], [0, 2, 5, 3]], []
+    for x1, y1, x2, y2 in regions:
+        rows, columns = (ratio or int(np.ceil(n / part)) for n, part in ((y2 - y1, 1), (x2 - x1, 2)))
+        for column in range(2):
+            places = [
+                (y1 - 0.5 + (y2 - y1) * (i + 0.5) / rows, x1 - 0.5 + (x2 - x1) / 2 * (column + (k + 0.5) / columns))
+                for i in range(rows)
+                for k in range(columns)
+            ]
+            right.append(max(weighed(x[0, 0], *place) for place in places))
+    found = aligned(regions, x=x, mode="max", sampling_ratio=ratio, known=[] if ratio else [1])
+    assert np.allclose(np.array(found).reshape(-1), right, atol=1e-5)
