@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from tvmdml.errors import Unsupported
-from tvmdml.onnx import converting
+from tvmdml.onnx import converting, scopes
 from tvmdml.onnx.model import Model, load
 
 PLACE = Path(__file__).resolve().parents[2] / "tvmdml" / "onnx" / "NODES.md"
@@ -61,7 +61,7 @@ def refusals() -> Iterator[tuple[Any, str, bool]]:
     def convert(self: Model, shapes: Any, decided: Any) -> None:
         found = converting.Conversion.of(self._origin().model, shapes, decided)
         draws.append(found.draws > 0)
-        converting.raise_all("model", found.problems)
+        scopes.raise_all("model", found.problems)
 
     before, Model._compile = Model._compile, convert  # type: ignore[method-assign, assignment]
     try:

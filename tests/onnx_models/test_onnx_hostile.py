@@ -173,11 +173,11 @@ def test_sizes_that_no_array_has_are_refused() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_changed_bytes_never_end_in_another_error(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmdml.onnx import converting
+    from tvmdml.onnx import converting, scopes
     from tvmdml.onnx.model import Model
 
     def convert(self: Model, shapes: Any, decided: Any) -> None:
-        converting.raise_all("model", converting.Conversion.of(self._origin().model, shapes, decided).problems)
+        scopes.raise_all("model", converting.Conversion.of(self._origin().model, shapes, decided).problems)
 
     monkeypatch.setattr(Model, "_compile", convert)
     chance = random.Random(seed)

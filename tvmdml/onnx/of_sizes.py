@@ -14,9 +14,10 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph.by_size import Described, Differs
 from tvmdml.onnx import folding
-from tvmdml.onnx.converting import Conversion, Model, Traced, kind_of
+from tvmdml.onnx.converting import Conversion, Model
 from tvmdml.onnx.function import Needed
 from tvmdml.onnx.node import Node, Result
+from tvmdml.onnx.scopes import Traced, kind_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 

@@ -23,6 +23,7 @@ from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, unnamed
+from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.tail import Tail
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
@@ -110,7 +111,7 @@ class Origin:
         if unknown := set(sizes) - set(known):
             given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
             raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {', '.join(known) or 'none'}"))
-        converting.raise_all(source.name, self.model.missing())
+        raise_all(source.name, self.model.missing())
         outside = source.onnx.TensorProto.EXTERNAL
         places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
@@ -175,9 +176,9 @@ class Origin:
             ModelError, Unsupported: as ``load``.
         """
         conversion = Conversion.of(self.model, shapes, {})
-        converting.raise_all(self.name, conversion.problems)
+        raise_all(self.name, conversion.problems)
         if conversion.tail:
-            kinds = ", ".join(dict.fromkeys(converting.kind_of(one) for one in conversion.tail))
+            kinds = ", ".join(dict.fromkeys(kind_of(one) for one in conversion.tail))
             given = f"a model whose last nodes run one by one, after the graph: {kinds}"
             raise Unsupported(message(self.name, given, "a model that is a graph", "Cut it before these nodes."))
         results = [tensor.expression(conversion.graph) for one in conversion.outputs for tensor in one.tensors()]
@@ -192,7 +193,7 @@ class Origin:
     ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, Lengths]:
         """The model for shapes, what is known of its outputs' tensors, what the graph computes, and what is computed after it."""
         conversion = Conversion.of(self.model, shapes, decided)
-        converting.raise_all(self.name, conversion.problems)
+        raise_all(self.name, conversion.problems)
         outputs, graph = conversion.outputs, conversion.graph
         tensors = [tensor for one in outputs for tensor in one.tensors()]
         known = {i: one.array for i, one in enumerate(tensors) if one.array is not None}

@@ -22,7 +22,8 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph.by_size import Differs, Number
-from tvmdml.onnx.converting import Conversion, Traced
+from tvmdml.onnx.converting import Conversion
+from tvmdml.onnx.scopes import Traced
 from tvmdml.onnx.values import Value
 
 _FIRST = frozenset({0})

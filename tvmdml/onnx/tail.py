@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.converting import Conversion, Model, raise_all
+from tvmdml.onnx.converting import Conversion, Model
+from tvmdml.onnx.scopes import raise_all
 from tvmdml.onnx.values import Value
 
 
