@@ -4,7 +4,8 @@ The input is read once. With several tasks there are two passes: each task keeps
 are known, each task writes its rows to their final place. A single task writes the rows of a word immediately.
 
 Rows are written in groups of whole registers; the next group overwrites the surplus of the one before. A task never writes past its
-own rows: near their end, they are written one by one. Rows behind the count are set to 0, a part of them by each task. (Non-temporal stores were tried for the rows, and are slower.)
+own rows: near their end, they are written one by one. Each task sets a part of the rows behind the count to 0. (Non-temporal stores
+were tried for the rows, and are slower.)
 """
 
 from __future__ import annotations
