@@ -43,14 +43,18 @@ def answer(node: Any, arrays: Sequence[Any], constants: Sequence[int]) -> Any:
     return tvmdml.onnx.load(made)({names[i]: arrays[i] for i in given})[0]
 
 
-def differences(kind: str, arrays: Sequence[Any], **attributes: Any) -> list[str]:
-    """Whether any choice of constants changes a bit of a node's result."""
+def differences(kind: str, arrays: Sequence[Any], *, mixed: bool = True, **attributes: Any) -> list[str]:
+    """Whether constants change a bit of a node's result: all inputs, and with ``mixed`` each of them alone."""
+    formal = onnx.defs.get_schema(kind, 21).inputs
+    types = [{"float32": "float", "float64": "double"}.get(one.dtype.name, one.dtype.name) for one in arrays]
+    if any(f"tensor({name})" not in formal[min(i, len(formal) - 1)].types for i, name in enumerate(types)):
+        return []  # ONNX has not this type here
     node = N(kind, [f"x{i}" for i in range(len(arrays))], ["y"], **attributes)
     every = range(len(arrays))
     known = [i for i in every if kind.startswith("Reduce") and i == 1]  # axes decide
     run = answer(node, arrays, known)
     found = []
-    for constants in {tuple(every), *((i, *known) for i in every if i not in known)}:
+    for constants in {tuple(every), *((i, *known) for i in every if mixed and i not in known)}:
         other = answer(node, arrays, constants)
         same = (run.dtype, run.shape) == (other.dtype, other.shape) and np.array_equal(
             *(np.where(np.isnan(one), 0, one).tobytes() if one.dtype.kind == "f" else one.tobytes() for one in (run, other))
@@ -67,13 +71,13 @@ def cast(dtype: str, to: str) -> list[str]:
 
 def test_casts_divisions_and_powers_of_constants_are_those_of_inputs() -> None:
     found = [one for to in ("int8", "uint32", "int64") for one in cast("float32", to)]
-    found += differences("Div", pairs("int32"))
+    found += differences("Div", pairs("int32"), mixed=False)
     x = np.concatenate([edges("float32"), np.random.default_rng(0).standard_normal(500).astype(np.float32)])
     for exponent in (2, 0.5):
         found += differences("Pow", [x, np.array(exponent, np.float32)])
-    found += differences("Gather", [np.arange(5), np.array([0, -1, 4, 5, 9, -5, -6])])
+    found += differences("Gather", [np.arange(5), np.array([0, -1, 4, 5, 9, -5, -6])], mixed=False)
     found += differences("Gather", [np.arange(5), np.array(7)])
-    found += differences("ReduceSum", [x[18:].reshape(10, 50), np.array([1])])
+    found += differences("ReduceSum", [x[18:].reshape(10, 50), np.array([1])], mixed=False)
     assert not found, "\n".join(found)
 
 
