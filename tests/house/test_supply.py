@@ -301,6 +301,7 @@ def test_no_programs_are_started_but_compilers(seen: tuple[Path, dict[str, Any]]
     assert {name.rpartition("-")[2] for name in found["programs"]} <= allowed, found["programs"]
 
 
+@pytest.mark.full
 def test_nobody_else_can_write_what_is_kept(seen: tuple[Path, dict[str, Any]]) -> None:
     folder, found = seen
     assert found["temporary"] > 0, "no temporary file was seen"

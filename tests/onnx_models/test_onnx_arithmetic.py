@@ -53,6 +53,7 @@ def test_powers_of_integers_are_exact_and_wrap() -> None:
         assert same(answers("Pow", [wide, two], constants)[0], wide * wide)
 
 
+@pytest.mark.full
 def test_reductions_of_integers_have_no_sum_beyond_the_range() -> None:
     large = np.array([[2**31 - 1, 2**31 - 1, 2**31 - 3], [-(2**31), -(2**31), -(2**31) + 2], [-5, 3, 1], [5, -3, -1]], np.int32)
     axis = np.array([1])
@@ -77,6 +78,7 @@ def test_reductions_of_no_integers_are_the_nearest_numbers() -> None:
         assert answers(kind, [none, np.array([0])], (1,))[0].tolist() == [[number] * 2], kind
 
 
+@pytest.mark.full
 def test_products_of_integers_wrap() -> None:
     rng = np.random.default_rng(0)
     wrong = []

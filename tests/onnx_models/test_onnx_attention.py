@@ -97,6 +97,7 @@ def several_heads(wide: bool, mask: str, bias: bool, added: str, past: int, caus
     return f"{case}: {bad}" if bad else ""
 
 
+@pytest.mark.full
 def test_keys_of_another_tensor_leave_the_bias_and_the_mask_where_they_are() -> None:
     """Keys and values of four dimensions are DirectML's of earlier steps, which come after the bias and the mask."""
     cases = [

@@ -232,6 +232,7 @@ def test_an_input_that_a_function_call_leaves_out_is_left_out_everywhere(tmp_pat
     assert y.tolist() == [1, -3, 2] * 3
 
 
+@pytest.mark.full
 def test_names_of_functions_are_not_copied_for_each_node(tmp_path: Path) -> None:
     """Twenty functions with names of 100 KB, and 300 nodes in the innermost one: 600 MB, if each node had all these names."""
     names = [f"F{i}" + "x" * 100_000 for i in range(20)]

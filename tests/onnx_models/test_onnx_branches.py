@@ -115,6 +115,7 @@ def test_a_plan_from_the_cache_leaves_out_the_same(path: Path, tmp_path: Path, m
         assert any(first_run)
 
 
+@pytest.mark.full
 def test_bindings_and_threads(path: Path) -> None:
     session = tvmdml.onnx.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 

@@ -21,6 +21,7 @@ def transposed(kernel: int, stride: int, mode: str, more: int = 0) -> Any:
     return result("ConvTranspose", [x, w], opset=11, strides=[stride], auto_pad=mode, output_padding=[more])
 
 
+@pytest.mark.full
 def test_padding_to_whole_strides() -> None:
     """With fewer elements than steps nothing is added; more that are computed are cut with the rest. As in ONNX Runtime."""
     assert not differences({
@@ -47,6 +48,7 @@ def convolved(x: Any, w: Any, groups: int, stride: int) -> Any:
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("space", [1, 3])
 def test_integers_of_any_number_of_dimensions(space: int) -> None:
     rng = np.random.default_rng(6)
@@ -100,6 +102,7 @@ def test_sums_of_nothing_are_the_bias() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("space", [1, 2, 3])
 def test_places_of_the_largest_that_count_columns_first(space: int) -> None:
     x = np.random.default_rng(7).permutation(2 * np.prod(range(4, 4 + space))).astype(F).reshape(1, 2, *range(4, 4 + space))

@@ -69,6 +69,7 @@ def cast(dtype: str, to: str) -> list[str]:
     return differences("Cast", [edges(dtype)], to=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(to)))
 
 
+@pytest.mark.full
 def test_casts_divisions_and_powers_of_constants_are_those_of_inputs() -> None:
     found = [one for to in ("int8", "uint32", "int64") for one in cast("float32", to)]
     found += differences("Div", pairs("int32"), mixed=False)

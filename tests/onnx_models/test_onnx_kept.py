@@ -194,6 +194,7 @@ def test_a_changed_byte_of_a_weight_is_seen(place: Path, compiled: list[Any]) ->
     assert len(compiled) == 4
 
 
+@pytest.mark.full
 def test_weights_in_other_files_are_part_of_the_content(place: Path, compiled: list[Any]) -> None:
     onnx.save_model(network(), place, save_as_external_data=True, location="m.data", size_threshold=0)
     cold = run(place)
@@ -389,6 +390,7 @@ def test_plans_that_fit_nothing_are_made_again(place: Path, how: str, compiled: 
     assert len(compiled) == 2, "it was made again"
 
 
+@pytest.mark.full
 def test_kept_plans_hold_no_descriptors(place: Path) -> None:
     """Of several sizes: the model's own file is open, once. (Kernels that are loaded hold some, half of all at most.)"""
     cold = [run(place, X[:n]) for n in (1, 2, 5)]

@@ -112,6 +112,7 @@ def test_an_if_with_a_condition_of_an_input_selects() -> None:
     assert known.compiled(x=(4,)).kernel_count == 1
 
 
+@pytest.mark.full
 def test_tensors_in_a_model_may_have_more_than_eight_dimensions() -> None:
     """As windows of an image that are moved: neighbouring dimensions that a node treats alike are one."""
     x, small, order = ramp(2, 24, 6), ramp(3, 1, 2, 1), [0, 2, 1, 3, 4, 5, 7, 6, 8, 9]

@@ -104,6 +104,7 @@ def test_parts_of_the_input_are_resized() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.full
 def test_antialiased_integers_are_rounded() -> None:
     about = {"mode": "linear", "antialias": 1}
     assert not differences({
@@ -125,6 +126,7 @@ def test_cubic_integers_are_rounded_and_stay_in_their_type() -> None:
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool", "float16", "float64")
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("known", [[1], [0, 1]], ids=["input", "constant"])
 def test_elements_of_every_type_are_moved(known: list[int]) -> None:
     cases = {}

@@ -27,6 +27,7 @@ def grid(theta: Any, sizes: Any, corners: int) -> Any:
     return np.einsum("...k,njk->n...j", points, theta).astype(F)
 
 
+@pytest.mark.full
 def test_grids_of_one_image_and_of_one_element() -> None:
     """The only element of a dimension whose corners are aligned is in the middle, as in PyTorch."""
     cases = {}
@@ -52,6 +53,7 @@ def far(mode: str, padding: str) -> Any:
     return sampled(np.array([[1, 2, 3]], F).reshape(1, 1, 1, 3), FAR, mode=mode, padding_mode=padding, align_corners=1)
 
 
+@pytest.mark.full
 def test_places_at_infinity_are_far_outside() -> None:
     assert far("linear", "zeros") == AT["zeros"]
     assert far("nearest", "border") == AT["border"]
@@ -100,6 +102,7 @@ def weighed(x: Any, y: float, z: float) -> float:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ratio", [2, 0])
 def test_the_mode_max_takes_the_largest_weighed_element(ratio: int) -> None:
     """As ONNX Runtime does, and not the largest sample."""

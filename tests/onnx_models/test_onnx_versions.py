@@ -202,6 +202,7 @@ def test_groups_have_scales_before_version_21() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.full
 def test_modes_of_samples_have_their_names_of_each_version() -> None:
     x, grid = np.arange(4, dtype=F).reshape(1, 1, 2, 2), np.zeros((1, 1, 1, 2), F)
     for opset, mode in ((16, {}), (16, {"mode": "bilinear"}), (20, {"mode": "linear"})):

@@ -372,6 +372,7 @@ def test_rows_of_earlier_steps_may_be_only_where_rows_are_kept() -> None:
         assert_same_bits(arrays["output_present_key_tensor"][b, :, : length + 2], wanted.present_key[b, :, : length + 2])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("rows", [1, 5])
 def test_rows_behind_the_new_ones_are_the_pasts_or_0(target: Target, rows: int) -> None:
     """All that is kept is written: before, memory that nobody wrote was seen."""

@@ -352,6 +352,7 @@ def test_streamed_rows_have_the_same_bits(columns: int, dtype: str) -> None:
             assert_same_bits(function(x, out=out), one)
 
 
+@pytest.mark.full
 def test_a_norm_that_may_be_lost_gives_anything_and_another_one_does_not(target: Target) -> None:
     """Squares below the least normal number may be 0: then an epsilon that is no floor leaves the result open, and nothing else."""
     x = np.array([[3, 4, 0], [1e-30, -1e-30, 1e-30], [0, 0, 0], [1e-20, 1e-19, 2e-19], [3e-15, 4e-15, 0]], f32)

@@ -320,6 +320,7 @@ def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
     near(tvmdml.average_pooling(x, window_sizes=(1, huge), **given), [0, 2.5][: found.values.size])
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("padding", [(0, 5), (5, 0), (40, 3), (2, 5000)])
 def test_windows_far_over_an_edge_are_those_of_a_padded_image(padding: tuple[int, int], target: Target) -> None:
     start, end = padding

@@ -156,6 +156,7 @@ def test_an_operator_that_is_not_known_is_shown_all_the_same(cpu_pack: Path, tmp
     assert (row["operator"], row["tensors"], row["attributes"]) == ("JOIN9", "int8[2], int8[3] -> int8[5]", "Axis=0")
 
 
+@pytest.mark.full
 def test_a_summary_counts(mixed_pack: Path) -> None:
     pack = Pack(mixed_pack)
     summary = look.summary(pack)
@@ -182,6 +183,7 @@ def test_what_only_one_pack_has_is_told(build: Callable[..., Path], cpu_pack: Pa
     assert sorted(line for line in turned if "only" in line) == sorted(line for line in found if "only" in line)
 
 
+@pytest.mark.full
 def test_other_launches_knobs_producers_and_code_are_told(cpu_pack: Path, tmp_path: Path) -> None:
     other = tmp_path / "x"
     rewritten(cpu_pack, other, operations=relaunched(is_round, scalars=lambda scalars: (*scalars, 1)))

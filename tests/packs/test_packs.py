@@ -70,6 +70,7 @@ def test_there_is_a_kernel_for_every_number_of_threads(cpu_pack: Path, monkeypat
             assert_all_served("cpu")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_what_a_strict_pack_lacks_is_an_error_with_the_line_to_add(cpu_pack: Path, tmp_path: Path) -> None:
     x = np.arange(12, dtype=np.int64).reshape(3, 4)

@@ -255,6 +255,7 @@ def test_it_has_a_picture_for_each_job_and_one_of_them_all_and_needs_nothing_els
     assert all(str(link).startswith("data:") for link in links)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_a_convergence_has_a_dot_for_each_trial_and_a_mark_for_each_failure() -> None:
     text = pictures.convergence(tuned(0.9, 0, 1.25, 1.1, 0)).decode()

@@ -102,7 +102,7 @@ def test_misaligned_memory_is_packed_or_refused(device: CudaTarget, cupy: Any) -
         tvmdml.compile(desc, device)(x, CupyArray(VALUES.shape, np.float32))
 
 
-@pytest.mark.full(first=1)
+@pytest.mark.full
 @pytest.mark.parametrize("speaker", SPEAKERS)
 def test_arrays_that_only_speak_give_arrays_of_a_device(device: CudaTarget, speaker: Any) -> None:
     assert_calls(speaker(on(device, VALUES)), VALUES, DeviceArray, DeviceArray.numpy)
