@@ -121,13 +121,19 @@ def _check_places(attributes: Mapping[str, Any], inputs: Sequence[Value | None])
             raise Malformed(f"its {name} is {given}, for {rank} dimensions")
 
 
+_BODIES_NOT_USED = (
+    "Range",  # a loop with a round for each element, of types that the operator's own rule takes all
+    "SequenceMap",  # onnx would read types that are not there, and end the process
+)
+
+
 def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> Any:
     """The function that defines a node's operator; ``None`` if there is none."""
     import onnx
 
     found = schema(proto, versions)
-    if found is None or found.name == "SequenceMap":
-        return None  # of that one, onnx would read types that are not there, and end the process
+    if found is None or found.name in _BODIES_NOT_USED:
+        return None
     version = versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
     try:
         if found.has_function:
