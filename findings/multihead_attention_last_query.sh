@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# ONNX Runtime 1.32.0 (CPU): MultiHeadAttention with unidirectional=1, no past, and more keys than queries masks all queries
-# but the last one.
+# ONNX Runtime 1.32.0 (CPU): MultiHeadAttention with unidirectional=1, no past, and more keys than queries masks all queries but
+# the last one.
 #
 # Expected: one rule for all queries. The operator's text says of unidirectional: "Whether every token can only attend to previous
 # tokens." With 3 queries and 5 keys that is keys 0 to i for query i (ends of rows 0, 1, 2), or, if the last query belongs to the
-# last key, keys 0 to i + 2 (2, 3, 4). All scores are equal here, and key k has the value k, so that a result is half of the last key
-# that was seen.
-# Seen: query 0 sees key 0, query 1 keys 0 and 1, and query 2 all five: results of neither rule. With as many keys as queries all is
-# well.
+# last key, keys 0 to i + 2 (2, 3, 4). All scores are equal here, and key k has the value k, so that a result is half of the last
+# key that was seen.
+# Seen: query 0 sees key 0, query 1 keys 0 and 1, and query 2 all five: results of neither rule. With as many keys as queries all
+# is well.
 #
 # Output:
 #   onnxruntime 1.32.0 MultiHeadAttention, unidirectional: the last key that each query sees

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # onnx 1.23.2: shape inference raises on Pad with constant axes of int32.
 #
-# Expected: axes of int32 are as good as axes of int64: the operator's type Tind of its input axes is "tensor(int32), tensor(int64)",
-# and the checker without shape inference accepts the model, as does onnx.reference.
-# Seen: with axes of int32 in the model, the checker with full_check=True raises, and so does strict shape inference: it reads them as
-# int64 only.
+# Expected: axes of int32 are as good as axes of int64: the operator's type Tind of its input axes is "tensor(int32),
+# tensor(int64)", and the checker without shape inference accepts the model, as does onnx.reference.
+# Seen: with axes of int32 in the model, the checker with full_check=True raises, and so does strict shape inference: it reads
+# them as int64 only.
 #
 # Output:
 #   onnx 1.23.2 Pad

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # ONNX Runtime 1.32.0 (CPU): Resize with antialias=1 of int8 gives 0 wherever the result is negative.
 #
-# Expected: the weighed means that the same numbers have as floats, rounded. The operator's types include int8, and its text says of
-# antialias that it makes "linear" and "cubic" modes "use an antialiasing filter when downscaling", which does not change signs.
-# Seen: every negative element of the result is 0, as if its range were that of uint8, also when the image is enlarged and no filter
-# is needed. Without antialias the same image is right.
+# Expected: the weighed means that the same numbers have as floats, rounded. The operator's types include int8, and its text says
+# of antialias that it makes "linear" and "cubic" modes "use an antialiasing filter when downscaling", which does not change
+# signs.
+# Seen: every negative element of the result is 0, as if its range were that of uint8, also when the image is enlarged and no
+# filter is needed. Without antialias the same image is right.
 #
 # Output:
 #   onnxruntime 1.32.0 Resize of int8 with antialias=1

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# ONNX Runtime 1.32.0 (CPU): Resize with keep_aspect_ratio_policy and negative axes returns its input unchanged.
+# ONNX Runtime 1.32.0 (CPU): Resize with keep_aspect_ratio_policy and negative axes leaves the sizes of its input as they are.
 #
-# Expected: axes=[-2, -1] of a matrix mean the same as axes=[0, 1]. The operator's text says of axes: "Negative value means counting
-# dimensions from the back. Accepted range is [-r, r-1]".
-# Seen: with not_smaller and not_larger the result has the size of the input, without an error. With the policy stretch, negative axes
-# are right.
+# Expected: axes=[-2, -1] of a matrix mean the same as axes=[0, 1]. The operator's text says of axes: "Negative value means
+# counting dimensions from the back. Accepted range is [-r, r-1]".
+# Seen: with not_smaller and not_larger the result has the size of the input, without an error. With the policy stretch, negative
+# axes are right.
 #
 # Output:
 #   onnxruntime 1.32.0 Resize of 2 x 4 elements to sizes=[4, 6]
