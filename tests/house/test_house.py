@@ -68,5 +68,5 @@ def test_the_top_level_holds_what_it_should() -> None:
     if known.returncode:
         pytest.skip("not a git checkout")
     names = {line.split("/")[0] for line in known.stdout.splitlines()}
-    allowed = {"pyproject.toml", "README.md", "LICENSE", "tvmdml", "schedules", "tests", "tuning_logs"}
+    allowed = {"pyproject.toml", "README.md", "LICENSE", "tvmdml", "schedules", "tests", "tuning_logs", "findings"}
     assert {name for name in names if not name.startswith(".")} == allowed
