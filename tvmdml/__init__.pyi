@@ -98,7 +98,6 @@ from tvmdml.operators.batch_normalization import BatchNormalizationGrad as Batch
 from tvmdml.operators.batch_normalization import BatchNormalizationTraining as BatchNormalizationTraining
 from tvmdml.operators.batch_normalization import BatchNormalizationTrainingGrad as BatchNormalizationTrainingGrad
 from tvmdml.operators.cast import Cast as Cast
-from tvmdml.operators.cast import converted as converted
 from tvmdml.operators.convolution import Convolution as Convolution
 from tvmdml.operators.convolution import ConvolutionInteger as ConvolutionInteger
 from tvmdml.operators.convolution import QuantizedLinearConvolution as QuantizedLinearConvolution

@@ -14,7 +14,7 @@ from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["Cast", "converted"]
+__all__ = ["Cast"]
 
 _TYPES = "1.0 FIU r4 · 3.0 +LW · 3.1 r8 · 4.1 +D"
 
@@ -53,7 +53,7 @@ class Cast(Pointwise):
         return cls.of(node.tensor(boolean=True), output_tensor=TensorDataType.of(wanted, "to"))
 
     def numpy(self, x: Array) -> Array:
-        return converted(x, self.output_tensor.data_type.numpy)
+        return x if self._in_bits() else converted(x, self.output_tensor.data_type.numpy)
 
     def _in_bits(self) -> bool:
         return self.input_tensor.data_type is self.output_tensor.data_type
