@@ -233,7 +233,8 @@ def test_means_of_images_with_channels_last_are_taken_where_they_are(monkeypatch
     means = tvmdml.average_pooling(deep, window_sizes=[9, 9])
     scale = tvmdml.activation_sigmoid(conv(means, 64, 1)).broadcast(1, 64, 9, 9)
     compiled, (found, right) = both(graph, [conv(deep * scale, 32, 3)], monkeypatch, x=array(1, 32, 9, 9))
-    assert all(np.array_equal(a, b) for a, b in zip(found, right, strict=True))
+    # Sums of images have another order where channels are last, and so may have another last bit.
+    assert np.allclose(found[0], right[0], rtol=0, atol=1e-5 * float(np.abs(right[0]).max()))
     text = str(compiled.explain())
     if tvmdml.targets.resolve("cpu").processor.has("avx2"):
         assert text.count("added: ELEMENT_WISE_IDENTITY") == 1, text  # the result
