@@ -243,7 +243,8 @@ class TensorDesc:
             raise InvalidArgument(
                 message("TensorDesc.sizes", f"{self.element_count} elements", "at most 2^32 - 1", "Split the tensor.")
             )
-        if self.SMALLEST_SIZE == 0 and self.element_count == 0 and math.prod(n or 1 for n in self.sizes) >= _MOST_BESIDE_0:
+        known = [n for n in self.sizes if type(n) is int]  # a question to a symbolic size would be a guard
+        if self.SMALLEST_SIZE == 0 and 0 in known and math.prod(n or 1 for n in known) >= _MOST_BESIDE_0:
             raise InvalidArgument(message("TensorDesc.sizes", f"the sizes {list(self.sizes)}", "sizes that an array may have"))
         if self.strides is not None:
             put(self, "strides", _integers("TensorDesc.strides", self.strides, 0, MAX_STRIDE))
