@@ -193,12 +193,13 @@ def _to_region(desc: Any, sums: Any, each: Any, counts: Any, x: Any, y: Part, ac
         given, used = (one if axis == 0 else one.swapaxes(1, 2) for one in (each, counts))
         slope: Any = 0
         steep: Any = 0
-        lost: Any = False  # a difference overflows, though its product with a small factor would not
+        lost: Any = False  # something on the way overflows, though its product with a small factor would not
         for rows, weight in ((other.low, 1 - other.past.astype(kind)), (other.high, other.past.astype(kind))):
             taken = image[:, rows]
             differ = np.where((own.past > 0)[None, None, :], taken[:, :, own.high] - taken[:, :, own.low], 0)
             some = np.where((weight > 0)[None, :, None], weight[None, :, None] * differ, 0)
             slope, steep, lost = slope + some, steep + _magnitude(some), lost | (_magnitude(differ) > _most(kind))
+        lost = lost | (_magnitude(given * steep) > _most(kind))
         moving = used & (own.past > 0)[None, None, :]
         for end, way in ((0, 1 - own.way), (1, own.way)):
             factor = kind.type(scale) * way.astype(kind)[None, None, :]
