@@ -1,7 +1,8 @@
 """Symbols: objects that stand for an integer that is not known yet, such as a size in a graph of PyTorch's.
 
 Descriptors accept a symbol wherever they accept an integer, and compare it with nothing: a comparison could fix its value. A
-library's adapter adds its types here, as ``tvmdml.torch`` does. Integers of several cases (``lanes``) are compared.
+library's adapter adds its types here, as ``tvmdml.torch`` does. A size that is open
+(``tvmdml.sizes``) is compared.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tvmdml.lanes import Lanes
+from tvmdml.sizes import Size
 
 _integers: tuple[type, ...] = ()
 _rules: dict[type, Callable[[Any], bool]] = {}
@@ -41,5 +42,5 @@ def holds(rule: Any) -> bool:
 
 
 def index(value: Any) -> Any:
-    """``operator.index``, but a symbol stays itself, and so do integers of several cases."""
-    return value if type(value) is Lanes or is_symbol(value) else operator.index(value)
+    """``operator.index``, but a symbol stays itself, and so does a size that is open."""
+    return value if type(value) is Size or is_symbol(value) else operator.index(value)

@@ -11,14 +11,18 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from tvmdml import exact, lanes
+from tvmdml import exact
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.program import Finished, Program, Result
 from tvmdml.operators._contract import Operator
+from tvmdml.sizes import Record
+from tvmdml.sizes.template import Template
 from tvmdml.tensors import TensorDesc
+
+T = TypeVar("T")
 
 
 class Differs(Exception):
@@ -33,8 +37,8 @@ class Number(NamedTuple):
     fixed: int
     divisor: int
 
-    def at(self, n: int) -> int:
-        """Its value.
+    def at(self, n: Any) -> Any:
+        """Its value for a size, which may be open.
 
         Raises:
             Differs: it is not an integer there.
@@ -165,20 +169,17 @@ class Described:
         mine, others = ([one.leads() if isinstance(one, Number) else _NO_LEAD for one in some.numbers] for some in (self, other))
         return self.form == other.form and mine == others
 
-    def together(self, sizes: Sequence[int], first: int, function: Callable[[Any], Any]) -> tuple[list[int], Any]:
-        """What a function makes of the value for many sizes, as ``lanes.together`` returns it: cases are places of ``sizes``.
+    def recorded(self, n: int, function: Callable[[Any], T]) -> Template[T]:
+        """What a function makes of the value for a size, for all sizes with the same answers.
 
         Raises:
-            Differs: a number is no integer at one of them.
-            Exception: as ``lanes.together``.
+            Differs: a number is no integer at this size.
+            Exception: what the function raises.
         """
-        numbers = [[one.at(n) for n in sizes] for one in self.numbers if isinstance(one, Number)]
-
-        def made(given: list[Any]) -> Any:
-            rest = iter(given)
-            return function(_value(self.form, [next(rest) if isinstance(one, Number) else one for one in self.numbers]))
-
-        return lanes.together(made, numbers, first)
+        record = Record()
+        size = record.symbol("n", n)
+        numbers = [one.at(size) if isinstance(one, Number) else one for one in self.numbers]
+        return Template(record, function(_value(self.form, numbers)))
 
     def at(self, n: int) -> Any:
         """The value for a size."""

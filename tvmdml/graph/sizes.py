@@ -1,16 +1,15 @@
 """``Sizes``: what follows from descriptions for many sizes, found for all of them at once.
 
 A schedule chooses a kernel by comparing sizes, and computes its integers from them. It runs once for all sizes with the same
-answers (``lanes``): each size has the kernel, and the integers, that the schedule chooses for this size alone. That is checked for
-two of those that have a kernel in common.
+answers (``tvmdml.sizes``): each size has the kernel, and the integers, that the schedule chooses for this size alone. That is
+checked for two of those that have a kernel in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tvmdml import lanes
 from tvmdml.compiler import Launches
 from tvmdml.graph.by_size import Described, Differs, Values, input_of
 from tvmdml.graph.laid import Given
@@ -21,14 +20,13 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._contract import Shared as InPlace
 from tvmdml.scheduling import kernel_for
+from tvmdml.sizes.template import Template, own
 from tvmdml.targets import Launch, Target
 
-_TOGETHER = 256
-"""Sizes that are looked at together."""
-_FEW = 4
-"""It pays for at least so many with a kernel in common."""
-_MOST_FEW = 8
-"""After so many times that it did not pay, each is looked at alone."""
+_MOST_RECORDED = 32
+"""The most answers for one description; beyond, each other size is looked at alone."""
+_MOST_FAILED = 8
+"""After so many sizes that had no such answers, each is looked at alone."""
 
 Spans = tuple[tuple[str, int], ...]
 """The bytes that each tensor spans, by name."""
@@ -67,46 +65,56 @@ class Choice(NamedTuple):
         """
         if any(pair not in desc.shareable() for pair in in_place):
             raise Differs
-        identity, own = lanes.fixed(kernel.identity), lanes.fixed(packed(kernel, desc))
-        return cls(identity, kernel.scalars, kernel.temporaries, own, room(desc), spans(desc))
+        return cls(own(kernel.identity), kernel.scalars, kernel.temporaries, own(packed(kernel, desc)), room(desc), spans(desc))
 
 
 T = TypeVar("T")
-Check = Callable[[int, T], Launches | None]
+Check = Callable[[int, T], Any]
 
 
-class _Alike(NamedTuple, Generic[T]):
-    """A result for a size: in one of the cases of a result for several."""
+class _Recorded(Generic[T]):
+    """A result for all sizes with the same answers."""
 
-    result: T
-    case: int
-    launches: Launches | None
+    def __init__(self, template: Template[T], first: int, launches: Any) -> None:
+        self._template, self._first, self.launches = template, first, launches
+        self._is_checked = False
+
+    def at(self, n: int, check: Check[T]) -> T | None:
+        """The result for a size; ``None`` if it has other answers."""
+        found = self._template.at((n,))
+        if found is not None and not self._is_checked and n != self._first:
+            check(n, found)
+            self._is_checked = True
+        return found
 
 
 class _Table(Generic[T]):
-    """What a function makes of a description for some sizes."""
+    """What a function makes of a description for sizes."""
 
-    def __init__(self, one: Described, sizes: Sequence[int], function: Callable[[Any], T], check: Check[T]) -> None:
-        self._one, self._function, self._check = one, function, check
-        self._found: dict[int, _Alike[T]] = {}
-        self._waiting = list(sizes)
-        self._few = 0
+    def __init__(self, described: Described, function: Callable[[Any], T], check: Check[T]) -> None:
+        self._described, self._function, self._check = described, function, check
+        self._recorded: list[_Recorded[T]] = []
+        self._failed = 0
 
-    def at(self, n: int) -> _Alike[T] | None:
-        """The result for a size, found together with those of all others with the same answers; ``None`` if that does not pay."""
-        if (known := self._found.get(n)) is not None or self._few >= _MOST_FEW or n not in self._waiting:
-            return known
-        sizes = self._waiting
-        try:
-            cases, result = self._one.together(sizes, sizes.index(n), self._function)
-            own = [self._check(sizes[cases[i]], lanes.at(result, i)) for i in (0, -1)]
-        except Exception:  # looked at alone, a size has the right error, too
-            self._few += 1
+    def at(self, n: int) -> tuple[T, Any] | None:
+        """The result for a size, and what the check gave; ``None`` if the size must be looked at alone."""
+        if self._failed == _MOST_FAILED:
             return None
-        self._few = self._few + 1 if len(cases) < _FEW else 0
-        self._found |= {sizes[case]: _Alike(result, i, own[0]) for i, case in enumerate(cases)}
-        self._waiting = [one for one in sizes if one not in self._found]
-        return self._found[n]
+        try:
+            for i, recorded in enumerate(self._recorded):
+                if (known := recorded.at(n, self._check)) is not None:
+                    self._recorded.insert(0, self._recorded.pop(i))
+                    return known, recorded.launches
+            if len(self._recorded) == _MOST_RECORDED:
+                return None
+            template = self._described.recorded(n, self._function)
+            if (first := template.at((n,))) is None:
+                raise Differs
+            self._recorded.insert(0, _Recorded(template, n, self._check(n, first)))
+            return first, self._recorded[0].launches
+        except Exception:  # looked at alone, a size has the right error, too
+            self._failed += 1
+            return None
 
 
 class Sizes:
@@ -116,7 +124,7 @@ class Sizes:
         """
         Args:
             target: where kernels run.
-            every: all sizes, of which there may be more than memory can hold.
+            every: all sizes.
         """
         self.target, self._every = target, every
         self._tables: dict[tuple[object, ...], _Table[Any]] = {}
@@ -133,15 +141,14 @@ class Sizes:
         """
         if (found := self._chosen(one, in_place, n, threads)) is None:
             return None
-        choice, case, launches = found
-        assert launches is not None
-        launch = launches.launch(lanes.at(choice.scalars, case), lanes.at(choice.temporaries, case))
-        return Sized(launch, launches.name, choice.packed, lanes.at(choice.room, case), lambda: lanes.at(choice.spans, case))
+        choice, launches = found
+        launch = launches.launch(choice.scalars, choice.temporaries)
+        return Sized(launch, launches.name, choice.packed, choice.room, lambda: choice.spans)
 
     def choice(self, one: Described, in_place: InPlace, n: int) -> Choice | None:
         """What the schedule chooses for a size; ``None`` if it must be looked at alone."""
         found = self._chosen(one, in_place, n, self.now())
-        return None if found is None else lanes.at(found.result, found.case)
+        return None if found is None else found[0]
 
     def given(self, one: Described, values: Values) -> Given:
         """An input of this description, as callers give it."""
@@ -150,9 +157,9 @@ class Sizes:
             return given(input_of(form, ""), 0, 0)._replace(node=None)
 
         found = self._table((id(one),), one, values.n, made, lambda n, found: None)
-        return made(values.of(one)) if found is None else lanes.at(found.result, found.case)
+        return made(values.of(one)) if found is None else found[0]
 
-    def _chosen(self, one: Described, in_place: InPlace, n: int, threads: int | None) -> _Alike[Choice] | None:
+    def _chosen(self, one: Described, in_place: InPlace, n: int, threads: int | None) -> tuple[Choice, Launches] | None:
         if not one.varies or threads is None:
             return None
 
@@ -170,15 +177,12 @@ class Sizes:
 
     def _table(
         self, key: tuple[object, ...], one: Described, n: int, function: Callable[[Any], T], check: Check[T]
-    ) -> _Alike[T] | None:
+    ) -> tuple[T, Any] | None:
         """What a function makes of a description for a size."""
         if n not in self._every:
             return None
-        place = self._every.index(n)
-        begin = place - place % _TOGETHER
-        key = *key, begin
         if (table := self._tables.get(key)) is None:
-            table = self._tables[key] = _Table(one, self._every[begin : begin + _TOGETHER], function, check)
+            table = self._tables[key] = _Table(one, function, check)
         return table.at(n)
 
 

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from tvmdml import mathematics
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.lanes import Lanes
 from tvmdml.operators._attention_masks import Mask
 from tvmdml.operators._contract import Shared
+from tvmdml.sizes import Size
 
-_INTEGERS = (int, Lanes)
+_INTEGERS = (int, Size)
 """What an integer is here: not a flag, nor a member of an enumeration."""
 CHANNELS = 8
 """The channels of an item."""

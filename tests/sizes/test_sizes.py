@@ -1,0 +1,134 @@
+"""Open sizes: what is computed with them is right for all values for which the guards hold."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tvmdml.sizes import Record
+from tvmdml.sizes.template import Template, own
+
+ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
+COMPARISONS = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
+OWN: list[Callable[[Any], Any]] = [
+    operator.index,
+    hash,
+    str,
+    lambda n: n.bit_length(),
+    lambda n: n & 7,
+    lambda n: n & 6,
+    lambda n: n >> 2,
+    lambda n: n << 1,
+    lambda n: -n,
+    abs,
+    lambda n: divmod(n, 3)[1],
+    lambda n: 1 << (n & 3),
+    lambda n: n / 4,
+]
+
+
+def program(choices: random.Random, values: list[Any]) -> list[Any]:
+    """Some numbers that follow from others, by operations and branches that are drawn."""
+    for _ in range(choices.randrange(2, 14)):
+        a, b = choices.choice(values), choices.choice([*values, choices.randrange(-3, 40)])
+        kind = choices.randrange(10)
+        if kind < 6:
+            function = choices.choice(ARITHMETIC)
+            if function in (operator.floordiv, operator.mod) and b == 0:
+                b = 5
+            values.append(function(a, b))
+        elif kind < 8:
+            values.append(a if choices.choice(COMPARISONS)(a, b) else b)
+        elif kind == 8:
+            values.append(min(a, b) + max(a, 3))
+        elif choices.randrange(4) == 0:
+            result = choices.choice(OWN)(a)
+            values.append(result if isinstance(result, int) else len(str(result)))
+    return values
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_result_is_right_wherever_the_guards_hold(count: int) -> None:
+    shared = 0
+    for seed in range(400):
+        values = random.Random(-seed).choices([0, 1, 2, 3, 7, 8, 17, 40, 64, 1000, 1 << 31], k=count)
+        record = Record()
+        symbols: list[Any] = [record.symbol(f"n{i}", value) for i, value in enumerate(values)]
+        template = Template(record, tuple(program(random.Random(seed), symbols)))
+        assert template.at(values) == tuple(program(random.Random(seed), [*values])), seed
+        for turn in range(40):
+            others = [max(0, n + random.Random(f"{seed} {turn} {i}").randrange(-9, 30)) for i, n in enumerate(values)]
+            if (got := template.at(others)) is not None:
+                shared += 1
+                assert got == tuple(program(random.Random(seed), [*others])), (seed, others)
+    assert shared > 1000
+
+
+def test_arithmetic_alone_leaves_no_guard() -> None:
+    record = Record()
+    n, m = record.symbol("n", 40, least=1), record.symbol("m", 7, least=1)
+    assert (n * 8) // 8 is not n
+    assert (n * 8) // 8 == n
+    assert (n * m + n) // n == m + 1
+    assert (8 * n + 3) % 8 == 3
+    assert 0 <= n % 8 < 8
+    assert n + m >= 2
+    assert n * m > 0
+    assert not record.guards
+    assert not record.specialized
+
+
+def test_comparisons_with_one_polynomial_are_one_guard() -> None:
+    record = Record()
+    n = record.symbol("n", 40)
+    assert 3 * n > 30
+    assert n * 2 - 1 < 200
+    assert n != 50
+    assert -n < -12
+    assert [(guard.least, guard.most, guard.without) for guard in record.guards.values()] == [(13, 100, {50})]
+    template = Template(record, (n,))
+    assert [template.at((i,)) for i in (12, 13, 50, 100, 101)] == [None, (13,), None, (100,), None]
+
+
+def test_two_symbols_that_are_equal_in_the_case_at_hand_stay_two() -> None:
+    record = Record()
+    n, m = record.symbol("n", 8), record.symbol("m", 8)
+    template = Template(record, (n * 2, m + 1))
+    assert template.at((3, 5)) == (6, 6)
+    assert n == m
+    assert Template(record, (n,)).at((3, 5)) is None
+    assert Template(record, (n,)).at((5, 5)) == (5,)
+
+
+def test_what_is_pythons_own_holds_for_one_value_and_is_counted() -> None:
+    record = Record()
+    n = record.symbol("n", 8)
+    assert own((n + 1, ("a", n))) == (9, ("a", 8))
+    assert record.specialized == 1
+    assert {n: 1}[8] == 1
+    assert record.specialized == 1
+    assert Template(record, ()).at((9,)) is None
+
+
+def test_a_divisor_that_becomes_zero_is_a_failed_guard() -> None:
+    record = Record()
+    n = record.symbol("n", 8)
+    template = Template(record, (100 // n, 100 % (n - 3)))
+    assert template.at((5,)) == (20, 0)
+    assert template.at((0,)) is None
+    assert template.at((3,)) is None
+    with pytest.raises(ZeroDivisionError):
+        100 // (n - n)
+
+
+def test_bounds_of_a_symbol_are_asked_first() -> None:
+    record = Record()
+    n = record.symbol("n", 8, least=1, most=16)
+    template = Template(record, (n,))
+    assert [template.at((i,)) for i in (0, 1, 16, 17)] == [None, (1,), (16,), None]
+    assert n <= 16
+    assert not record.guards
