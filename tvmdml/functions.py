@@ -28,6 +28,7 @@ from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
 from tvmdml.packs import notices
+from tvmdml.sizes import texts_for_messages
 from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
 
@@ -107,7 +108,8 @@ def described(describe: Describe, descs: Iterable[ArrayTensorDesc | None], attri
     Raises:
         InvalidArgument, Unsupported: the function does not accept such inputs or attributes.
     """
-    found = describe(*descs, *attributes)
+    with texts_for_messages():
+        found = describe(*descs, *attributes)
     found = Described(found) if isinstance(found, Operator) else found
     for name, tensor in found.desc.tensors():
         if tensor is not None and tensor.data_type.is_nibble:

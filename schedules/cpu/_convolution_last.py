@@ -125,10 +125,12 @@ class Last:
         self.output_steps = [0 if flat else y.layout[2], y.layout[-1]]
         self.images = {name: [one.layout[0], 0 if flat else one.layout[2], one.layout[-1]] for name, one in self.after.images}
         """What follows reads otherwise than it writes: the steps of images, rows and columns."""
-        rows, columns = int(along[0].output), int(along[1].output)
+        rows: Any = along[0].output
+        columns: Any = along[1].output
         alike = all(down == columns * across for down, across in (self.output_steps, *(own[1:] for own in self.images.values())))
         merged = alone and (rows == 1 or alike)
-        self.rows, self.columns = (1, rows * columns) if merged else (rows, columns)
+        self.rows: Any = 1 if merged else rows
+        self.columns: Any = rows * columns if merged else columns
         whole = all(one.stride == 1 and one.start == 0 and one.image == one.output for one in along)
         if merged and whole and self.image_steps[0] == columns * self.image_steps[1]:  # a row of the frame, too
             along = [one._replace(image=n, output=n) for one, n in zip(along, (1, rows * columns), strict=True)]

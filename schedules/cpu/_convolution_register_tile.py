@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_filters import together
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
+from tvmdml.sizes import cached
 
 LANES = 16
 
@@ -104,6 +104,8 @@ _CYCLES = Cycles(2.0, 0.75, 1.0)
 OF_FLOATS = Cycles(0.4, 0.2, 0.3)
 """Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
 cost more on both."""
+_UNIT = 20
+"""Cycles are compared in twentieths, which are whole numbers."""
 _NARROW = 32
 """Rows up to which sums of places that are no places of the output take too long (``_convolution_direct.py``)."""
 
@@ -119,14 +121,11 @@ def tile_for(
 ) -> Tile:
     """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
     own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
-    sizes = plan.output1, plan.output2, plan.filters
-    is_known = all(type(n) is int for n in sizes)  # and no sizes of many graphs at once
-    find = _tile_of if is_known else _tile_of.__wrapped__
-    found: Tile = find(*sizes, most_vectors, tiles, lanes, whole, cycles, own)
+    found: Tile = _tile_of(plan.output1, plan.output2, plan.filters, most_vectors, tiles, lanes, whole, cycles, own)
     return found
 
 
-@functools.lru_cache(1 << 12)
+@cached(1 << 12)
 def _tile_of(
     rows: Any,
     columns: Any,
@@ -148,13 +147,13 @@ def _tile_of(
         for lines in range(1, min(places // run, rows) + 1)
     ]
 
-    def cost(tile: Tile) -> float:
+    def cost(tile: Tile) -> int:
         number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
         sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
         besides = cycles.begin + cycles.read * tile.vectors + cycles.line * (tile.lines - 1)
-        return float(number * (max(sums / 2, reads / 2 + 1, 4) + besides))
+        return number * round(_UNIT * (max(sums / 2, reads / 2 + 1, 4) + besides))  # type: ignore[no-any-return] # an int, or a size
 
-    def far(tile: Tile) -> tuple[int, float]:
+    def far(tile: Tile) -> tuple[int, int]:
         """How far from what is wanted, and the cost."""
         return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
 

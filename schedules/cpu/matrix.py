@@ -324,11 +324,14 @@ def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool, short: b
     fitting = [(mr, min(vectors, most)) for mr, vectors in known]
     smaller = [(size, vectors) for mr, vectors in fitting for size in (1, 2, 4, 6, 8) if size < mr and size >= rows]
 
-    def cost(one: tuple[int, int]) -> float:
+    unit = math.lcm(*(8 * mr * vectors for mr, vectors in (*fitting, *smaller)))
+
+    def cost(one: tuple[int, int]) -> int:
+        """The products that are computed, and what each costs beside: in whole numbers, which sizes that are open compare."""
         mr, vectors = one
         nr = vectors * lanes
         done = -(-rows // mr) * mr * -(-columns // nr) * nr
-        return done * (1 + 1.0 / (mr * vectors) + 0.5 * (1 / mr + 1 / vectors) / 4)
+        return done * (unit + (8 + mr + vectors) * unit // (8 * mr * vectors))
 
     mr, vectors = min((*fitting, *smaller), key=cost)
     return Shape(mr, vectors, lanes)
@@ -336,7 +339,7 @@ def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool, short: b
 
 def _even(size: int, most: int, width: int) -> int:
     """The lines of a block: about ``most``, a multiple of the tile's, and so that no block is much smaller than others."""
-    count = max(1, round(size / max(most, width)))
+    count = max(1, (2 * size + max(most, width)) // (2 * max(most, width)))
     return max(1, -(-size // (count * width))) * width
 
 

@@ -77,6 +77,8 @@ def test_arithmetic_alone_leaves_no_guard() -> None:
     assert (8 * n + 3) % 8 == 3
     assert 0 <= n % 8 < 8
     assert n + m >= 2
+    assert (2 * n + 2) / (n + 1) == 2.0
+    assert n / (4 * n) == 0.25
     assert n * m > 0
     assert not record.guards
     assert not record.specialized

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,15 +22,19 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, never_changes
+from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering
+from tvmdml.sizes import Record
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
+_HINTS = (1009, 1103, 1201, 1301, 1409, 1511)
+"""What open sizes are while a graph is recorded, if bounds allow it: numbers with which no kernel or shape is special."""
 _MOST_OUTPUTS = 1 << 16
 """How many expressions are taken from a sequence that may have no end."""
 
@@ -52,6 +57,8 @@ class Graph:
         self.shared: Shared | None = None
         """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
         self._constants: dict[int, tuple[Any, Expression]] = {}
+        self.record = Record()
+        """The sizes that are open, and what was asked of them."""
 
     def __repr__(self) -> str:
         """The number of nodes."""
@@ -60,9 +67,37 @@ class Graph:
 
     # -- What a program writes
 
+    def size(self, name: str, *, least: int = 1, most: int | None = None) -> int:
+        """A size that is open: it is known when the graph runs, from the shapes of the inputs that have it.
+
+        It computes as an integer does: ``2 * n``, ``n // 8``. A comparison is answered for a number between the bounds, and the
+        graph then holds for the sizes with the same answer only.
+
+        Args:
+            name: its name. The same name is the same size.
+            least: the least value.
+            most: the largest value; ``None`` if there is none.
+
+        Raises:
+            InvalidArgument: the name is no identifier, or the bounds are not integers, or it has other bounds already.
+        """
+        if not isinstance(name, str) or not name.isidentifier():
+            raise InvalidArgument(message("Graph.size name", safe_repr(name), "an identifier, such as 'n'"))
+        if type(least) is not int or least < 0 or not (most is None or (type(most) is int and most >= max(least, 1))):
+            given = f"least={safe_repr(least)}, most={safe_repr(most)}"
+            raise InvalidArgument(message(f"Graph.size {name}", given, "integers, 0 <= least <= most"))
+        bounds = least, math.inf if most is None else most
+        if name in self.record.symbols:
+            known: Any = self.record.size(self.record.symbol_terms(name))
+            if bounds not in ((1, math.inf), self.record.bounds(known.terms)):
+                raise InvalidArgument(message(f"Graph.size {name}", f"{least} to {most}", "the bounds that it was made with"))
+            return known  # type: ignore[no-any-return]
+        hint = min(max(_HINTS[len(self.record.symbols) % len(_HINTS)], least), most or _HINTS[-1])
+        return self.record.symbol(name, hint, *bounds)  # type: ignore[return-value] # it passes for an integer
+
     def input(
         self,
-        shape: Sequence[int],
+        shape: Sequence[int | str],
         dtype: Any = "float32",
         *,
         strides: Sequence[int] | None = None,
@@ -72,7 +107,7 @@ class Graph:
         """An array that is given at each run.
 
         Args:
-            shape: its sizes.
+            shape: its sizes. A name is a size that is open (``size``): ``("n", 8)``.
             dtype: its type: one of DirectML's, or bool.
             strides: its strides in elements, without repetition; by default row-major without gaps.
             owned: it is given once, to ``CompiledGraph.initialize``, and kept (``DML_TENSOR_FLAG_OWNED_BY_DML``).
@@ -87,7 +122,7 @@ class Graph:
             given, allowed = data_type.tvm, "types of whole bytes"
             raise InvalidArgument(message("Graph.input dtype", given, allowed, "Give uint8, and DEQUANTIZE's own descriptor."))
         try:
-            sizes = tuple(itertools.islice(shape, MOST_VALUES))
+            sizes = tuple(self.size(n) if isinstance(n, str) else n for n in itertools.islice(shape, MOST_VALUES))
         except TypeError:
             raise InvalidArgument(message("Graph.input shape", safe_repr(shape), "a sequence of sizes")) from None
         desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
@@ -202,6 +237,8 @@ class Graph:
                 call.desc.validate(level)
         place = targets.resolve(target, "Graph.compile target")
         values = dict(self._known(one, array) for one, array in known.items())
+        if self.record.symbols:
+            return OpenGraph(recorded(self, several, values), self.record, place)
         with remembering():
             laid = laid_out(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
         return CompiledGraph(laid, place)
@@ -343,11 +380,17 @@ def finished(
     graph: Graph, outputs: Sequence[Expression], target: targets.Target, instead: Mapping[Value, Edge] = MappingProxyType({})
 ) -> Finished:
     """What some expressions of a graph depend on, after all passes, with other memory in the places of some values."""
+    found = recorded(graph, outputs, instead)
+    passes.run_all(found.program, target)
+    return found
+
+
+def recorded(graph: Graph, outputs: Sequence[Expression], instead: Mapping[Value, Edge] = MappingProxyType({})) -> Finished:
+    """The same before all passes."""
     results, copies = _results(outputs)
     every = [*graph.calls, *copies]
     program = Program(needed(every, results), results)
     program.replace(instead)
-    passes.run_all(program, target)
     return Finished(graph.name, list(graph.inputs), program, [(one.dtype, one.shape) for one in outputs])
 
 

@@ -18,7 +18,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.graph.program import Finished, Program, Result
 from tvmdml.operators._contract import Operator
-from tvmdml.sizes import Record
+from tvmdml.sizes import Record, Size
 from tvmdml.sizes.template import Template
 from tvmdml.tensors import TensorDesc
 
@@ -104,10 +104,10 @@ NUMBER = Other("a number")
 Form = Made | Other
 
 
-def _form(value: Any, numbers: list[int]) -> Form:
+def _form(value: Any, numbers: list[Any]) -> Form:
     """The form of a value; its integers are appended to ``numbers``."""
     kind = type(value)
-    if kind is int:
+    if kind is int or kind is Size:
         numbers.append(value)
         return NUMBER
     if isinstance(value, (TensorDesc, Operator)):
@@ -138,16 +138,16 @@ def _value(form: Form, numbers: Iterable[Any]) -> Any:
 class Described:
     """A value as a function of the size: a descriptor, or a tuple with any depth, whose integers are numbers."""
 
-    def __init__(self, form: Form, numbers: Sequence[int | Number]) -> None:
+    def __init__(self, form: Form, numbers: Sequence[Any]) -> None:
         """
         Args:
             form: what it is beside its integers.
-            numbers: these, in the order in which they are in it.
+            numbers: these, in the order in which they are in it: Python's own, or such that depend on sizes.
         """
         self.form, self.numbers = form, numbers
-        self.key = form, tuple(numbers)
+        self.key = form, tuple(one.terms if type(one) is Size else one for one in numbers)
         """Equal for what is the same for each size."""
-        self.varies = any(isinstance(one, Number) for one in numbers)
+        self.varies = any(type(one) is not int for one in numbers)
         """Whether it depends on the size."""
         self._value = None if self.varies else _value(form, numbers)
 
@@ -163,6 +163,12 @@ class Described:
         if any(form != forms[0] for form in forms[1:]):
             raise Differs
         return cls(forms[0], [Number.through(sizes, one) if len(set(one)) > 1 else one[0] for one in zip(*numbers, strict=True)])
+
+    @classmethod
+    def of(cls, value: Any) -> Described:
+        """What this is, with sizes that are open."""
+        numbers: list[Any] = []
+        return cls(_form(value, numbers), numbers)
 
     def is_like(self, other: Described) -> bool:
         """Whether it grows as another one does."""
@@ -183,26 +189,37 @@ class Described:
 
     def at(self, n: int) -> Any:
         """The value for a size."""
+        return self.filled(lambda one: one.at(n))
+
+    def filled(self, number: Callable[[Any], Any]) -> Any:
+        """The value, with these integers in the places of those that depend on sizes."""
         if not self.varies:
             return self._value
-        return _value(self.form, [one.at(n) if isinstance(one, Number) else one for one in self.numbers])
+        return _value(self.form, [one if type(one) is int else number(one) for one in self.numbers])
 
 
-class Values:
-    """The values of several ``Described`` for a size; each is made once."""
+class Filled:
+    """The values of several ``Described``; each is made once."""
 
-    def __init__(self, n: int) -> None:
-        self.n = n
+    def __init__(self, number: Callable[[Any], Any]) -> None:
+        """``number`` makes an integer of one that depends on sizes."""
+        self._number = number
         self._known: dict[int, Any] = {}
 
     def of(self, one: Described) -> Any:
         """The value of one of them, which lives as long as this does."""
-        if not one.varies:
-            return one.at(self.n)
         found = self._known.get(id(one))
         if found is None:
-            found = self._known[id(one)] = one.at(self.n)
+            found = self._known[id(one)] = one.filled(self._number)
         return found
+
+
+class Values(Filled):
+    """The values for a size."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(lambda one: one.at(n))
+        self.n = n
 
 
 class Place(NamedTuple):
@@ -305,6 +322,31 @@ class BySize:
         arrays = zip(self.constants, other.constants, strict=True)
         return all(a.is_like(b) for a, b in pairs.values()) and all(_same(a.array, b.array) for a, b in arrays)
 
+    @classmethod
+    def of(cls, finished: Finished) -> BySize:
+        """A program with sizes that are open."""
+        nodes = _Nodes(finished)
+        seen: dict[Any, Described] = {}
+
+        def described(values: Iterable[Any]) -> list[Described]:
+            every = map(Described.of, values)
+            return [seen.setdefault(one.key, one) for one in every]
+
+        calls, results = finished.program.calls, finished.program.results
+        return cls(
+            finished.name,
+            [(call.name, call.where) for call in calls],
+            nodes.constants,
+            described(call.desc for call in calls),
+            described(tuple((name, nodes.edge(edge)) for name, edge in call.edges.items()) for call in calls),
+            described((one.desc, one.dtype, one.owned) for one in finished.inputs),
+            described(nodes.edge(end.edge) for end in results),
+            described(end.desc for end in results),
+            described(finished.forms),
+            tuple(one.name for one in finished.inputs),
+            nodes.names(),
+        )
+
     def at(self, n: int, arrays: Sequence[NumpyArray]) -> Finished:
         """The program for a size.
 
@@ -315,7 +357,11 @@ class BySize:
         Raises:
             Differs: a number is no integer there.
         """
-        value = Values(n).of
+        return self.filled(Values(n), arrays)
+
+    def filled(self, values: Filled, arrays: Sequence[NumpyArray] = ()) -> Finished:
+        """The program with these integers in the places of those that depend on sizes; ``arrays`` are the constants ``wanted``."""
+        value = values.of
         inputs = [input_of(value(one), name) for one, name in zip(self.inputs, self.names, strict=True)]
         given = [Constant(array, name, "") for name, array in zip(self.wanted, arrays, strict=True)]
         calls: list[Call] = []

@@ -48,8 +48,8 @@ class CompiledGraph:
     has intermediate memory of its own, which is kept for the next one.
     """
 
-    def __init__(self, laid: Laid, target: Target) -> None:
-        """Not public: ``Graph.compile`` makes it."""
+    def __init__(self, laid: Laid, target: Target, arenas: list[Any] | None = None) -> None:
+        """Not public: ``Graph.compile`` makes it. ``arenas`` are intermediate memory that several graphs share."""
         self.name = laid.name
         """The graph's name."""
         self.target = target
@@ -65,7 +65,7 @@ class CompiledGraph:
             self._pack({})
         self._calls = Calls.of(laid, target)
         self._forms = forms_of(laid)
-        self._arenas: list[Any] = []
+        self._arenas: list[Any] = [] if arenas is None else arenas
 
     @classmethod
     def near(
@@ -319,9 +319,12 @@ class CompiledGraph:
     def _arena(self) -> Any:
         """Intermediate memory that no other run uses, until it is given back to the list."""
         try:
-            return self._arenas.pop()  # lists are safe for threads; a lock would be held for ever in a forked process
+            found = self._arenas.pop()  # lists are safe for threads; a lock would be held for ever in a forked process
         except IndexError:
-            return self.target.empty((max(self._temporary, 1),), np.uint8)
+            found = None
+        if found is None or found.shape[0] < self._temporary:
+            found = self.target.empty((max(self._temporary, 1),), np.uint8)
+        return found
 
     def _at_once(self, inputs: Inputs) -> list[Any] | None:
         """The arrays as kernels read them, if nothing is to be converted, copied or refused: this takes a tenth of the time."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from tvmdml import doors
+from tvmdml import doors, symbols
 from tvmdml._names import no_attribute
 from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
@@ -277,19 +276,19 @@ class Expression(Traced):
             size, step = self.shape[axis], self.desc.layout[axis]
             if isinstance(one, slice):
                 try:
-                    start, stop, by = one.indices(size)
+                    start, stop, by = slice_of(one, size)
                 except (TypeError, ValueError) as error:
                     raise InvalidArgument(message("index", safe_repr(one), f"slices of integers ({error})")) from None
                 if by < 1:
                     raise InvalidArgument(message("index", safe_repr(one), "slices with a positive step", "Use reverse functions."))
-                sizes.append(len(range(start, stop, by)))
+                sizes.append(max(0, -(-(stop - start) // by)))
                 steps.append(step * by)
                 offset += start * step if sizes[-1] else 0
             else:
                 try:
                     if isinstance(one, (bool, np.bool_)):
                         raise TypeError("a mask")
-                    at = operator.index(one)
+                    at = symbols.index(one)
                 except TypeError:
                     allowed = "integers, slices, None and ..."
                     raise InvalidArgument(message("index", safe_repr(one), allowed, "gather takes indices as a tensor.")) from None
@@ -327,6 +326,20 @@ class Expression(Traced):
         return Expression(self.graph, edge, desc, kind)
 
 
+def slice_of(given: slice, size: int) -> tuple[int, int, int]:
+    """``slice.indices`` for a positive step, of a size that may be open."""
+    if type(size) is int and all(one is None or type(one) is int for one in (given.start, given.stop, given.step)):
+        return given.indices(size)
+
+    def place(one: Any, otherwise: int) -> int:
+        if one is None:
+            return otherwise
+        at: int = symbols.index(one)
+        return max(at + size, 0) if at < 0 else min(at, size)
+
+    return place(given.start, 0), place(given.stop, size), 1 if given.step is None else symbols.index(given.step)
+
+
 def _numpy_type(dtype: Any) -> np.dtype[Any]:
     with_bool = getattr(dtype, "name", dtype) in ("bool", bool, np.bool_)
     return np.dtype(np.bool_) if with_bool else TensorDataType.of(dtype, "dtype").numpy
@@ -337,7 +350,7 @@ def _sizes(given: Sequence[Any], where: str) -> tuple[int, ...]:
     if len(given) == 1 and not isinstance(given[0], (int, np.integer)):
         given = given[0]
     try:
-        return tuple(operator.index(n) for n in itertools.islice(given, MOST_VALUES))
+        return tuple(symbols.index(n) for n in itertools.islice(given, MOST_VALUES))
     except TypeError:
         raise InvalidArgument(message(where, safe_repr(given), "integers")) from None
 

@@ -107,7 +107,7 @@ class OpenShapes:
     """The class of a descriptor's shapes: ``open`` is called once for each of its tensors, in field order."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, tuple[int, ...]], tuple[int, Launched]] = {}
+        self._found: list[tuple[str, tuple[int, ...], int, Launched]] = []
         self._count = 0
         self._scalars: list[int] = []
 
@@ -129,7 +129,10 @@ class OpenShapes:
 
     def _integers(self, kind: str, values: tuple[int, ...], known: Known) -> tuple[int, Launched]:
         """The first tensor with these integers, and the integers."""
-        if (kind, values) not in self._found:
-            self._found[kind, values] = self._count, Launched(f"{kind}{self._count}", known)
-            self._scalars += [value for value, one in zip(values, known, strict=True) if one is None]
-        return self._found[kind, values]
+        for other, other_values, number, launched in self._found:
+            if other == kind and other_values == values:  # sizes that are open are compared, and are no keys
+                return number, launched
+        launched = Launched(f"{kind}{self._count}", known)
+        self._found.append((kind, values, self._count, launched))
+        self._scalars += [value for value, one in zip(values, known, strict=True) if one is None]
+        return self._count, launched

@@ -63,6 +63,7 @@ from tvmdml.operators._roles import Size as Size
 from tvmdml.operators._roles import Uint as Uint
 from tvmdml.operators._roles import Uints as Uints
 from tvmdml.operators._support import Support, refusal, where_supported
+from tvmdml.sizes import texts_for_keys, texts_for_messages
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
@@ -354,6 +355,10 @@ class Operator:
             Unsupported: this level does not have the operator, or does not support these types and ranks.
             InvalidArgument: a rule of every level is broken.
         """
+        with texts_for_messages():
+            self._validate(level, extensions)
+
+    def _validate(self, level: FeatureLevel, extensions: bool) -> None:
         for field in self.fields():
             present = field.optional or getattr(self, field.name) is not None
             self.require(present, field.name, "None", f"{field.role.value}: a TensorDesc")
@@ -389,7 +394,8 @@ class Operator:
         """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text. It is made once."""
         found: str | None = self.__dict__.get("_exactly")
         if found is None:
-            found = f"{self!r} {self._bits().hex()}"
+            with texts_for_keys():
+                found = f"{self!r} {self._bits().hex()}"
             object.__setattr__(self, "_exactly", found)
         return found
 

@@ -7,7 +7,6 @@ conformance. Each result is rounded to its own type, so that the bits are those 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from tvmdml.operators._chain_reference import Step, expected
 from tvmdml.operators._contract import Array, Inputs, Operator, Operators, Outputs, Role, Shared, Uints
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._support import support
+from tvmdml.sizes import cached
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 MOST_OPERATORS = 16
@@ -270,6 +270,6 @@ def _packed(tensor: TensorDesc) -> TensorDesc:
     return _of(tensor.data_type, tuple(tensor.sizes))
 
 
-@functools.lru_cache(1 << 10)
+@cached(1 << 10)
 def _of(data_type: TensorDataType, sizes: tuple[int, ...]) -> TensorDesc:
     return TensorDesc(data_type, sizes)

@@ -18,6 +18,7 @@ from tvmdml.kernels.launched import patterns
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Floats, Operator, Shared
 from tvmdml.operators._resampling_reference import Rule, gathered, scattered
+from tvmdml.sizes import cached, is_open
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def expressions(grid: Grid) -> Grid:
     return Grid(*(numbers if grid.dtype == "int32" else map(T.hold, numbers)))
 
 
-@functools.lru_cache(4096)
+@cached(1 << 12)
 def grid_of(rule: Rule, inputs: int, outputs: int) -> Grid:
     """The places of an axis."""
     scale = Fraction(rule.scale)
@@ -192,6 +193,9 @@ class Resampling(Operator):
         for i, rule in enumerate(self.rules()):
             reach = not rule.acts or 1 / rule.scale <= MOST_REACH
             self.require(reach, f"scales[{i}]", self.scales[i], f"1 / {MOST_REACH} or more, if the result is antialiased")
+        elements, places = self.ends()
+        if any(map(is_open, (*elements.sizes, *places.sizes))):
+            return  # places are fractions of sizes; a launch has Python's own
         count = sum(grid is not None for grid in self.grids())
         self.require(count <= MOST_AXES, "scales", f"{count} dimensions that do not copy", f"up to {MOST_AXES}")
 

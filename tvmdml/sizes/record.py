@@ -7,6 +7,7 @@ What the guards so far, and the bounds of symbols, decide already is no guard of
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -33,6 +34,7 @@ class Quotient(NamedTuple):
 
 
 Atom = Symbol | Quotient
+_records = itertools.count()
 
 
 class Within:
@@ -45,11 +47,19 @@ class Within:
         self.most: float = _INFINITE
         self.without: set[int] = set()
 
+    def copy(self) -> Within:
+        """The same, apart."""
+        found = Within()
+        found.least, found.most, found.without = self.least, self.most, set(self.without)
+        return found
+
 
 class Record:
     """Symbols, atoms and guards of what is recorded together."""
 
     def __init__(self) -> None:
+        self.number = next(_records)
+        """No other record of the process has it."""
         self.atoms: list[Atom] = []
         self._numbers: dict[Atom, int] = {}
         self._values: list[int] = []
@@ -81,6 +91,10 @@ class Record:
         """Their names, in the order in which they were made."""
         return [atom.name for atom in self.atoms if isinstance(atom, Symbol)]
 
+    def symbol_terms(self, name: str) -> Terms:
+        """The polynomial that is a symbol."""
+        return (((self._numbers[Symbol(name)],), 1),)
+
     def allowed(self, atom: int) -> tuple[float, float]:
         """The least and the largest value of a symbol."""
         return self._bounds[(((atom,), 1),)]
@@ -92,6 +106,28 @@ class Record:
             self.atoms.append(atom)
             self._values.append(value)
         return Size(self, (((number,), 1),), self._values[number])
+
+    def at(self, values: Mapping[str, int]) -> Record:
+        """A record with the same symbols, atoms and guards, for another case, in which the guards hold.
+
+        Args:
+            values: of the symbols in that case.
+        """
+        found = Record()
+        found.atoms, found._numbers, found._bounds = list(self.atoms), dict(self._numbers), dict(self._bounds)
+        found.guards = {terms: guard.copy() for terms, guard in self.guards.items()}
+        for atom in self.atoms:
+            own = values[atom.name] if isinstance(atom, Symbol) else found.value(atom.number) // found.value(atom.divisor)
+            found._values.append(own)
+        return found
+
+    def value(self, terms: Terms | int) -> int:
+        """Of a polynomial in the case at hand."""
+        return terms if isinstance(terms, int) else sum(factor * self._product(atoms) for atoms, factor in terms)
+
+    def size(self, terms: Terms) -> Size:
+        """The size that is a polynomial of this record's atoms."""
+        return Size(self, terms, self.value(terms))
 
     # -- Arithmetic
 
@@ -134,8 +170,8 @@ class Record:
         # what the divisor divides leaves the quotient
         whole = {atoms: factor // b for atoms, factor in _terms(a)}
         rest = {atoms: factor % b for atoms, factor in _terms(a)}
-        outside = self._size(whole, sum(factor * self._product(atoms) for atoms, factor in whole.items()))
-        inside = self._size(rest, sum(factor * self._product(atoms) for atoms, factor in rest.items()))
+        outside = self._size(whole, self.value(tuple(whole.items())))
+        inside = self._size(rest, self.value(tuple(rest.items())))
         return self.added(outside, inside // b if type(inside) is int else self._quotient(inside, b), 1)
 
     def remainder(self, a: Operand, b: Operand) -> Operand:
@@ -147,6 +183,13 @@ class Record:
             least, most = (0, b - 1) if b > 0 else (b + 1, 0)
             self._bounds.setdefault(terms, (least - constant, most - constant))
         return found
+
+    def are_proportional(self, a: Size, b: Size) -> bool:
+        """Whether the quotient is the same in all cases: the factors of all terms have one ratio. A divisor of 0 is a guard."""
+        if [atoms for atoms, _ in a.terms] != [atoms for atoms, _ in b.terms]:
+            return False
+        first, other = a.terms[0][1], b.terms[0][1]
+        return all(mine * other == theirs * first for (_, mine), (_, theirs) in zip(a.terms, b.terms, strict=True)) and bool(b)
 
     def _product(self, atoms: tuple[int, ...]) -> int:
         return math.prod(self._values[atom] for atom in atoms)
@@ -177,6 +220,41 @@ class Record:
             if low > 0 and least >= 0:
                 self._bounds[size.terms] = least // high if high < _INFINITE else 0, most // low if most < _INFINITE else _INFINITE
         return size
+
+    # -- What is shown
+
+    def text(self, terms: Terms | int) -> str:
+        """A polynomial with the names of symbols: ``2*n - m//3 + 1``."""
+        if isinstance(terms, int):
+            return str(terms)
+        constant, own = _apart(terms)
+        found = ""
+        for atoms, factor in (*own, *((((), constant),) if constant else ())):
+            product = "*".join([str(abs(factor))] * (abs(factor) != 1 or not atoms) + list(map(self._name, atoms)))
+            sign = "-" if factor < 0 else "+"
+            found += f" {sign} {product}" if found else f"{'-' * (factor < 0)}{product}"
+        return found
+
+    def _name(self, atom: int) -> str:
+        own = self.atoms[atom]
+        if isinstance(own, Symbol):
+            return own.name
+        number, divisor = (text if text.isalnum() else f"({text})" for text in map(self.text, own))
+        return f"({number}//{divisor})"
+
+    def conditions(self) -> list[str]:
+        """What must hold, in words: ``2 <= n <= 64``, ``n - m != 0``."""
+        symbols = [(((i,), 1),) for i, atom in enumerate(self.atoms) if isinstance(atom, Symbol)]
+        found = []
+        for terms in dict.fromkeys((*symbols, *self.guards)):
+            least, most = self._known(terms)
+            text = self.text(terms)
+            low, high = (f"{least} <= " if least > -_INFINITE else ""), (f" <= {most}" if most < _INFINITE else "")
+            if low or high:
+                found.append(f"{text} == {least}" if least == most else f"{low}{text}{high}")
+            guard = self.guards.get(terms)
+            found += [f"{text} != {number}" for number in sorted(guard.without if guard else ())]
+        return found
 
     # -- What is known
 

@@ -9,14 +9,73 @@ PyTorch's symbolic shapes work so, too: an answer from a hint, and a guard.
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from tvmdml.sizes.record import Record
 
 Terms = tuple[tuple[tuple[int, ...], int], ...]
 """A polynomial: products of atoms, by their numbers in the record, and their factors. In order; no factor is 0."""
+
+
+def is_open(value: object) -> bool:
+    """Whether a value is a size, and not Python's own integer."""
+    return type(value) is Size
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def cached(most: int) -> Callable[[_F], _F]:
+    """``functools.lru_cache`` of so many results. Those of open sizes are not kept: they belong to a record."""
+
+    def decorated(function: _F) -> _F:
+        known = functools.lru_cache(most)(function)
+
+        @functools.wraps(function)
+        def call(*given: Any) -> Any:
+            return function(*given) if _has_open(given) else known(*given)
+
+        return call  # type: ignore[return-value] # it has the same arguments
+
+    return decorated
+
+
+def _has_open(given: tuple[Any, ...]) -> bool:
+    return any(type(one) is Size or (type(one) is tuple and _has_open(one)) for one in given)
+
+
+_KEYS, _MESSAGES = "keys", "messages"
+_texts: ContextVar[str] = ContextVar("tvmdml texts of sizes", default="")
+
+
+class _Texts:
+    """Within it, texts of sizes leave no guard."""
+
+    __slots__ = ("_token", "_use")
+
+    def __init__(self, use: str) -> None:
+        self._use = use
+
+    def __enter__(self) -> None:
+        self._token = _texts.set(self._use)
+
+    def __exit__(self, *_: object) -> None:
+        _texts.reset(self._token)
+
+
+def texts_for_messages() -> _Texts:
+    """A size has the names of its symbols, as a caller gave them. A rule's message is made though the rule holds."""
+    return _Texts(_MESSAGES)
+
+
+def texts_for_keys() -> _Texts:
+    """A size has the text of its expression, and of its record: equal texts are equal in all cases."""
+    return _Texts(_KEYS)
 
 
 class Size:
@@ -45,9 +104,15 @@ class Size:
         return self.value
 
     def _other(self, other: Any) -> Any:
-        """The operand of an operation: a size of this record, an integer, or ``None`` for what is not known here."""
+        """The operand of an operation: a size of this record, an integer, or ``None`` for what is not known here.
+
+        Raises:
+            RuntimeError: a size of another record, which holds for other cases.
+        """
         if type(other) is Size:
-            return other if other.record is self.record else other.own()
+            if other.record is not self.record:
+                raise RuntimeError("sizes of two recordings meet")
+            return other
         return int(other) if type(other) in (int, bool) else None
 
     # -- Arithmetic
@@ -108,6 +173,9 @@ class Size:
         return other // self, other % self
 
     def __truediv__(self, other: Any) -> Any:
+        operand = self._other(other)
+        if type(operand) is Size and self.record.are_proportional(self, operand):
+            return self.value / operand.value
         return self.own() / other
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -218,6 +286,16 @@ class Size:
 
     # -- What is Python's own
 
+    @property
+    def numerator(self) -> int:
+        """Of a fraction, which has Python's own integers."""
+        return self.own()
+
+    @property
+    def denominator(self) -> int:
+        """1."""
+        return 1
+
     def __hash__(self) -> int:
         return hash(self.own())
 
@@ -231,10 +309,15 @@ class Size:
         return float(self.own())
 
     def __repr__(self) -> str:
-        return repr(self.own())
+        return self._shown("")
 
     def __format__(self, spec: str) -> str:
-        return format(self.own(), spec)
+        return self._shown(spec)
+
+    def _shown(self, spec: str) -> str:
+        if (use := _texts.get()) == _KEYS:
+            return f"<{self.record.number}: {self.terms}>"
+        return self.record.text(self.terms) if use else format(self.own(), spec)
 
     def __reduce__(self) -> Any:
         return int, (self.own(),)

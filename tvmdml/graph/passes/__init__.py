@@ -26,6 +26,7 @@ from tvmdml.graph.passes import (
     unused,
 )
 from tvmdml.graph.program import Program
+from tvmdml.sizes import texts_for_messages
 from tvmdml.targets import Target
 
 PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
@@ -73,9 +74,10 @@ def run_all(program: Program, target: Target) -> None:
         InvalidArgument: a pass made a call read outside of the memory that it is given, which is a defect of the pass.
     """
     left_out = disabled()
-    for _, run in PASSES:
-        if _name(run) not in left_out:
-            run(program, target)
+    with texts_for_messages():
+        for _, run in PASSES:
+            if _name(run) not in left_out:
+                run(program, target)
     for call in program.calls:
         for name, tensor, edge in call.inputs():
             require_room(edge, tensor, f"{call.desc.NAME} {name}, after all passes")

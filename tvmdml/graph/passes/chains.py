@@ -12,11 +12,11 @@ from typing import NamedTuple
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.conditional import choices
 from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.program import Fusion, Program, Value, ordered
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -141,7 +141,7 @@ class _Groups:
             desc = fuse(nodes, wiring, results)
             # Tensors that lie alike, or are one element, are read by whole vectors in any case.
             alike = all(one.is_packed or not any(one.layout) for one in (*desc.input_tensors, *desc.output_tensors))
-            if not alike and kernel_for(desc, self._target).name == _SLOW:
+            if not alike and kernel_in_this_case(desc, self._target).name == _SLOW:
                 return None
         except (InvalidArgument, Unsupported):
             return None

@@ -19,12 +19,12 @@ from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.conditional import choices
 from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
+from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._following import follow_by, followed
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_RANK, TensorDesc
 
@@ -75,8 +75,8 @@ def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operat
         return None
     try:
         desc = follow_by(first, chain)
-        name = kernel_for(desc, target).name
-        if name == _SLOW or (name == _SINGLE and (chain.steps() or kernel_for(first, target).name != _SINGLE)):
+        name = kernel_in_this_case(desc, target).name
+        if name == _SLOW or (name == _SINGLE and (chain.steps() or kernel_in_this_case(first, target).name != _SINGLE)):
             return None
     except (InvalidArgument, Unsupported):
         return None

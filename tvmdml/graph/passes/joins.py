@@ -12,10 +12,10 @@ from typing import Any
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.joined import Part, parts
 from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.passes.layouts import changed_to
 from tvmdml.graph.program import Program, Use, Value
 from tvmdml.operators._contract import Operator, Role
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -110,6 +110,6 @@ def _begin(whole: TensorDesc, part: TensorDesc, offset: int) -> list[int] | None
 
 def _kernel(desc: Operator, target: Target) -> str:
     try:
-        return kernel_for(desc, target).name
+        return kernel_in_this_case(desc, target).name
     except TvmdmlError as error:
         return str(error)

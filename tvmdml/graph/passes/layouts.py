@@ -13,13 +13,13 @@ from typing import Any
 
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Edge, never_changes
+from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.passes.owned import marked
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._pointwise_fused import FusedPointwise, fusible
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -118,7 +118,7 @@ class _Found:
                 return False
             changed |= {} if _is_image(image) else {"input_tensor": last(image)}
         try:
-            if kernel_for(marked(changed_to(desc, changed), ["filter_tensor"]), self._target).name not in KERNELS:
+            if kernel_in_this_case(marked(changed_to(desc, changed), ["filter_tensor"]), self._target).name not in KERNELS:
                 return False
         except TvmdmlError:
             return False
@@ -135,7 +135,7 @@ class _Found:
         if len(names) != 1 or follow is None:
             return False
         changed = {names[0]: last(tensors[names[0]]), **{name: tensor for name, (tensor, _) in follow.items()}}  # type: ignore[arg-type]
-        if kernel_for(changed_to(call.desc, changed), self._target).name == _SLOW:
+        if kernel_in_this_case(changed_to(call.desc, changed), self._target).name == _SLOW:
             return False
         self._readers[call] = follow
         return True

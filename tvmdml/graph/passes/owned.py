@@ -9,10 +9,10 @@ from collections.abc import Collection
 from tvmdml.enums import TensorFlags
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, never_changes
+from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise import Pointwise
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 
@@ -29,7 +29,7 @@ def run(program: Program, target: Target) -> None:
 
 def _packed(call: Call, fixed: Collection[str], target: Target) -> Operator:
     """The descriptor with the flag at those inputs that its kernel packs, and at what is packed with them."""
-    kernel = kernel_for(marked(call.desc, fixed), target)
+    kernel = kernel_in_this_case(marked(call.desc, fixed), target)
     wanted = {name for owned in kernel.owned for name in (owned.name, *owned.inputs)}
     return marked(call.desc, wanted)
 

@@ -19,12 +19,12 @@ from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.passes import unused
+from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators.convolution import QuantizedLinearConvolution
 from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -85,7 +85,7 @@ def run(program: Program, target: Target) -> None:
             if found is None:
                 continue
             found.desc.check()
-            if kernel_for(found.desc, target).name == _SLOW:
+            if kernel_in_this_case(found.desc, target).name == _SLOW:
                 continue
         except TvmdmlError:
             continue

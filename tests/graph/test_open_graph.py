@@ -1,0 +1,238 @@
+"""Graphs whose sizes are open: recorded once, and for each size the bits of a graph of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+from tvmdml.graph.open_graph import OpenGraph
+
+Sizes = dict[str, int]
+Build = Callable[[Any, Any], Any]
+"""Makes a graph's outputs, of the graph and of a function from the name of a size to it."""
+
+
+def both(build: Build, target: str = "cpu") -> tuple[OpenGraph, Callable[..., tvmdml.CompiledGraph]]:
+    """The graph with open sizes, and what makes the graph for certain ones."""
+
+    def made(size: Callable[[tvmdml.Graph, str], Any]) -> tvmdml.CompiledGraph:
+        graph = tvmdml.Graph()
+        outputs = build(graph, lambda name: size(graph, name))
+        return graph.compile(outputs, target)
+
+    compiled = made(lambda graph, name: graph.size(name))
+    assert isinstance(compiled, OpenGraph)
+    return compiled, lambda **sizes: made(lambda graph, name: sizes[name])
+
+
+def arrays_for(graph: tvmdml.CompiledGraph) -> list[Any]:
+    made = np.random.default_rng(0)
+    return [np.round(made.standard_normal(one.desc.sizes) * 4).astype(one.dtype) for one in graph.inputs()]
+
+
+def assert_same(compiled: OpenGraph, fixed: tvmdml.CompiledGraph) -> None:
+    given = arrays_for(fixed)
+    for mine, right in zip(compiled(given), fixed(given), strict=True):
+        assert (mine.shape, mine.dtype) == (right.shape, right.dtype)
+        assert mine.tobytes() == right.tobytes()
+
+
+def constant(graph: Any, *shape: int) -> Any:
+    return graph.constant(np.round(np.random.default_rng(1).standard_normal(shape) * 2).astype(np.float32))
+
+
+def attention(graph: Any, size: Any) -> Any:
+    x = graph.input((size("n"), 8), name="x")
+    scores = tvmdml.gemm(x @ constant(graph, 8, 8), x, trans_b="transpose") * 0.5
+    return [tvmdml.activation_softmax(scores) @ x, x[1:].reshape(8, -1)]
+
+
+def images(graph: Any, size: Any) -> Any:
+    x = graph.input((1, 4, size("h"), size("w")), name="x")
+    y = tvmdml.convolution(x, constant(graph, 8, 4, 3, 3), start_padding=(1, 1), end_padding=(1, 1), strides=(2, 2))
+    y = tvmdml.max_pooling(tvmdml.activation_relu(y), window_size=(2, 2), strides=(2, 2))
+    return tvmdml.reduce(y, function="average", axes=[2, 3])
+
+
+def joined(graph: Any, size: Any) -> Any:
+    x, past = graph.input((size("n"), 4), name="x"), graph.input((size("past"), 4), name="past")
+    every = tvmdml.join([past, x], axis=0)
+    return [every, tvmdml.cumulative_summation(every, axis=0), every * x[0]]
+
+
+FAMILIES: dict[str, tuple[Build, list[str], int]] = {
+    "pointwise": (lambda graph, size: tvmdml.activation_relu(graph.input((size("n"), 8)) * 2.0), ["n"], 255),
+    "two sizes": (lambda graph, size: graph.input((size("n"), size("m"))) + graph.input((size("n"), 1)), ["n", "m"], 250),
+    "attention": (attention, ["n"], 254),
+    "convolution and pooling": (images, ["h", "w"], 240),
+    "join and scan": (joined, ["n", "past"], 254),
+    "products of a batch": (
+        lambda graph, size: graph.input((size("b"), 3, size("n"))) @ graph.input((size("b"), size("n"), 5)),
+        ["b", "n"],
+        254,
+    ),
+    "softmax": (lambda graph, size: tvmdml.activation_softmax(graph.input((4, size("n"))), axes=[1]), ["n"], 255),
+    "resampling": (
+        lambda graph, size: tvmdml.resample(graph.input((1, 1, 4, size("n"))), [1, 1, 8, 2 * size("n")], mode="linear"),
+        ["n"],
+        1,
+    ),
+}
+"""Networks of each family, their sizes, and at least how many of 256 cases one recording holds for."""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_how_many_sizes_one_recording_holds_for(name: str) -> None:
+    build, names, least = FAMILIES[name]
+    compiled, _ = both(build)
+    hint = [61, 53][: len(names)]
+    record = compiled.record_for(**dict(zip(names, hint, strict=True)))
+    drawn = random.Random(0)
+    every = [[n] for n in range(1, 257)] if len(names) == 1 else [[drawn.randrange(1, 257) for _ in names] for _ in range(256)]
+    assert sum(record.at(values) is not None for values in every) >= least
+
+
+@pytest.mark.full(first=2)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_size_has_the_bits_of_its_own_graph(name: str) -> None:
+    build, names, _ = FAMILIES[name]
+    compiled, fixed = both(build)
+    drawn = random.Random(name)
+    for _ in range(4):
+        sizes = {one: drawn.choice((3, 4, 7, 16, 17, 33, 100)) for one in names}
+        assert_same(compiled, fixed(**sizes))
+    assert "1 recording" in str(compiled.explain()) or name == "resampling"
+
+
+UNARY: list[Callable[[Any], Any]] = [
+    lambda x: tvmdml.activation_relu(x),
+    lambda x: x * 0.5,
+    lambda x: x.T,
+    lambda x: x.reshape(-1) if x.ndim > 2 else x,
+    lambda x: x[1:],
+    lambda x: x[..., ::2],
+    lambda x: x[: x.shape[0] // 2 + 1],
+    lambda x: tvmdml.reduce(x, function="sum", axes=[0]),
+    lambda x: tvmdml.join([x, tvmdml.negate(x)], axis=0),
+    lambda x: tvmdml.gemm(x, x, trans_b="transpose") if x.ndim == 2 else x,
+    lambda x: tvmdml.padding(x, start_padding=[1] * x.ndim, end_padding=[2] * x.ndim),
+    lambda x: tvmdml.tile(x, repeats=[2] * x.ndim),
+    lambda x: tvmdml.top_k(x, 1).values,
+    lambda x: tvmdml.cumulative_summation(x, axis=0),
+    lambda x: tvmdml.gather(x, np.zeros(3, np.uint32), axis=0),
+    lambda x: x.broadcast((2, *x.shape)) if x.ndim < 3 else x,
+]
+
+
+def drawn_graph(seed: int) -> Build:
+    def build(graph: Any, size: Any) -> Any:
+        choose = random.Random(seed)
+        values = [graph.input((size("n"), size("m"))), graph.input((size("m"), 3)), graph.input((size("n"), 1))]
+        for _ in range(choose.randrange(2, 7)):
+            x = choose.choice(values[-3:])
+            values.append(choose.choice(UNARY)(x))
+            if choose.random() < 0.3:
+                values.append(values[-1] + tvmdml.abs(values[-1]))
+        return values[-2:]
+
+    return build
+
+
+@pytest.mark.full(first=8)
+@pytest.mark.parametrize("seed", range(48))
+def test_drawn_graphs(seed: int) -> None:
+    """Open against fixed sizes, among them equal ones and small ones: the same bits, or a message that names the sizes."""
+    choose, refused = random.Random(seed), 0
+    compiled, fixed = both(drawn_graph(seed))
+    for sizes in (
+        {"n": 5, "m": 5},
+        {"n": 4, "m": 9},
+        {"n": choose.randrange(2, 40), "m": choose.randrange(2, 40)},
+        {"n": 1, "m": 2},
+    ):
+        right = fixed(**sizes)
+        try:
+            compiled.at(**sizes)
+        except tvmdml.InvalidArgument as error:
+            assert f"n={sizes['n']}" in str(error)
+            refused += 1
+            continue
+        assert_same(compiled, right)
+    assert refused <= 2
+
+
+@pytest.mark.parametrize("target", ["vulkan", "cuda"])
+def test_on_a_device(target: str) -> None:
+    compiled, fixed = both(attention, target)
+    for n in (5, 9):
+        assert_same(compiled, fixed(n=n))
+
+
+def test_sizes_that_were_seen_are_kept_and_share_memory() -> None:
+    compiled, _ = both(attention)
+    first = compiled.at(n=9)
+    assert compiled.at(n=9) is first
+    assert compiled.at(n=10) is not first
+    with ThreadPoolExecutor(4) as pool:
+        x = np.ones((9, 8), np.float32)
+        results = list(pool.map(lambda _: compiled([x])[0].tobytes(), range(16)))
+    assert len(set(results)) == 1
+
+
+def test_weights_are_packed_once() -> None:
+    graph = tvmdml.Graph()
+    weights = graph.constant(np.ones((64, 64), np.float32))
+    compiled = graph.compile(graph.input(("n", 64), name="x") @ weights)
+    assert isinstance(compiled, OpenGraph)
+    first, second = compiled.at(n=400), compiled.at(n=401)
+    assert [one.buffer is other.buffer for one, other in zip(first.weights, second.weights, strict=True)] == [True] * len(
+        first.weights
+    )
+
+
+def test_messages_have_the_names_of_sizes() -> None:
+    graph = tvmdml.Graph("net")
+    x = graph.input(("n", 8), name="x")
+    other = tvmdml.Graph()
+    with pytest.raises(tvmdml.InvalidArgument, match=r"\(n \+ 1, 8\).*\(n, 8\)"):
+        tvmdml.add(other.input(("n", 8)), other.input((other.size("n") + 1, 8)))
+    compiled = graph.compile(x[1:] * 2.0)
+    with pytest.raises(tvmdml.InvalidArgument, match=r"n=0; allowed: .*n.*record another graph"):
+        compiled({"x": np.zeros((0, 8), np.float32)})
+    with pytest.raises(tvmdml.InvalidArgument, match=r"float32\[n, 8\]"):
+        compiled({"x": np.zeros((3,), np.float32)})
+    with pytest.raises(tvmdml.InvalidArgument, match="float32"):
+        compiled({"x": np.zeros((3, 9), np.float32)})
+    with pytest.raises(tvmdml.InvalidArgument, match=r"Use \.at\(n=…\)"):
+        _ = compiled.kernel_count
+    with pytest.raises(tvmdml.InvalidArgument, match="an integer for each of n"):
+        compiled.at(m=3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds"), [("1n", {}), ("", {}), ("n", {"least": -1}), ("n", {"least": 4, "most": 3}), ("n", {"most": "3"})]
+)
+def test_sizes_that_are_refused(name: str, bounds: dict[str, Any]) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match=r"Graph\.size"):
+        tvmdml.Graph().size(name, **bounds)
+
+
+def test_bounds() -> None:
+    graph = tvmdml.Graph()
+    n = graph.size("n", least=2, most=64)
+    assert n <= 64
+    assert graph.size("n") is not None
+    with pytest.raises(tvmdml.InvalidArgument, match="bounds that it was made with"):
+        graph.size("n", most=32)
+    compiled = graph.compile(graph.input((n, 4), name="x") * 2.0)
+    with pytest.raises(tvmdml.InvalidArgument, match="2 <= n <= 64"):
+        compiled({"x": np.zeros((65, 4), np.float32)})
+    with pytest.raises(tvmdml.InvalidArgument, match="a dimension of an input"):
+        graph.size("m")
+        graph.compile(graph.input((4,)) * 2.0)

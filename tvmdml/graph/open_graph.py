@@ -1,0 +1,228 @@
+"""``OpenGraph``: a compiled graph whose sizes are open. It is recorded once; for new sizes its integers are filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from tvmdml import arrays
+from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
+from tvmdml.graph import passes
+from tvmdml.graph.by_size import BySize, Filled
+from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
+from tvmdml.graph.explaining import Explanation
+from tvmdml.graph.laid import Given, Laid, Reports, Weights
+from tvmdml.graph.laying import given, laid_out
+from tvmdml.graph.plan import Launches
+from tvmdml.graph.program import Finished
+from tvmdml.sizes import Record, is_open, texts_for_messages
+from tvmdml.sizes.template import evaluator
+from tvmdml.targets import Target
+
+_MOST_GRAPHS = 256
+"""The sizes whose graphs are kept. One has some KB beside the intermediate memory, which all of them share."""
+
+
+class _Recorded:
+    """A program, and the sizes that it holds for."""
+
+    def __init__(self, record: Record, finished: Finished) -> None:
+        self.record, self.programs = record, BySize.of(finished)
+        sizes = {one.terms: one for described in self.programs.described() for one in described.numbers if is_open(one)}
+        self._places = {terms: i for i, terms in enumerate(sizes)}
+        self._evaluate = evaluator(record, list(sizes))
+
+    def at(self, values: Sequence[int]) -> Finished | None:
+        """The program for sizes; ``None`` if a guard fails."""
+        numbers = self._evaluate(*values)
+        if numbers is None:
+            return None
+        places = self._places
+        return self.programs.filled(Filled(lambda one: numbers[places[one.terms]]))
+
+
+class _Read(NamedTuple):
+    """Where a size is read from."""
+
+    input: int
+    dimension: int
+
+
+class OpenGraph(CompiledGraph):
+    """A graph compiled for a target, with sizes that are known when it runs.
+
+    It is called as any compiled graph. What follows from sizes, such as ``kernel_count``, is that of ``graph.at(n=…)``.
+    """
+
+    def __init__(self, finished: Finished, record: Record, target: Target) -> None:
+        """Not public: ``Graph.compile`` makes it, of a graph before all passes."""
+        if any(one.owned for one in finished.inputs):
+            raise Unsupported(message("Graph.compile", "owned inputs beside open sizes", "constants", "Give them as known=…"))
+        self.name, self.target = finished.name, target
+        self._whole = _Recorded(record, finished)
+        self._inputs_open = [given(node, i, i) for i, node in enumerate(finished.inputs)]
+        self.symbols = tuple(record.symbols)
+        """The names of the sizes."""
+        self._places = self._read_from(record)
+        self._after_passes: list[_Recorded] = []
+        self._graphs: dict[tuple[int, ...], CompiledGraph] = {}
+        self._packed_weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()
+        self._launches: Launches = {}
+        self._all_arenas: list[Any] = []
+
+    def _read_from(self, record: Record) -> list[_Read]:
+        """Where each size is read from.
+
+        Raises:
+            InvalidArgument: one is a dimension of no input.
+        """
+        found: dict[Any, _Read] = {}
+        for i, one in enumerate(self._inputs_open):
+            sizes: tuple[Any, ...] = one.shape
+            for dimension, size in enumerate(sizes):
+                if is_open(size):
+                    found.setdefault(size.terms, _Read(i, dimension))
+        missing = [name for name in self.symbols if record.symbol_terms(name) not in found]
+        if missing:
+            raise InvalidArgument(
+                message("Graph.compile", f"sizes {', '.join(missing)}", "sizes that are a dimension of an input each")
+            )
+        return [found[record.symbol_terms(name)] for name in self.symbols]
+
+    # -- The graph for sizes
+
+    def at(self, **sizes: int) -> CompiledGraph:
+        """The compiled graph for values of all sizes.
+
+        Raises:
+            InvalidArgument: a size is missing or unknown, or the graph does not allow it.
+            Unsupported, CompileError: a kernel cannot be made.
+        """
+        if sizes.keys() != set(self.symbols) or any(type(one) is not int for one in sizes.values()):
+            given_sizes = ", ".join(f"{name}={safe_repr(value)}" for name, value in sizes.items()) or "nothing"
+            raise InvalidArgument(message("OpenGraph.at", given_sizes, f"an integer for each of {', '.join(self.symbols)}"))
+        return self._for_values(tuple(sizes[name] for name in self.symbols))
+
+    def record_for(self, **sizes: int) -> _Recorded:
+        """The recording that holds for values of all sizes."""
+        self.at(**sizes)
+        values = [sizes[name] for name in self.symbols]
+        return next(one for one in self._after_passes if one.at(values) is not None)
+
+    def _for_values(self, values: tuple[int, ...]) -> CompiledGraph:
+        known = self._graphs.get(values)
+        if known is None:
+            known = self._made(values)
+            if len(self._graphs) >= _MOST_GRAPHS:
+                self._graphs.pop(next(iter(self._graphs)), None)
+            self._graphs[values] = known
+        return known
+
+    def _made(self, values: tuple[int, ...]) -> CompiledGraph:
+        finished = next((one for recorded in self._after_passes if (one := recorded.at(values)) is not None), None)
+        if finished is None:
+            finished = self._recorded(values)
+        laid = laid_out(finished, self.target, shared=self._packed_weights, launches=self._launches)
+        return CompiledGraph(laid, self.target, self._all_arenas)
+
+    def _recorded(self, values: tuple[int, ...]) -> Finished:
+        """The program for sizes, after passes that answered questions of others otherwise."""
+        if self._whole.at(values) is None:
+            shown = ", ".join(f"{name}={value}" for name, value in zip(self.symbols, values, strict=True))
+            allowed = "; ".join(self._whole.record.conditions())
+            advice = "The program was recorded for these; record another graph for others."
+            raise InvalidArgument(message(f"CompiledGraph {self.name}".rstrip(), shown, allowed, advice))
+        record = self._whole.record.at(dict(zip(self.symbols, values, strict=True)))
+        finished = self._whole.programs.filled(Filled(lambda one: record.size(one.terms)))
+        passes.run_all(finished.program, self.target)
+        recorded = _Recorded(record, finished)
+        self._after_passes.append(recorded)
+        found = recorded.at(values)
+        assert found is not None, "a guard fails in the case that it was recorded for"
+        return found
+
+    def _for(self, inputs: Inputs) -> tuple[CompiledGraph, list[Any]]:
+        """The graph for arrays, and these in the order of the inputs."""
+        order = self._inputs_open
+        by_place = self._by_input(inputs, order, "call")
+        several = [by_place[id(one)] for one in order]
+        values = []
+        for place in self._places:
+            about = order[place.input]
+            where = f"CompiledGraph {about.shown}"
+            shape = arrays.view(several[place.input], where).shape
+            if len(shape) != len(about.shape):
+                raise InvalidArgument(message(where, f"sizes {list(shape)}", _form(about)))
+            values.append(shape[place.dimension])
+        return self._for_values(tuple(values)), several
+
+    # -- What a compiled graph does
+
+    @property
+    def _laid(self) -> Laid:
+        names = ", ".join(f"{name}=…" for name in self.symbols)
+        raise InvalidArgument(
+            message("CompiledGraph", "a graph whose sizes are open", "one for certain sizes", f"Use .at({names}).")
+        )
+
+    def __call__(self, inputs: Inputs = None) -> list[Any]:
+        """Run on arrays, as a compiled graph does. Their sizes decide the open ones."""
+        graph, several = self._for(inputs)
+        return graph(several)
+
+    run = __call__
+
+    def timed(self, inputs: Inputs = None) -> tuple[list[Any], list[Timed]]:
+        """Run on arrays: the results, and the time of each kernel."""
+        graph, several = self._for(inputs)
+        return graph.timed(several)
+
+    def trace(self, inputs: Inputs, path: Any) -> list[Timed]:
+        """Write the time of each kernel to a file, as a compiled graph does."""
+        graph, several = self._for(inputs)
+        return graph.trace(several, path)
+
+    def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
+        """Check arrays once and return a function that runs on them."""
+        graph, several = self._for(inputs)
+        return graph.bind(several, outputs)
+
+    def initialize(self, weights: Inputs = None) -> None:
+        """There are no owned inputs."""
+        if weights:
+            raise InvalidArgument(
+                message("CompiledGraph initialize", "arrays", "none: a graph with open sizes has no owned inputs")
+            )
+
+    @property
+    def initialized(self) -> bool:
+        """There are no owned inputs."""
+        return True
+
+    def input_names(self) -> tuple[str, ...]:
+        """The name of each input, in their order."""
+        return tuple(one.name for one in self._inputs_open)
+
+    def explain(self) -> Explanation:
+        """Each recording: the sizes that it holds for, and its calls with expressions of sizes."""
+        lines = [("recorded for", "; ".join(self._whole.record.conditions()))]
+        with texts_for_messages():
+            for i, one in enumerate(self._after_passes):
+                lines.append((f"after passes, {i + 1}", "; ".join(one.record.conditions())))
+                finished = one.programs.filled(Filled(lambda size: size))
+                for call in finished.program.calls:
+                    tensors = (f"{name} {tensor}" for name, tensor in call.desc.tensors() if tensor is not None)
+                    lines.append((str(call), ", ".join(tensors)))
+        total = f"{counted(len(self._after_passes), 'recording')}, {counted(len(self._graphs), 'size')} with a plan"
+        return Explanation(Reports([], [], lines, total, ""))
+
+    def __repr__(self) -> str:
+        """The inputs, with the names of sizes, and the target."""
+        shown = ", ".join(f"{one.shown}: {_form(one)}" for one in self._inputs_open)
+        return bounded(f"<OpenGraph ({shown}) on {self.target}>")
+
+
+def _form(one: Given) -> str:
+    with texts_for_messages():
+        return f"{one.dtype}[{', '.join(f'{size}' for size in one.shape)}]"

@@ -1,0 +1,22 @@
+"""What passes ask schedules: which kernel serves a call. The answer decides how fast a graph is, and never what it computes."""
+
+from __future__ import annotations
+
+from tvmdml.graph.by_size import Described
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.operators._contract import Operator
+from tvmdml.scheduling import kernel_for
+from tvmdml.sizes import is_open
+from tvmdml.targets import Target
+
+
+def kernel_in_this_case(desc: Operator, target: Target) -> Kernel:
+    """The kernel of a call in the case at hand. Sizes that are open are asked nothing: a launch of other sizes may have another.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    tensors = (tensor for _, tensor in desc.tensors() if tensor is not None)
+    if any(is_open(n) for tensor in tensors for n in (*tensor.sizes, *(tensor.strides or ()))):
+        desc = Described.of(desc).filled(lambda size: size.value)
+    return kernel_for(desc, target)
