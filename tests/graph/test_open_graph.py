@@ -148,7 +148,7 @@ def drawn_graph(seed: int) -> Build:
 @pytest.mark.parametrize("seed", range(48))
 def test_drawn_graphs(seed: int) -> None:
     """Open against fixed sizes, among them equal ones and small ones: the same bits, or a message that names the sizes."""
-    choose, refused = random.Random(seed), 0
+    choose, refused = random.Random(seed), 0  # by what was asked while it was recorded
     compiled, fixed = both(drawn_graph(seed))
     for sizes in (
         {"n": 5, "m": 5},
@@ -157,14 +157,14 @@ def test_drawn_graphs(seed: int) -> None:
         {"n": 1, "m": 2},
     ):
         right = fixed(**sizes)
-        try:
-            compiled.at(**sizes)
-        except tvmdml.InvalidArgument as error:
-            assert f"n={sizes['n']}" in str(error)
+        if 1 in sizes.values() and not compiled.allows(**sizes):
+            with pytest.raises(tvmdml.InvalidArgument, match=f"n={sizes['n']}"):
+                compiled.at(**sizes)
+        elif compiled.allows(**sizes):
+            assert_same(compiled, right)
+        else:
             refused += 1
-            continue
-        assert_same(compiled, right)
-    assert refused <= 2
+    assert refused <= 1
 
 
 @pytest.mark.parametrize("target", ["vulkan", "cuda"])
@@ -233,6 +233,7 @@ def test_bounds() -> None:
     compiled = graph.compile(graph.input((n, 4), name="x") * 2.0)
     with pytest.raises(tvmdml.InvalidArgument, match="2 <= n <= 64"):
         compiled({"x": np.zeros((65, 4), np.float32)})
+    graph.size("m")
+    y = graph.input((4,)) * 2.0
     with pytest.raises(tvmdml.InvalidArgument, match="a dimension of an input"):
-        graph.size("m")
-        graph.compile(graph.input((4,)) * 2.0)
+        graph.compile(y)

@@ -2,87 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tvmdml
-from tvmdml import lanes
 from tvmdml.graph.building import finished
 from tvmdml.graph.by_size import BySize
 from tvmdml.graph.sizes import Choice, Sizes
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import elsewhere
-
-# -- Numbers
-
-_INTEGERS: tuple[Callable[[Any, Any], Any], ...] = (
-    *(lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: 7 - a, lambda a, b: -a, lambda a, b: abs(a - b)),
-    *(
-        lambda a, b: a // 8 if b > 5 else a // 3,
-        lambda a, b: a % 7 - 2,
-        lambda a, b: b % a if a else 3,
-        lambda a, b: 1000 // (abs(b) + 1),
-    ),
-    *(max, min, lambda a, b: -(-a // 16) * 16, lambda a, b: (a << 3) + (b >> 2), lambda a, b: int(a == b), lambda a, b: a & 6),
-    *(lambda a, b: math.ceil(a / 3), lambda a, b: round(a * 0.5), lambda a, b: math.floor(b / (a * a + 1))),
-    *(lambda a, b: [5, 7, 11][a % 3], lambda a, b: len(range(a % 9)), lambda a, b: {0: 1, 1: 4}.get(a % 2, 9)),
-    *(
-        lambda a, b: a.bit_length() + b,
-        lambda a, b: math.gcd(a % 12, 6),
-        lambda a, b: math.prod((a, 2, b % 5)),
-        lambda a, b: sum((a, b, 1)),
-    ),
-    *(
-        lambda a, b: divmod(a, 5)[0] + divmod(a, 5)[1],
-        lambda a, b: int(1.5 * a < b),
-        lambda a, b: int(f"{a % 4}") + b,
-        lambda a, b: a ^ 3,
-    ),
-)
-_STEPS = st.lists(st.tuples(st.integers(0, len(_INTEGERS) - 1), st.integers(0, 3), st.integers(0, 3)), max_size=8)
-
-
-@given(_STEPS, st.integers(1, 60), st.integers(-3, 3), st.integers(1, 40))
-def test_numbers(steps: list[tuple[int, int, int]], start: int, slope: int, count: int) -> None:
-    """Code that computes with them, and branches, has in each case the results that it has with integers."""
-    columns = [list(range(start, start + count)), [7 + slope * i for i in range(count)]]
-
-    def run(numbers: list[Any]) -> tuple[Any, ...]:
-        own = [*numbers, 5, 12]
-        for which, i, j in steps:
-            own = [*own[1:], _INTEGERS[which](own[i], own[j])]
-        return tuple(own)
-
-    expected = [run([column[i] for column in columns]) for i in range(count)]
-    for first in {0, count // 2, count - 1}:
-        try:
-            cases, result = lanes.together(run, columns, first)
-        except lanes.TooLarge:
-            continue
-        found = [lanes.at(result, i) for i in range(len(cases))]
-        assert first in cases
-        assert found == [expected[case] for case in cases]
-        assert all(type(one) is int for row in found for one in row)
-
-
-def test_what_is_too_large_is_refused() -> None:
-    """64 bits are not left silently, and division by zero is Python's error, in the cases where it is one."""
-    with pytest.raises(lanes.TooLarge):
-        lanes.together(lambda n: n[0] * n[0] * n[0], [[1 << 21, 1 << 22]])
-    with pytest.raises(ZeroDivisionError):
-        lanes.together(lambda n: 6 // n[0], [[0, 1, 2]])
-    cases, quotients = lanes.together(lambda n: 6 // n[0], [[0, 1, 2]], first=1)
-    assert cases == [1, 2]
-    assert [lanes.at(quotients, i) for i in range(2)] == [6, 3]
-
-
-# -- Kernels
 
 
 def _graph(n: int, kind: str) -> Any:

@@ -92,6 +92,10 @@ class OpenGraph(CompiledGraph):
 
     # -- The graph for sizes
 
+    def allows(self, **sizes: int) -> bool:
+        """Whether the recorded graph holds for values of all sizes."""
+        return self._whole.at([sizes[name] for name in self.symbols]) is not None
+
     def at(self, **sizes: int) -> CompiledGraph:
         """The compiled graph for values of all sizes.
 

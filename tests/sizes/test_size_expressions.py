@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 from collections.abc import Callable
@@ -26,6 +27,18 @@ OWN: list[Callable[[Any], Any]] = [
     lambda n: -n,
     abs,
     lambda n: divmod(n, 3)[1],
+    lambda n: divmod(100, n + 1)[0] if n >= 0 else 1,
+    lambda n: [5, 7, 11][n % 3],
+    lambda n: len(range(n % 9)),
+    lambda n: {0: 1, 1: 4}.get(n % 2, 9),
+    lambda n: math.gcd(n % 12, 6),
+    lambda n: math.ceil(n / 3),
+    lambda n: round(n * 0.5),
+    lambda n: sum((n, 1)),
+    lambda n: int(f"{n % 4}"),
+    lambda n: n ^ 3,
+    lambda n: n**2,
+    lambda n: 1000 >> (n & 7),
     lambda n: 1 << (n & 3),
     lambda n: n / 4,
 ]
@@ -45,7 +58,7 @@ def program(choices: random.Random, values: list[Any]) -> list[Any]:
             values.append(a if choices.choice(COMPARISONS)(a, b) else b)
         elif kind == 8:
             values.append(min(a, b) + max(a, 3))
-        elif choices.randrange(4) == 0:
+        elif choices.randrange(3) == 0:
             result = choices.choice(OWN)(a)
             values.append(result if isinstance(result, int) else len(str(result)))
     return values
