@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -313,7 +314,7 @@ class TensorDesc:
         """Smallest buffer that holds the tensor, rounded up to a multiple of 4 (``DMLCalcBufferTensorSize``)."""
         return (self.span_in_bytes + 3) // 4 * 4
 
-    @property
+    @functools.cached_property
     def span_in_bytes(self) -> int:
         """Number of bytes from the first element to the last, both included."""
         return (self.span * self.data_type.bits + 7) // 8

@@ -16,6 +16,7 @@ from tvmdml.graph.laid import Given, Laid, Reports, Weights
 from tvmdml.graph.laying import given, laid_out
 from tvmdml.graph.plan import Launches
 from tvmdml.graph.program import Finished
+from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.template import evaluator
 from tvmdml.targets import Target
@@ -125,9 +126,10 @@ class OpenGraph(CompiledGraph):
 
     def _made(self, values: tuple[int, ...]) -> CompiledGraph:
         finished = next((one for recorded in self._after_passes if (one := recorded.at(values)) is not None), None)
-        if finished is None:
-            finished = self._recorded(values)
-        laid = laid_out(finished, self.target, shared=self._packed_weights, launches=self._launches)
+        with remembering():
+            if finished is None:
+                finished = self._recorded(values)
+            laid = laid_out(finished, self.target, shared=self._packed_weights, launches=self._launches)
         return CompiledGraph(laid, self.target, self._all_arenas)
 
     def _recorded(self, values: tuple[int, ...]) -> Finished:
