@@ -130,8 +130,7 @@ def test_every_door_gives_the_same(name: str, door: str, target: Target) -> None
         attempt.repeat(3)
 
 
-@pytest.mark.full(first=1)
-@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.drawn("name", OPERATORS, 12)
 def test_cases_run_on_every_target(name: str, target: Target, draw: Draw) -> None:
     cases = (*tables.of("cpu"), *tables.of("cuda"))
     for work in draw(dict.fromkeys(case.work.at_most(SMALL) for case in cases if case.work.operator == name), DRAWN):
@@ -151,8 +150,7 @@ def test_several_inputs_run_on_every_target(door: str, target: Target) -> None:
         assert checks.ours(task, runner.ours(task, target).results()) == "", work
 
 
-@pytest.mark.full(first=1)
-@pytest.mark.parametrize("name", [name for name in rows.modules() if not name.startswith("_")])
+@pytest.mark.drawn("name", [name for name in rows.modules() if not name.startswith("_")], 8)
 def test_everyone_agrees_with_the_reference(name: str, draw: Draw) -> None:
     small = {case.work.at_most(SMALL): case for case in rows.load(name).CASES}
     unable = []

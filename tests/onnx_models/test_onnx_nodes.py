@@ -57,7 +57,7 @@ def _tensors(found: Any, expected: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.full
-@pytest.mark.drawn("part", range(PARTS), 2)
+@pytest.mark.drawn("part", range(PARTS), 1)
 def test_nodes_give_what_onnx_expects(part: int) -> None:
     wrong = {}
     for case in cases()[part::PARTS]:

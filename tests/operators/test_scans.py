@@ -52,8 +52,9 @@ def _chained(combine: Any, x: Array, first: Any) -> tuple[Array, Array]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "exclusive", "decreasing"), [(SUM, False, False), (SUM, True, True), (PRODUCT, False, True)])
-def test_every_target_layout_and_way_gives_the_same_bits(name: str, exclusive: bool, decreasing: bool, target: Target) -> None:
+@pytest.mark.drawn("scan", [(SUM, False, False), (SUM, True, True), (PRODUCT, False, True)], 1)
+def test_every_target_layout_and_way_gives_the_same_bits(scan: tuple[str, bool, bool], target: Target) -> None:
+    name, exclusive, decreasing = scan
     rng = seeded(name)
     for sizes in SIZES:
         x = (rng.standard_normal(sizes) if name == SUM else np.exp2(rng.uniform(-0.25, 0.25, sizes))).astype(f32)

@@ -152,7 +152,7 @@ def _compile(found: list[Kernel], architecture: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("number", range(len(ARCHITECTURES)), ids=ARCHITECTURES)
+@pytest.mark.drawn("number", range(len(ARCHITECTURES)), 2)
 @pytest.mark.usefixtures("any_compiler")
 def test_kernels_fit_an_architecture(number: int, pytestconfig: pytest.Config) -> None:
     """Each drawn kernel one of them, in turn; with ``--every-case``, every kernel each of them."""
