@@ -171,6 +171,17 @@ static void misuse(const char *folder) {
     none[0] = (char *)none + 1;
     expect(i < job_count && ops_run(jobs[i].operation, none) == -1, "tensor 0 is not aligned to its elements");
     none[0] = NULL;
+    for (i = 0; i < job_count && jobs[i].operation->count != 2; i++) {}
+    {
+        char *memory = (char *)allocated(2 * (size_t)(jobs[i].operation->tensors[0].bytes + jobs[i].operation->tensors[1].bytes));
+        void *same[2];
+        same[0] = memory;
+        same[1] = memory + jobs[i].operation->tensors[0].bytes - jobs[i].operation->tensors[0].type.bits / 8;
+        expect(ops_run(jobs[i].operation, same) == -1, "tensors 0 and 1 are in the same memory");
+        same[0] = same[1] = memory;
+        expect(ops_run(jobs[i].operation, same) == -1, "tensors 0 and 1 are in the same memory");
+        free(memory);
+    }
     if (ops_find("{ operator = \"NO_SUCH\" }") != NULL || ops_find("") != NULL || ops_find(NULL) != NULL) fail("found", "what is not there");
     ops_close();
     expect(ops_run(jobs[0].operation, none) == -1, "call ops_open first");
