@@ -11,9 +11,9 @@ TEXT = r"""/* Operators of DirectML, compiled for CPUs. Written by tvmdml @VERSI
 
    A function of an operation returns 0, or -1 on failure; pack_error then returns the message. Its tensors must have the layout
    in the descriptor above the function, elements in the platform's byte order (uint16_t has the bits of a float16), and the
-   alignment of their elements; NULL and less aligned ones are refused. An output must not share memory with another tensor, which is
-   refused, too, if neither has gaps between its elements. When pack_open has returned, any number of threads may call functions at
-   the same time. */
+   alignment of their elements; NULL and less aligned ones are refused. An output must not share memory with another tensor: that is
+   refused, too, if neither has gaps between its elements. When pack_open has returned, any number of threads may call functions
+   at the same time. */
 #ifndef PACK_H_
 #define PACK_H_
 
@@ -407,7 +407,7 @@ static int pack_has_gaps_(const pack_tensor *tensor) {
     return bytes != tensor->bytes;
 }
 
-/* Whether two tensors have elements in the same memory, as far as that can be said quickly: those of one may be in the other's gaps. */
+/* Whether two tensors surely have elements in the same memory: those of one may be in the gaps of the other. */
 static int pack_share_(const pack_tensor *one, const char *begin, const pack_tensor *other, const char *other_begin) {
     if (begin >= other_begin + other->bytes || other_begin >= begin + one->bytes) return 0;
     return begin == other_begin || (!pack_has_gaps_(one) && !pack_has_gaps_(other));
