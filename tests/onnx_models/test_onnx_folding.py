@@ -121,3 +121,21 @@ def test_all_that_is_folded_is_what_kernels_compute() -> None:
     for kind in ("And", "Or", "Xor"):
         found += differences(kind, [np.repeat(bits, 2), np.tile(bits, 2)])
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int16"])
+@pytest.mark.parametrize("known", ["", "sl", "sld"])
+def test_a_range_without_a_number_of_elements_is_refused(dtype: str, known: str) -> None:
+    """ONNX's inference says that it has none."""
+    for delta in (0, *([np.nan] if dtype == "float32" else [])):
+        arrays = {"s": np.array(2, dtype), "l": np.array(5, dtype), "d": np.array(delta, dtype)}
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        given = {name: one for name, one in arrays.items() if name not in known}
+        inputs = [onnx.helper.make_tensor_value_info(name, kind, []) for name in given]
+        y = onnx.helper.make_tensor_value_info("y", kind, None)
+        made = model([N("Range", ["s", "l", "d"], ["y"])], inputs, [y], {name: arrays[name] for name in known})
+        with pytest.raises(tvmdml.Unsupported, match=r"goes from 2(\.0)? to 5(\.0)? by (0|nan).*: the delta may not be 0"):
+            tvmdml.onnx.load(made)(given)
+        if given:
+            (nothing,) = tvmdml.onnx.load(made)({**given, "d": np.array(-1, dtype)})
+            assert nothing.shape == (0,)

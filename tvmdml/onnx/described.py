@@ -105,6 +105,6 @@ def without_elements(node: Node) -> list[Value] | None:
     used = [result for result, wanted in zip(node.results, node.outputs, strict=False) if wanted]
     if not used or any(one.dtype is None or one.shape is None or 0 not in one.shape for one in used):
         return None
-    if node.kind == "Reshape" and node.value(0).size:
-        return None  # the rule says that it does not fit
+    if node.kind == "Range" or (node.kind == "Reshape" and node.value(0).size):
+        return None  # the rule says that its delta is 0, or that it does not fit
     return [Value.known(np.empty(one.shape or (), one.dtype or np.float32)) for one in node.results]
