@@ -300,6 +300,7 @@ CLIPPED: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("kind", "own"), CLIPPED)
 @pytest.mark.parametrize("all_inputs", [False, True])
 def test_recurrent_networks_clip_what_their_functions_are_given(kind: str, own: dict[str, Any], all_inputs: bool) -> None:
