@@ -119,6 +119,17 @@ def test_results_are_packed_copies(device: dml.Device) -> None:
         assert np.array_equal(one, right)
 
 
+def test_results_have_twins_in_other_shapes(device: dml.Device) -> None:
+    graph = dml.Graph(device)
+    x, fixed = graph.input([2, 3], name="x"), graph.constant(np.arange(6, dtype=np.float32), sizes=[2, 3])
+    given = np.ones((2, 3), np.float32)
+    several = [(-x, -given), (-x, -given), (x, given), (fixed, np.arange(6))]
+    twins = [(dml.reinterpret(one, sizes), right) for one, right in several for sizes in ([2, 3], [3, 2], [6])]
+    for one, (twin, right) in zip(graph.compile([twin for twin, _ in twins])({"x": given}), twins, strict=True):
+        assert one.shape == tuple(twin.shape)
+        assert np.array_equal(one.reshape(6), right.reshape(6))
+
+
 # -- Names and keys
 
 

@@ -133,7 +133,8 @@ def test_inputs_with_strides_are_read_where_they_are() -> None:
 
 def test_a_bound_graph_reads_its_arrays_at_each_call() -> None:
     graph = Graph()
-    compiled = graph.compile([graph.input((8,)) * 2, graph.constant(np.ones(2, np.float32))])
+    x = graph.input((8,))
+    compiled = graph.compile([x * 2, graph.constant(np.ones(2, np.float32))])
     given, twice, ones = np.arange(8, dtype=np.float32), np.empty(8, np.float32), np.empty(2, np.float32)
     run = compiled.bind([given], [twice, ones])
     for _ in range(3):
@@ -145,6 +146,9 @@ def test_a_bound_graph_reads_its_arrays_at_each_call() -> None:
         compiled.bind([given], [given, ones])
     with pytest.raises(tvmdml.InvalidArgument, match="float64"):
         compiled.bind([given], [np.empty(8), ones])
+    weights = np.ones(8, np.float32)  # read in each run
+    with pytest.raises(tvmdml.InvalidArgument, match="overlaps"):
+        graph.compile([x + graph.constant(weights)]).bind([given], [weights])
 
 
 def test_owned_inputs_are_given_once() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tvmdml
+from tvmdml.targets import Target
 
 pytestmark = pytest.mark.large
 PAST = (1 << 31) + 3
@@ -97,3 +98,14 @@ def test_integer_products_of_a_factor_past_2_to_the_31_bytes(rows: int) -> None:
     for place, column in spots:
         assert result[:, column].tolist() == ((a[:, place].astype(int) - 3) * b[place, column]).tolist()
     assert np.count_nonzero(result) == sum(np.count_nonzero(a[:, place] != 3) for place, _ in spots)
+
+
+@pytest.mark.parametrize("mode", ["nearest_neighbor", "linear"])
+def test_resampling_of_a_row_past_2_to_the_31_elements(mode: str, cuda: Target) -> None:
+    """No Vulkan driver takes such a row."""
+    x = np.arange(PAST // 256 + 1, dtype=np.uint32).astype(np.uint8).repeat(256)  # it can be seen where results are from
+    places = (np.arange(61) + 0.5) * len(x) / 61 - 0.5 * (mode == "linear")
+    for device in ("cpu", cuda.name):
+        found = tvmdml.resample(x.reshape(1, 1, 1, -1), (1, 1, 1, 61), mode=mode, device=device).reshape(61)
+        difference = found - x[places.astype(np.int64)]
+        assert np.isin(difference, (0, 1, 255) if mode == "linear" else 0).all()  # sums of weighed integers are cut

@@ -80,6 +80,7 @@ CASES = [
     Case("EmbedLayerNormalization", all_of(EMBED[0], None, *EMBED[2:4], None, *EMBED[5:]), 2),
     Case("Attention", all_of(X, f(16, 48, scale=0.3), f(48)), 1, {"num_heads": 2}),
     Case("Attention", all_of(X, f(16, 48, scale=0.3), f(48)), 1, {"num_heads": 4, "unidirectional": 1}),
+    Case("Attention", all_of(X, f(16, 40, scale=0.3), f(40)), 1, {"num_heads": 2, "qkv_hidden_sizes": [12, 12, 16]}),
     Case("Attention", all_of(X, f(16, 48, scale=0.3), f(48), is_([5, 3], np.int32)), 1, {"num_heads": 2}),
     Case("Attention", all_of(X, f(16, 48, scale=0.3), f(48), i(0, 2, 2, 5)), 1, {"num_heads": 2}),
     Case("Attention", all_of(X, f(16, 48, scale=0.3), f(48), None, f(2, 2, 2, 3, 8)), 2, {"num_heads": 2}),

@@ -14,6 +14,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml import errors  # noqa: E402 - as above
 
 B, S, L, H, D = 2, 3, 5, 2, 4
 HIDDEN = -10000.0
@@ -126,6 +127,30 @@ def test_a_mask_of_ends_and_starts() -> None:
     q, k, v = (apart(one, H) for one in np.split(given["x"].astype(np.float64) @ given["w"], 3, 2))
     (found,) = answers("Attention", ["x", "w", "", "m"], given, 1, "com.microsoft", num_heads=H)
     np.testing.assert_allclose(found, weighed(q, k, v, scores), atol=1e-4)
+
+
+@pytest.mark.parametrize("wide", [1, 6])
+def test_values_may_have_other_channels_than_keys(wide: int) -> None:
+    """But not where one tensor holds both: ONNX Runtime writes values over keys there."""
+    rng = np.random.default_rng(6)
+    sizes = [H * D, H * D, H * wide]
+    given = {"x": rng.standard_normal((B, S, 7)).astype(np.float32), "w": rng.standard_normal((7, sum(sizes))).astype(np.float32)}
+    parts = np.split(given["x"].astype(np.float64) @ given["w"], np.cumsum(sizes)[:2], 2)
+    named: dict[str, Any] = {"num_heads": H, "qkv_hidden_sizes": sizes}
+    (found,) = answers("Attention", ["x", "w"], given, 1, "com.microsoft", **named)
+    np.testing.assert_allclose(found, weighed(*(apart(one, H) for one in parts), 0.0), atol=1e-4)
+    past = {**given, "p": np.zeros((2, B, H, 1, D), np.float32)}
+    for names, arrays, outputs in ((["x", "w"], given, 2), (["x", "w", "", "", "p"], past, 1)):
+        with pytest.raises(errors.Unsupported, match=f"its keys have 8 channels and its values {H * wide}: .* one tensor"):
+            answers("Attention", names, arrays, outputs, "com.microsoft", **named)
+
+
+@pytest.mark.parametrize("kind", ["PackedAttention", "PackedMultiHeadAttention"])
+def test_attention_without_padding_is_refused_by_its_name(kind: str) -> None:
+    """Only ONNX Runtime's kernels for CUDA have it."""
+    x = np.zeros((4, 8), np.float32)
+    with pytest.raises(errors.Unsupported, match=f"com.microsoft.{kind} of 'y0': no operator of this name is known"):
+        answers(kind, ["x"], {"x": x}, 1, "com.microsoft", num_heads=2)
 
 
 def test_what_onnxs_attention_keeps_has_its_own_sizes() -> None:

@@ -20,6 +20,7 @@ from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
 
+@pytest.mark.some(40)
 @pytest.mark.parametrize("case", [*CASES, *NEWER], ids=lambda case: case.id)
 def test_an_operator_gives_what_onnx_runtime_computes(case: Case) -> None:
     arrays = case.inputs(np.random.default_rng(11))

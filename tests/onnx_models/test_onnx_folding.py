@@ -124,3 +124,54 @@ def test_all_that_is_folded_is_what_kernels_compute(dtype: str) -> None:
 def test_bits_are_folded_as_kernels_compute_them(kind: str) -> None:
     bits = np.array([True, False])
     assert not differences(kind, [np.repeat(bits, 2), np.tile(bits, 2)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int16"])
+@pytest.mark.parametrize("known", ["", "sl", "sld"])
+def test_a_range_without_a_number_of_elements_is_refused(dtype: str, known: str) -> None:
+    """ONNX's inference says that it has none."""
+    for delta in (0, *([np.nan] if dtype == "float32" else [])):
+        arrays = {"s": np.array(2, dtype), "l": np.array(5, dtype), "d": np.array(delta, dtype)}
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        given = {name: one for name, one in arrays.items() if name not in known}
+        inputs = [onnx.helper.make_tensor_value_info(name, kind, []) for name in given]
+        y = onnx.helper.make_tensor_value_info("y", kind, None)
+        made = model([N("Range", ["s", "l", "d"], ["y"])], inputs, [y], {name: arrays[name] for name in known})
+        with pytest.raises(tvmdml.Unsupported, match=r"goes from 2(\.0)? to 5(\.0)? by (0|nan).*: the delta may not be 0"):
+            tvmdml.onnx.load(made)(given)
+        if given:
+            (nothing,) = tvmdml.onnx.load(made)({**given, "d": np.array(-1, dtype)})
+            assert nothing.shape == (0,)
+
+
+X = np.ones((1, 1, 2, 3), np.float32)
+MAKES_NOTHING: dict[str, tuple[str, list[Any], str]] = {
+    "sizes below 0": ("Pad", [X, np.array([0, 0, -2, 0, 0, 0, -1, 0])], r"its pads are .*: none may become less than 0"),
+    "a scale of 0": ("Resize", [X, np.zeros(0, np.float32), np.array([1, 1, 0, 1], np.float32)], r"its scales are \[1.0, 1.0, 0.0"),
+    "a window beyond the image": (
+        "Conv",
+        [X, np.ones((1, 1, 3, 3), np.float32)],
+        r"sizes\[2\]: given 3, over 3; allowed: within 2",
+    ),
+}
+
+
+def of_the_first(kind: str, arrays: list[Any], **more: Any) -> Any:
+    """The result of a node that has one input, and else constants."""
+    places = range(len(arrays))
+    return answer(N(kind, [f"x{i}" for i in places], ["y"], **more), arrays, places[1:])
+
+
+@pytest.mark.parametrize("name", MAKES_NOTHING)
+def test_nothing_is_not_made_of_something_by_a_mistake(name: str) -> None:
+    """ONNX's inference says that these results have no elements."""
+    kind, arrays, said = MAKES_NOTHING[name]
+    with pytest.raises(tvmdml.Unsupported, match=said):
+        of_the_first(kind, arrays)
+
+
+def test_nothing_is_made_of_something_by_right() -> None:
+    scales = np.array([1, 1, 0.25, 1], np.float32)
+    for mode in ("nearest", "linear"):
+        assert of_the_first("Resize", [X, np.zeros(0, np.float32), scales], mode=mode).shape == (1, 1, 0, 3)
+    assert of_the_first("Pad", [X, np.array([0, 0, -1, 0, 0, 0, -1, 0])]).shape == (1, 1, 0, 3)

@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import tvmdml
+from tvmdml import packs
+from tvmdml.cli import main
+from tvmdml.packs import sources
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
@@ -296,6 +300,7 @@ CLIPPED: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize(("kind", "own"), CLIPPED)
 @pytest.mark.parametrize("all_inputs", [False, True])
 def test_recurrent_networks_clip_what_their_functions_are_given(kind: str, own: dict[str, Any], all_inputs: bool) -> None:
@@ -349,6 +354,37 @@ def test_outputs_that_are_known_and_inputs_that_are_returned() -> None:
     assert np.array_equal(same, ramp(2, 3))
     w[...] = 0
     assert np.array_equal(made(x=ramp(2, 3))[2], ramp(2))
+
+
+TWINS = """<ir_version: 8, opset_import: ["": 17]> m (float[1, 2, 3] x) =>
+    (float[1, 2, 3] a, float[2, 3] b, float[1, 6] c, float[6] d, float[1, 2, 3] e, bool[2, 3] f, bool[1, 2, 3] g, int64[1, 2] h,
+     int64[1, 2, 1] i, float[2, 3] j, float[1, 2, 3] k, int64[3] l, int64[3, 1] m)
+    <int64[1] first = {0}, int64[1] one = {1}, int64[1] all = {-1}> {
+    a = Neg(x) equal = Neg(x) b = Squeeze(equal, first) c = Flatten(a) d = Reshape(a, all) e = Identity(equal)
+    g = Greater(x, a) f = Squeeze(g, first) h = ArgMax<axis = 2, keepdims = 0>(x) i = ArgMax<axis = 2>(x)
+    j = Squeeze(x, first) k = Identity(x) l = Shape(x) m = Unsqueeze(l, one) }"""
+
+
+@pytest.mark.full
+def test_outputs_that_are_twins_of_others(tmp_path: Path) -> None:
+    """One memory in several shapes: from a file, from what was kept of it, by ``tvmdml run``, and in a pack."""
+    onnx.save(onnx.parser.parse_model(TWINS), tmp_path / "m.onnx")
+    x = np.array([[[1, -2, 3], [-4, 5, 6]]], np.float32)
+    y, sizes = -x, np.array([1, 2, 3])
+    above, places = x > 0, np.array([[2, 2]])
+    right = [y, y[0], y.reshape(1, 6), y.reshape(6), y, above[0], above, places, places[..., None], x[0], x, sizes, sizes[:, None]]
+    packs.build(sources.read([tmp_path / "m.onnx"], ("cpu",), {}), tmp_path / "m.pack", jobs=1)
+    np.save(tmp_path / "x.npy", x)
+    arguments = ["run", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}", "--output_path", tmp_path]
+    done = CliRunner().invoke(main, [str(one) for one in arguments])
+    assert done.exit_code == 0, done.output
+    for results in (
+        *(tvmdml.onnx.load(tmp_path / name)(x=x) for name in ("m.onnx", "m.onnx", "m.pack")),
+        [np.load(tmp_path / f"{name}.npy") for name in "abcdefghijklm"],
+    ):
+        for one, other in zip(results, right, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+            assert np.array_equal(one, other)
 
 
 EINSUMS = (

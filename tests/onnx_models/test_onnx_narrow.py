@@ -16,16 +16,19 @@ ml_dtypes: Any = pytest.importorskip("ml_dtypes", reason="the package onnx bring
 from test_onnx_models import N, info, model  # noqa: E402 - it needs ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.onnx import reading  # noqa: E402 - as above
+from tvmdml.onnx_nodes import element_of  # noqa: E402 - as above
 
 FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
 SIX_BITS = ("float6_e2m3fn", "float6_e3m2fn")
 """Of opset 28."""
+OPSET = onnx.helper.make_opsetid("", 21)
 INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 
 def element(name: str) -> int:
     """ONNX's number of a type."""
-    return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(getattr(ml_dtypes, name))))
+    return element_of(onnx, getattr(ml_dtypes, name))
 
 
 def patterns(name: str) -> Any:
@@ -106,6 +109,49 @@ def test_weights_of_few_bits_are_read(elsewhere: bool, tmp_path: Path) -> None:
     found = tvmdml.onnx.load(path)()
     wrong = [name for name, y in zip(names, found, strict=True) if not np.array_equal(y, 2 * weights[name].astype(np.float32))]
     assert not wrong
+
+
+def width(name: str) -> int:
+    """The bits of an element."""
+    return int(name[-1]) if name in INTEGERS else {"bfloat16": 16, "float4_e2m1fn": 4, **dict.fromkeys(SIX_BITS, 6)}.get(name, 8)
+
+
+def written(name: str, codes: Any, raw: bool) -> Any:
+    """A tensor with some bits as ONNX's text says it, by no help of the package onnx."""
+    bits = width(name)
+    packed = np.packbits((codes[:, None] >> np.arange(bits) & 1).astype(np.uint8).reshape(-1), bitorder="little")
+    tensor = onnx.TensorProto(name="w", data_type=element(name), dims=codes.shape)
+    if raw:
+        tensor.raw_data = packed.tobytes()
+    else:
+        tensor.int32_data.extend(packed.tolist() if bits in (2, 4) else codes.tolist())
+    return tensor
+
+
+@pytest.mark.parametrize("count", [5, 8, 9001])
+def test_constants_are_read_whatever_the_package_onnx_has_for_them(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 1.19 it has types of its own: float32 for bfloat16, and bytes for integers of 4 bits."""
+    monkeypatch.setattr(onnx.helper, "tensor_dtype_to_np_dtype", lambda element: np.dtype(np.float32))
+    monkeypatch.setattr(onnx.numpy_helper, "to_array", lambda tensor, base_dir="": pytest.fail("not asked"))
+    for name in (*FLOATS, "float8_e8m0fnu", *INTEGERS, *SIX_BITS):
+        kind = np.dtype(getattr(ml_dtypes, name))
+        bits = width(name)
+        codes = np.arange(count) * 7 % (1 << bits)
+        if name.startswith("int"):
+            right = ((codes ^ 1 << bits - 1) - (1 << bits - 1)).astype(kind)
+        elif name.startswith("uint"):
+            right = codes.astype(kind)
+        else:
+            right = codes.astype(f"u{kind.itemsize}").view(kind)
+        for raw in (True, False):
+            tensor = written(name, codes, raw)
+            source = reading.Source(onnx.ModelProto(graph=onnx.GraphProto(initializer=[tensor]), opset_import=[OPSET]))
+            found = source.array(source.model.graph.initializer[0])
+            assert found.dtype == kind
+            assert found.tobytes() == right.tobytes(), (name, raw)
+            tensor.dims[0] += 4
+            with pytest.raises(tvmdml.ModelError, match=rf"bytes for 'w', {name}\[{count + 4}\]"):
+                source.array(tensor)
 
 
 def test_large_tensors_of_one_number_have_every_type() -> None:

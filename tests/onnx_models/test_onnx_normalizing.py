@@ -83,3 +83,18 @@ def test_deviations_may_be_small() -> None:
     for size in (2e-4, 2e-6):
         (found,) = answers("MeanVarianceNormalization", [np.float32([0, size])], opset=13, axes=[0])
         np.testing.assert_allclose(found, [-1, 1], rtol=2e-3)
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize(("p", "dtype"), [(2, "float32"), (1, "float32"), (2, "float64"), (2, "float16")])
+def test_norms_of_small_and_large_numbers_are_those_of_the_type(p: int, dtype: str) -> None:
+    """What a row is divided by has no least but 0; a norm that the type rounds to 0 makes a row of zeros."""
+    limits = np.finfo(dtype)
+    tiny, root = limits.smallest_subnormal, np.sqrt(np.sqrt(limits.smallest_normal))
+    x = np.array([[0, 0], [-0.0, 0], [tiny, tiny], [3 * root, -4 * root], [0.25, 0], [np.nan, 0]], dtype)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float32 if dtype == "float16" else dtype)
+        norm = (np.abs(wide) ** p).sum(1, keepdims=True) ** (1 / p)
+        wanted = np.where(norm == 0, 0, wide / norm)
+    (found,) = answers("LpNormalization", [x], p=p)
+    assert np.allclose(found, wanted, rtol=1e-3 if dtype == "float16" else 1e-6, atol=0, equal_nan=True)

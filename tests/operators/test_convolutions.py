@@ -282,6 +282,7 @@ def nodes() -> list[tuple[str, dict[str, Array], dict[str, Any]]]:
     ]
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("number", range(len(nodes())))
 def test_nodes_are_onnx_runtimes(number: int) -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")

@@ -22,7 +22,7 @@ from tvmdml.operators import by_name
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
-from tvmdml.operators.resample import Resample3
+from tvmdml.operators.resample import Resample1, Resample3, ResampleGrad
 from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target, resolve
@@ -257,6 +257,31 @@ def test_devices_take_sizes_at_launch(device: str) -> None:
         first, second = (kernel_for(made(*sizes), target) for sizes in ((20, 31), (28, 45)))
         assert first.identity == second.identity
         assert first.scalars != second.scalars
+
+
+ROWS = [(1 << 31, 5), (5, 1 << 31), (1 << 31, (1 << 32) - 1)]
+"""Elements of a row, and of its result."""
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), ROWS)
+def test_rows_past_2_to_the_31_are_counted_in_64_bits(inputs: int, outputs: int) -> None:
+    for cls, ends in (
+        (Resample1, ("input_tensor", "output_tensor")),
+        (ResampleGrad, ("output_gradient_tensor", "input_gradient_tensor")),
+    ):
+        sizes = zip(ends, (inputs, outputs), strict=True)
+        tensors = {name: TensorDesc("float16", (1, 1, 1, size)) for name, size in sizes}
+        offsets = {"input_pixel_offsets": [0.5] * 4, "output_pixel_offsets": [-0.5] * 4}
+        desc = cls(**tensors, interpolation_mode="linear", scales=[1, 1, 1, outputs / inputs], **offsets)
+        kernel = kernel_for(desc.canonical(), resolve("cuda:sm_90"))
+        assert dict(kernel.parameters)["counted in"] == "int64"
+
+
+def test_a_row_that_a_device_cannot_hold_is_refused_before_there_is_memory_for_it(vulkan: Target) -> None:
+    """A driver's limit is at most 2^32 - 1 bytes."""
+    there = vulkan.asarray(np.ones((1, 1, 1, 5), f32))
+    with pytest.raises(tvmdml.Unsupported, match=r"given 8589934592 bytes on vulkan.*; allowed: up to [0-9]*, the device's max"):
+        tvmdml.resample(there, (1, 1, 1, 1 << 31), mode="linear")
 
 
 # -- ONNX ----------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ TARGETS = tuple(f"cpu:{level}" for level in LEVELS if host.host().runs(host.pars
 
 
 def net() -> tuple[tvmdml.Graph, list[tvmdml.Expression]]:
-    """Packed and raw weights, views, an output twice, a constant output, types of several sizes."""
+    """Packed and raw weights, views, an output twice, a constant output, twins in other shapes, types of several sizes."""
     rng = np.random.default_rng(5)
     graph = tvmdml.Graph("net")
     x, more = graph.input((1, 3, 12, 12), name="x"), graph.input((2, 8), "bool", name="more than that")
@@ -42,7 +42,9 @@ def net() -> tuple[tvmdml.Graph, list[tvmdml.Expression]]:
     y = tvmdml.activation_relu(tvmdml.convolution(x, filters.astype("f4"), start_padding=[1, 1], end_padding=[1, 1]) - 0.25)
     z = tvmdml.gemm(y.reshape(1, 1, 8, 144), weights.astype("f4"))
     best = tvmdml.top_k(z.reshape(8, 24), 3)
-    return graph, [z, best.indices, best.indices, y, graph.constant(np.arange(5, dtype=np.int16)), more]
+    fixed = graph.constant(np.arange(5, dtype=np.int16))
+    twins = [best.indices.reshape(3, 8), fixed.reshape(1, 5), more.reshape(16), x.reshape(3, 144), x]
+    return graph, [z, best.indices, best.indices, y, fixed, more, *twins]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,10 @@ def given() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def wanted(given: dict[str, Any]) -> list[Any]:
     graph, outputs = net()
-    return graph.compile(outputs, TARGETS[-1])(given)
+    found = graph.compile(outputs, TARGETS[-1])(given)
+    for twin, source in zip(found[6:], (found[1], found[4], *reversed(given.values()), given["x"]), strict=True):
+        assert twin.tobytes() == source.tobytes()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -388,6 +393,7 @@ def test_mistakes_in_c_are_errors(program: Path, folder: Path, tmp_path: Path) -
         "net_graph_net: no tensors were given",
         "net_graph_net: tensor 1 is NULL",
         "net_graph_net: tensor 0 is not aligned to its elements",
+        "net_graph_net: tensors 0 and 12 are in the same memory, and one is written",
     ]
     for file in folder.iterdir():
         shutil.copy(file, tmp_path / file.name)

@@ -208,6 +208,24 @@ def test_results_lie_as_pytorch_expects_them() -> None:
         torch.testing.assert_close(one, other)
 
 
+def test_views_of_results_are_views() -> None:
+    """Twins of other shapes, results given twice, and inputs, with PyTorch's strides and shared memory."""
+    x = torch.rand(2, 3)
+
+    def function(x: Any) -> Any:
+        y, equal = x.exp(), x.exp()
+        sums = x.sum(1), x.sum(1, keepdim=True)
+        return y, y.view(3, 2), y.t(), y[:, ::2], y.expand(4, 2, 3), equal, equal.flatten(), y, *sums, x, x.reshape(6), y.clone()
+
+    with torch.no_grad():
+        found, right = torch.compile(function, backend="tvmdml")(x), function(x)
+    places = [[one.data_ptr() for one in several] for several in (found, right)]
+    for i, (one, other) in enumerate(zip(found, right, strict=True)):
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one, other)
+        assert [place == places[0][i] for place in places[0]] == [place == places[1][i] for place in places[1]], i
+
+
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_output_padding_of_a_transposed_convolution(more: int) -> None:
     for padding in (0, 1, 2):

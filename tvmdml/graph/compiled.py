@@ -295,7 +295,7 @@ class CompiledGraph:
                 )
         results = self._checked_outputs(outputs)
         for i, result in enumerate(results):
-            if any(arrays.overlaps(result, other) for other in (*results[:i], *ready)):
+            if any(arrays.overlaps(result, other) for other in (*results[:i], *ready, *self._constants)):
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
         ready, results = list(map(arrays.fixed, ready)), list(map(arrays.fixed, results))
         arena = self.target.empty((max(self._temporary, 1),), np.uint8)

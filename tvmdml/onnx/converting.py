@@ -23,7 +23,7 @@ from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
-from tvmdml.onnx_nodes import Refused
+from tvmdml.onnx_nodes import Refused, element_of
 from tvmdml.tensors import MAX_RANK
 
 
@@ -374,8 +374,8 @@ class Conversion:
         opset = scope.versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
         outputs = [bool(name) for name in proto.output]
         if kind == "CastLike" and len(inputs) == 2 and inputs[1] is not None and is_narrow(inputs[1].dtype):
-            to = self._model.source.onnx.helper.np_dtype_to_tensor_dtype(inputs[1].dtype)
-            kind, inputs, attributes = "Cast", inputs[:1], {**attributes, "to": int(to)}
+            to = element_of(self._model.source.onnx, inputs[1].dtype)
+            kind, inputs, attributes = "Cast", inputs[:1], {**attributes, "to": to}
         given = inputs if any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute) else [_wide(kind, one) for one in inputs]
         node = Node(kind, given, outputs, attributes, results, opset, self)
         versions.modernize(node)

@@ -100,11 +100,15 @@ class _Known(Mapping[str, list[Any]]):
         return 0
 
 
+_CHECKED = ("Conv", "Pad", "Range", "Reshape", "Resize", "Upsample")
+"""Operators that make nothing of something if an input is wrong, such as a delta or a scale of 0: their rules say so."""
+
+
 def without_elements(node: Node) -> list[Value] | None:
     """The outputs, if none has elements: there is nothing to compute."""
     used = [result for result, wanted in zip(node.results, node.outputs, strict=False) if wanted]
     if not used or any(one.dtype is None or one.shape is None or 0 not in one.shape for one in used):
         return None
-    if node.kind == "Reshape" and node.value(0).size:
-        return None  # the rule says that it does not fit
+    if node.kind in _CHECKED and node.value(0).size:
+        return None
     return [Value.known(np.empty(one.shape or (), one.dtype or np.float32)) for one in node.results]

@@ -14,6 +14,7 @@ from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
 from tvmdml.onnx_nodes import Refused
 from tvmdml.operators.cast import converted
 from tvmdml.operators.element_wise_binary import greater, less, quotient
+from tvmdml.operators.fill_value import length
 
 _MOST = 1 << 16
 """The most elements of an array that is computed here; the graph computes larger ones."""
@@ -84,9 +85,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Node], Any]:
 
 def _range(node: Node) -> NumpyArray:
     start, limit, delta = (node.known(i).reshape(()) for i in range(3))
-    if not delta:
-        raise Refused("its delta is 0")
-    count = max(math.ceil((limit.item() - start.item()) / delta.item()), 0)
+    count = length(start.item(), limit.item(), delta.item())
     found: NumpyArray = (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
     return found
 

@@ -12,6 +12,7 @@ from tvmdml.onnx.node import Result
 from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
+from tvmdml.onnx_nodes import element_of
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
@@ -190,7 +191,7 @@ def _element(value: Value) -> int | None:
     if value.dtype is None:
         return None
     try:
-        return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)))
+        return element_of(onnx, value.dtype)
     except (KeyError, ValueError, TypeError):
         return None
 

@@ -164,12 +164,14 @@ class OrtValue:
         Raises:
             InvalidArgument: it is nothing, or a sequence without tensors whose type nobody gave.
         """
-        at_hand("onnx")
+        at_hand("onnx", "tvmdml.onnx_nodes")
         import onnx
+
+        from tvmdml.onnx_nodes import element_of
 
         if self._dtype is None:
             raise InvalidArgument(message("OrtValue element_type", f"{self!r}, whose type is not known", "a tensor"))
-        return int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self._dtype)))
+        return int(element_of(onnx, self._dtype))
 
     def tensor_size_in_bytes(self) -> int:
         """The bytes of all elements."""

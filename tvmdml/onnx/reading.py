@@ -19,6 +19,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.disk import mapping
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import order, weights
+from tvmdml.onnx.types import is_narrow
 from tvmdml.onnx_nodes import numpy_type
 
 MOST_BYTES = 1 << 31
@@ -167,16 +168,19 @@ class Source:
         else:
             kept, there = self._apart.get(id(tensor), (None, None))
             outside = there if kept is tensor else None
-        if (outside is not None or tensor.HasField("raw_data")) and not bits:
-            content = tensor.raw_data if outside is None else outside
+        raw = outside is not None or tensor.HasField("raw_data")
+        if raw or is_narrow(dtype):
+            if raw:
+                content = np.frombuffer(tensor.raw_data if outside is None else outside, np.uint8)
+            else:
+                content = _words(tensor.int32_data, dtype, bits).view(np.uint8)
             if len(content) != nbytes:
                 raise self.error(f"{len(content)} bytes for {name}, {dtype}{list(shape)}", f"{nbytes}")
-            return _native(np.frombuffer(content, dtype).reshape(shape))
+            if bits:
+                return _unpacked(content, dtype, bits, math.prod(shape)).reshape(shape)
+            return _native(content.view(dtype).reshape(shape))
         try:
-            whole = tensor
-            if outside is not None:
-                whole = type(tensor)(data_type=tensor.data_type, dims=tensor.dims, raw_data=outside.tobytes())
-            found = np.asarray(onnx.numpy_helper.to_array(whole))
+            found = np.asarray(onnx.numpy_helper.to_array(tensor))
         except MemoryError:
             raise
         except Exception as error:  # ONNX does not document its exceptions
@@ -214,6 +218,28 @@ class Source:
             problem = f"which cannot be mapped ({reason(error)})"
         given = f"data of {safe_repr(tensor.name)} in {safe_repr(location)}, {problem}"
         raise self.error(given, allowed, advice)
+
+
+def _words(given: Any, dtype: np.dtype[Any], bits: int) -> NumpyArray:
+    """The bytes of elements that are numbers of 32 bits in a message: each, or a byte of several; of 6 bits each."""
+    words = np.array(given, np.int32)
+    if bits == 6:
+        shifted = (words[:, None] >> np.arange(bits) & 1).astype(np.uint8)
+        return np.packbits(shifted.reshape(-1), bitorder="little")
+    return words.astype(f"<u{dtype.itemsize}")
+
+
+def _unpacked(packed: NumpyArray, dtype: np.dtype[Any], bits: int, count: int) -> NumpyArray:
+    """Elements of a few bits, of which the first are the lowest ones."""
+    size = math.lcm(bits, 8) // 8  # after so many bytes an element begins with a byte again
+    words = packed.reshape(-1, 1)
+    if size > 1:
+        groups = np.zeros((-(-packed.size // size), size), np.uint32)
+        groups.reshape(-1)[: packed.size] = packed
+        words = (groups << 8 * np.arange(size, dtype=np.uint32)).sum(1, keepdims=True, dtype=np.uint32)
+    places = bits * np.arange(8 * size // bits, dtype=words.dtype)
+    codes: NumpyArray = (words >> places & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint8, copy=False)
+    return codes.view(dtype)
 
 
 def _native(array: NumpyArray) -> NumpyArray:

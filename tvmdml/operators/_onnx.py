@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmdml._whole import at_hand
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 
@@ -114,9 +115,43 @@ class OnnxNode:
         return found.dtype, tuple(map(int, found.shape))
 
 
+_NARROW = {
+    16: "bfloat16",
+    17: "float8_e4m3fn",
+    18: "float8_e4m3fnuz",
+    19: "float8_e5m2",
+    20: "float8_e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "uint2",
+    26: "int2",
+    27: "float6_e2m3fn",
+    28: "float6_e3m2fn",
+}
+"""ONNX's numbers of the types that the package ml_dtypes has; the package onnx has types of its own for them before 1.19."""
+_NUMBERS = {name: number for number, name in _NARROW.items()}
+
+
 def numpy_type(onnx: Any, element: int) -> Any:
     """The NumPy type of an ONNX element type; ``None`` if there is none."""
+    if element in _NARROW:
+        at_hand("ml_dtypes")
+        import ml_dtypes
+
+        return getattr(ml_dtypes, _NARROW[element], None)
     try:
         return onnx.helper.tensor_dtype_to_np_dtype(element)
     except KeyError:
         return None
+
+
+def element_of(onnx: Any, dtype: Any) -> int:
+    """ONNX's number of a NumPy type.
+
+    Raises:
+        ValueError: it has none.
+    """
+    kind = np.dtype(dtype)
+    return _NUMBERS.get(kind.name) or int(onnx.helper.np_dtype_to_tensor_dtype(kind))

@@ -92,6 +92,8 @@ def resize(node: OnnxNode) -> Resized:
         Refused: the node cannot be converted.
     """
     x, rows = node.tensor(), axes_of(node)
+    if 0 in (axis.outputs for axis in rows):
+        raise Refused("its result has no elements")
     mode = text(node, "mode", "nearest")
     if mode not in ("nearest", "linear", "bilinear"):
         raise Refused(f"its mode is {mode}")
@@ -168,6 +170,4 @@ def axes_of(node: OnnxNode) -> list[Axis]:
             raise Refused(f"its region has {len(region)} numbers, for {len(axes)} dimensions")
         for i, axis in enumerate(axes):
             found[axis] = found[axis]._replace(start=float(region[i]), end=float(region[len(axes) + i]))
-    if min(axis.outputs for axis in found) < 1:
-        raise Refused("its result has no elements")
     return found

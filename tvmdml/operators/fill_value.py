@@ -62,10 +62,7 @@ class FillValueSequence(Fill):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> FillValueSequence:
         start, limit, delta = (node.constant(name, i) for i, name in enumerate(("start", "limit", "delta")))
-        if not delta:
-            raise Refused("its delta is 0")
-        count = max(math.ceil((limit - start) / delta), 0)
-        result = ArrayTensorDesc(node.tensor().data_type, (count,))
+        result = ArrayTensorDesc(node.tensor().data_type, (length(start, limit, delta),))
         return cls.of(output_tensor=result, value_start=start, value_delta=delta)
 
     def value(self, number: Any) -> Any:
@@ -84,3 +81,15 @@ class FillValueSequence(Fill):
         kind = np.float32 if start.dtype == np.float16 else start.dtype
         found: Array = number.astype(kind) * delta.astype(kind) + start.astype(kind)
         return found
+
+
+def length(start: float, limit: float, delta: float) -> int:
+    """How many elements ONNX's Range has.
+
+    Raises:
+        Refused: there is no such number.
+    """
+    count = (limit - start) / delta if delta else math.nan
+    if not math.isfinite(count):
+        raise Refused(f"it goes from {start} to {limit} by {delta}: the delta may not be 0, and all must be finite")
+    return max(math.ceil(count), 0)

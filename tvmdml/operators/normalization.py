@@ -313,6 +313,6 @@ class LpNormalization(_Normalization):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """ONNX has no epsilon; a slice of zeros stays zeros."""
+        """ONNX has no epsilon; a slice of zeros stays zeros. Norms below the least normal float32 count as that."""
         least = float(np.finfo(np.float32).tiny)
         return cls.of(node.tensor(), axis=node.integer("axis", -1), p=node.integer("p", 2), epsilon=least)

@@ -11,8 +11,9 @@ TEXT = r"""/* Operators of DirectML, compiled for CPUs. Written by tvmdml @VERSI
 
    A function of an operation returns 0, or -1 on failure; pack_error then returns the message. Its tensors must have the layout
    in the descriptor above the function, elements in the platform's byte order (uint16_t has the bits of a float16), and the
-   alignment of their elements; NULL and less aligned ones are refused. An output must not share memory with another tensor. When
-   pack_open has returned, any number of threads may call functions at the same time. */
+   alignment of their elements; NULL and less aligned ones are refused. An output must not share memory with another tensor: that is
+   refused, too, if neither has gaps between its elements. When pack_open has returned, any number of threads may call functions
+   at the same time. */
 #ifndef PACK_H_
 #define PACK_H_
 
@@ -399,14 +400,32 @@ static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name) {
     return launch;
 }
 
+static int pack_has_gaps_(const pack_tensor *tensor) {
+    int64_t bytes = (tensor->type.bits + 7) / 8;
+    int i;
+    for (i = 0; i < tensor->rank; i++) bytes *= tensor->sizes[i];
+    return bytes != tensor->bytes;
+}
+
+/* Whether two tensors surely have elements in the same memory: those of one may be in the gaps of the other. */
+static int pack_share_(const pack_tensor *one, const char *begin, const pack_tensor *other, const char *other_begin) {
+    if (begin >= other_begin + other->bytes || other_begin >= begin + one->bytes) return 0;
+    return begin == other_begin || (!pack_has_gaps_(one) && !pack_has_gaps_(other));
+}
+
 /* Refuse tensors that kernels cannot use. */
 static int pack_check_(const char *name, const pack_tensor *tensors, int count, void *const *given) {
-    int i;
+    int i, k;
     if (given == NULL) return pack_fail_("%s: no tensors were given", name);
     for (i = 0; i < count; i++) {
         if (given[i] == NULL) return pack_fail_("%s: tensor %d is NULL", name, i);
         if ((uintptr_t)given[i] % (tensors[i].type.bits / 8) != 0)
             return pack_fail_("%s: tensor %d is not aligned to its elements", name, i);
+        for (k = 0; k < i; k++) {
+            if ((tensors[i].written || tensors[k].written) &&
+                pack_share_(&tensors[i], (const char *)given[i], &tensors[k], (const char *)given[k]))
+                return pack_fail_("%s: tensors %d and %d are in the same memory, and one is written", name, k, i);
+        }
     }
     return 0;
 }

@@ -81,7 +81,7 @@ class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no type
         if node.target in _NUMBERS:
             source = node.args[0]
             return node.target is operator.getitem and isinstance(source, Node) and source.target in TABLE
-        if node.target not in TABLE:
+        if node.target not in TABLE or _is_returned_view(node):
             return False
         if node.target in FIRST_ONLY and any(user.target is not operator.getitem or user.args[1] for user in node.users):
             return False
@@ -99,6 +99,12 @@ class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no type
         alike = len(types) <= 1 or node.target in MIXED
         floats = all(one.is_floating_point for one in types_out) if not types else True
         return alike and on_cpu and floats and types <= _TYPES and types_out <= _TYPES
+
+
+def _is_returned_view(node: Node) -> bool:
+    """Whether only the program sees this view: made by PyTorch, it has the strides, and shares the memory, that it has there."""
+    is_view = getattr(node.target, "is_view", False)
+    return is_view and all(user.op == "output" or _is_returned_view(user) for user in node.users)
 
 
 class _Made(NamedTuple):

@@ -91,7 +91,11 @@ def _pad(node: Node) -> Results:
     value = node.number(2) if node.has(2) and mode == "constant" else 0
     value = int(value) if isinstance(value, bool) else value
     sizes = [a + n + b for a, b, n in zip(starts, ends, x.shape, strict=True)]
-    if mode == "constant" and any(min(a, b) < -n for a, b, n in zip(starts, ends, x.shape, strict=True)) and min(sizes) >= 0:
+    if min(sizes, default=0) < 0:
+        raise Refused(f"its pads are {pads}, for the sizes {list(x.shape)}: none may become less than 0")
+    if 0 in sizes:
+        return np.empty(sizes, node.dtype())
+    if mode == "constant" and any(min(a, b) < -n for a, b, n in zip(starts, ends, x.shape, strict=True)):
         return np.full(sizes, value, node.dtype())  # what is cut includes some of the padding
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in zip(starts, ends, x.shape, strict=True))
     x = x[cut]

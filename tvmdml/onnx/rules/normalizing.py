@@ -31,6 +31,22 @@ def _groups(node: Node) -> Results:
     return reshaped(found, x.shape) * scale + bias
 
 
+@rule("LpNormalization")
+def _by_norm(node: Node) -> Results:
+    """DirectML's operator divides by an epsilon at least; ONNX Runtime by any norm but 0, where results are 0.
+
+    All that float16 has is far from its epsilon. Other types may have norms, or squares, that are below any.
+    """
+    x = node.x()
+    if x.dtype == np.float16:
+        return described.convert(node)
+    power = node.integer("p", 2)
+    if power not in (1, 2):
+        raise Refused(f"its p is {power}, which is neither 1 nor 2")
+    norm = tvmdml.reduce(x, function=f"l{power}", axes=[node.axis(x.ndim, -1)])
+    return tvmdml.where(tvmdml.equals(norm, node.like(0, norm)), node.like(0, x), x / norm)
+
+
 @rule("BatchNormalization")
 def _batch(node: Node) -> Results:
     """In training, the statistics are the batch's, and what is returned of them is a part of the way from the old ones."""

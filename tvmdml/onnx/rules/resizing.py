@@ -72,7 +72,10 @@ def _resize(node: Node) -> Results:
     if 0 in node.shape():
         return _of_none(node)
     # ONNX's inference computes sizes in higher precision, and so finds others.
-    node.results = [node.results[0]._replace(shape=tuple(axis.outputs for axis in axes_of(described.read(node))))]
+    sizes = tuple(axis.outputs for axis in axes_of(described.read(node)))
+    node.results = [node.results[0]._replace(shape=sizes)]
+    if 0 in sizes:
+        return np.empty(sizes, node.dtype())
     if node.text("mode", "nearest") == "nearest":
         return _nearest(node)
     if node.dtype().kind == "b":

@@ -60,6 +60,9 @@ def _of_stacked(node: Node, whole: Expression, bias: Any) -> Results:
     query, key, value = parted(whole, 2, sizes)
     past: list[Expression | None] = [None, None]
     before = 0
+    outputs = len(node.outputs) > 1 and node.outputs[1]
+    if sizes[1] != sizes[2] and (node.has(4) or outputs):
+        raise Refused(f"its keys have {sizes[1]} channels and its values {sizes[2]}: they cannot be one tensor, past or present")
     if node.has(4):
         both = node.x(4)
         past, before = [both[0], both[1]], both.shape[3]
@@ -68,7 +71,6 @@ def _of_stacked(node: Node, whole: Expression, bias: Any) -> Results:
         later = np.triu(np.full((rows, before + rows), limit, query.dtype), before + 1)
         bias = node.constant(later).reshape(1, 1, *later.shape) if bias is None else bias + node.constant(later)
     inputs = [_value(query), _value(key), _value(value), None, node.inputs[3] if node.has(3) else None, _value(bias)]
-    outputs = len(node.outputs) > 1 and node.outputs[1]
     inner = node.replaced("com.microsoft.MultiHeadAttention", [*inputs, *map(_value, past)], num_heads=heads)
     for name in ("scale", "mask_filter_value"):
         if name in node.attributes:
