@@ -212,7 +212,7 @@ def test_messages_have_the_names_of_sizes() -> None:
     with pytest.raises(tvmdml.InvalidArgument, match=r"Use \.at\(n=…\)"):
         _ = compiled.kernel_count
     with pytest.raises(tvmdml.InvalidArgument, match="an integer for each of n"):
-        compiled.at(m=3)  # type: ignore[attr-defined]
+        compiled.at(m=3)
 
 
 @pytest.mark.parametrize(
@@ -221,6 +221,14 @@ def test_messages_have_the_names_of_sizes() -> None:
 def test_sizes_that_are_refused(name: str, bounds: dict[str, Any]) -> None:
     with pytest.raises(tvmdml.InvalidArgument, match=r"Graph\.size"):
         tvmdml.Graph().size(name, **bounds)
+
+
+def test_a_graph_without_open_sizes_is_its_own() -> None:
+    graph = tvmdml.Graph()
+    compiled = graph.compile(graph.input((3,)) * 2.0)
+    assert compiled.at() is compiled
+    with pytest.raises(tvmdml.InvalidArgument, match="no size of this graph is open"):
+        compiled.at(n=3)
 
 
 def test_bounds() -> None:

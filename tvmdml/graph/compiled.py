@@ -94,6 +94,20 @@ class CompiledGraph:
 
     # -- Facts
 
+    symbols: tuple[str, ...] = ()
+    """The names of the sizes that are open."""
+
+    def at(self, **sizes: int) -> CompiledGraph:
+        """The graph for values of all sizes that are open: itself if none is.
+
+        Raises:
+            InvalidArgument: a size is missing or unknown, or the graph does not allow it.
+            Unsupported, CompileError: a kernel cannot be made.
+        """
+        if sizes:
+            raise InvalidArgument(message("CompiledGraph.at", ", ".join(sizes), "nothing: no size of this graph is open"))
+        return self
+
     @functools.cached_property
     def _laid(self) -> Laid:
         return self._lay()

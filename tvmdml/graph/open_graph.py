@@ -64,7 +64,6 @@ class OpenGraph(CompiledGraph):
         self._whole = _Recorded(record, finished)
         self._inputs_open = [given(node, i, i) for i, node in enumerate(finished.inputs)]
         self.symbols = tuple(record.symbols)
-        """The names of the sizes."""
         self._places = self._read_from(record)
         self._after_passes: list[_Recorded] = []
         self._graphs: dict[tuple[int, ...], CompiledGraph] = {}
@@ -98,12 +97,7 @@ class OpenGraph(CompiledGraph):
         return self._whole.at([sizes[name] for name in self.symbols]) is not None
 
     def at(self, **sizes: int) -> CompiledGraph:
-        """The compiled graph for values of all sizes.
-
-        Raises:
-            InvalidArgument: a size is missing or unknown, or the graph does not allow it.
-            Unsupported, CompileError: a kernel cannot be made.
-        """
+        """The compiled graph for values of all sizes, as ``CompiledGraph.at`` says."""
         if sizes.keys() != set(self.symbols) or any(type(one) is not int for one in sizes.values()):
             given_sizes = ", ".join(f"{name}={safe_repr(value)}" for name, value in sizes.items()) or "nothing"
             raise InvalidArgument(message("OpenGraph.at", given_sizes, f"an integer for each of {', '.join(self.symbols)}"))
