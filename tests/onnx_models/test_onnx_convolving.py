@@ -32,6 +32,17 @@ def test_padding_to_whole_strides() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.full
+def test_a_result_may_be_smaller_than_the_input() -> None:
+    """Of a size that the node states: what is cut is one more in front, unless the padding is that of SAME_UPPER."""
+    x, w = np.array([[[1, 2, 3, 4]]], F), np.array([[[1, 10, 100]]], F)
+    whole = result("ConvTranspose", [x, w], opset=11)
+    assert not differences({
+        f"{mode} {n}": (result("ConvTranspose", [x, w], opset=11, output_shape=[n], auto_pad=mode), whole[..., skip : skip + n])
+        for mode, n, skip in (("NOTSET", 3, 2), ("NOTSET", 2, 2), ("NOTSET", 1, 3), ("SAME_LOWER", 3, 2), ("SAME_UPPER", 3, 1))
+    })  # fmt: skip
+
+
 def convolved(x: Any, w: Any, groups: int, stride: int) -> Any:
     """A convolution of integers, exactly."""
     space = x.ndim - 2

@@ -98,6 +98,20 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[-1, -1], [1, -1]]]]],
     ),
     ("ArgMax, ArgMin", "NaN"): Case([f(1, NAN, 3)], {"keepdims": 0}, [1, 1], [2, 0], [1, 1]),
+    ("AveragePool, LpPool, MaxPool", "auto_pad of SAME, and dilations"): Case(
+        [f(1, 2, 3, 4).reshape(1, 1, 4)],
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [2], "dilations": [2]},
+        [[[[2, 2, 3, 3]]], [[[2, 10**0.5, 20**0.5, 3]]], [[[2, 3, 4, 3]]]],
+        [[[[2, 3, 3]]], [[[10**0.5, 20**0.5, 3]]], [[[3, 4, 3]]]],
+        [[[[2, 3, 3, 0]]], [[[10**0.5, 20**0.5, 3, 0]]], [[[2, 3, 4, 3]]]],
+    ),
+    ("AveragePool, LpPool, MaxPool", "auto_pad of SAME, and a kernel that is smaller than the stride"): Case(
+        [f(1, 2, 3).reshape(1, 1, 3)],
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [1], "strides": [3]},
+        [[[[1]]], [[[1]]], [[[1]]]],
+        [[[[2]]], [[[2]]], REFUSED],
+        [REFUSED, REFUSED, [[[2]]]],
+    ),
     ("BatchNormalization", "float16, with statistics of float32"): Case(
         [np.array([[1], [3]], H), np.ones(1, H), np.zeros(1, H), f(0), f(1)],
         {"outputs": 3, "training_mode": 1},
@@ -125,6 +139,7 @@ CASES: dict[tuple[str, str], Case] = {
     ),
     ("DynamicQuantizeLinear", "zeros only"): Case([f(0, 0)], {"outputs": 3}, [[0, 0], 1, 0], [[0, 0], 1, 0], [[0, 0], 1 / 255, 0]),
     ("Gather", "an index beyond the elements"): Case([f(1, 2, 3), i64(5, -9)], {}, [[3, 1]], [REFUSED], [REFUSED]),
+    ("GlobalMaxPool", "NaN"): Case([line(1, NAN, 3)], {}, [line(NAN)], [line(3)], [line(NAN)]),
     ("GlobalMaxPool", "one axis of space"): Case([f(1, 3, 2).reshape(1, 1, 3)], {}, [[[[3]]]], [[[[3]]]], [[[3]]]),
     ("GridSample", "infinities"): Case(
         [f(1, 2, 3, 4).reshape(1, 1, 2, 2), f(INF, 0, -INF, 0, 0, INF).reshape(1, 1, 3, 2)],
@@ -154,6 +169,13 @@ CASES: dict[tuple[str, str], Case] = {
         [column(0.1742697, 0.2710987, 0.3245003), column(0.174468, 0.2830672, 0.3506658), column(0.4621171, 0.4621171, 0.4621171)],
         [column(0.1742697, 0.2710987, 0.3245003), column(0.174468, 0.2830672, 0.3506658), column(0.4621171, 0.4621171, 0.4621171)],
         [column(0.3696064, 0.7912359, 0.948218), column(0.2048242, 0.2881166, 0.3173808), column(0.7615942, 0.9830411, 0.9981468)],
+    ),
+    ("LSTM", "the functions Affine, ScaledTanh and ThresholdedRelu without their numbers"): Case(
+        gates(4),
+        {"hidden_size": 1, "activations": ["Affine", "ThresholdedRelu", "ScaledTanh"]},
+        [column(0, 1.9986587, 3.9993293)],
+        [column(0, 0, 0)],
+        [column(0.3696064, 0.7912359, 0.948218)],
     ),
     ("MaxPool", "NaN"): Case(
         [f(1, NAN, 3, 2).reshape(1, 1, 4)], {"kernel_shape": [2]}, [[[[NAN, NAN, 3]]]], [[[[1, 3, 3]]]], [[[[1, 3, 3]]]]
@@ -266,6 +288,8 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[2.5, 3.5], [6.5, 7.5]]]]],
         [[[[[0, 1], [4, 5]]]]],
     ),
+    ("Shrink", "integers, beyond 2^24"): Case([i32(2**24 + 1)], {"bias": 1.0}, [[2**24]], [[2**24 - 1]], [[2**24]]),
+    ("Shrink", "integers, with a bias that is none"): Case([i32(3, -3)], {"bias": 0.5}, [[3, -3]], [[2, -2]], [[2, -2]]),
     ("Sign", "NaN"): Case([f(NAN, 2)], {}, [[0, 1]], [[NAN, 1]], [[NAN, 1]]),
     ("Slice", "an end of 2^63 - 1, and a step of -1"): Case(
         [f(1, 2, 3), i64(2), i64(MOST64), i64(0), i64(-1)], {"known": [1, 2, 3, 4]}, [[]], [[3, 2, 1]], [[]]

@@ -82,6 +82,36 @@ def test_regions_without_a_shift_are_at_least_one_element() -> None:
     assert np.allclose(aligned([[4, 4, 4.5, 4.5]], spatial_scale=0.5, **about), [[22.25, 22.75]])
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_a_side_of_one_element_has_one_sample(mode: str) -> None:
+    """Also where its ends, which are rounded, are a little farther apart."""
+    start = next(s for s in np.linspace(2, 5, 99, dtype=F) if (s + F(1)) - s > 1)
+    x = np.random.default_rng(6).standard_normal((1, 1, 8, 8)).astype(F)
+    about = {"mode": mode, "coordinate_transformation_mode": "output_half_pixel", "output_width": 1}
+    region = [[start, start, start + F(0.25), start]]
+    assert np.allclose(aligned(region, x=x, sampling_ratio=0, **about), aligned(region, x=x, sampling_ratio=1, **about), atol=1e-5)
+
+
+@pytest.mark.full
+def test_places_of_64_bits_are_computed_in_64_bits() -> None:
+    """A third of an element has 16 digits."""
+    x, third = np.array([[0.0, 3.0, 0.0]]).reshape(1, 1, 1, 3), 1 / 3
+    w, offset, zero = np.ones((1, 1, 1, 1)), np.zeros((1, 2, 1, 3)), np.zeros((1, 1, 1, 2))
+    offset[:, 1], zero[..., 0] = third, -1 + third
+    regions = np.array([[0, 0, 2 * third, 2 * third]])
+    about = {"sampling_ratio": 1, "mode": "max", "coordinate_transformation_mode": "output_half_pixel"}
+    wide = np.array([[[1.0, 0, third], [0, 1, 0]]])
+    found = {
+        "DeformConv": (result("DeformConv", [x, w, offset], opset=19), [1, 2, 0]),
+        "GridSample": (result("GridSample", [x, zero], opset=20, align_corners=1), [1]),
+        "AffineGrid": (affine(wide, [1, 1, 1, 2], 1), [third - 1, 0, third + 1, 0]),
+        "RoiAlign": (result("RoiAlign", [x.reshape(1, 1, 1, 3) + 0, regions, FIRST], opset=16, **about), [1.5]),
+    }  # fmt: skip
+    assert {name: one.dtype for name, (one, _) in found.items()} == dict.fromkeys(found, np.float64)
+    assert not {name: (one, right) for name, (one, right) in found.items() if np.abs(one.reshape(-1) - right).max() > 1e-14}
+
+
 def test_empty_regions_that_choose_their_samples_have_none() -> None:
     found = aligned([[1, 1, 1, 1], [1, 1, 1, 4], [3, 3, 1, 1], [1, 1, 4, 4]], sampling_ratio=0)
     assert found[:3] == [[0, 0]] * 3
