@@ -133,11 +133,19 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[1, 0, 2, 0, 3]]]],
         [[[[0, 1, 0, 2, 0, 3]]]],
     ),
+    ("DFT", "inverse and onesided, to other lengths than the usual one"): Case(
+        [f(1, 0, 2, 1, 4, 0).reshape(1, 3, 2), i64(6).reshape(()), i64(1).reshape(())],
+        {"inverse": 1, "onesided": 1, "known": [1, 2]},
+        [[[[2.1666667], [-0.4553418], [-1.1220086], [0.8333333], [-0.5446582], [0.1220085]]]],
+        [[[[1.5], [-0.1220084], [-0.7886752], [0.1666664], [-0.211325], [0.4553415]]]],
+        [[[[2.1666667], [-0.4553418], [-1.1220086], [0.8333333], [-0.5446582], [0.1220085]]]],
+    ),
     ("Div, Mod", "integers, by 0"): Case([i32(7, -7), i32(0, 0)], {}, [[0, 0], [0, 0]], [REFUSED, REFUSED], [[0, 0], [0, 0]]),
     ("Dropout", "its mask, before version 12"): Case(
         [f(1, 2)], {"opset": 10, "outputs": 2}, [[1, 2], [1, 1]], [[1, 2], [0, 0]], [[1, 2], [1, 1]]
     ),
     ("DynamicQuantizeLinear", "zeros only"): Case([f(0, 0)], {"outputs": 3}, [[0, 0], 1, 0], [[0, 0], 1, 0], [[0, 0], 1 / 255, 0]),
+    ("Einsum", "sums of int64, beyond 2^53"): Case([i64(2**53 + 1)], {"equation": "i->"}, [2**53 + 1], [2**53], [2**53 + 1]),
     ("Gather", "an index beyond the elements"): Case([f(1, 2, 3), i64(5, -9)], {}, [[3, 1]], [REFUSED], [REFUSED]),
     ("GlobalMaxPool", "NaN"): Case([line(1, NAN, 3)], {}, [line(NAN)], [line(3)], [line(NAN)]),
     ("GlobalMaxPool", "one axis of space"): Case([f(1, 3, 2).reshape(1, 1, 3)], {}, [[[[3]]]], [[[[3]]]], [[[3]]]),
@@ -210,6 +218,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("QuantizeLinear", "infinity"): Case(
         [f(INF, -INF), f(1).reshape(()), np.uint8(3)], {"known": [1, 2]}, [[255, 0]], [[255, 0]], [[0, 0]]
     ),
+    ("QuantizeLinear", "NaN"): Case([f(NAN), f(1).reshape(()), np.int8(3)], {"known": [1, 2]}, [[3]], [[-128]], [[-128]]),
     ("ReduceLogSum", "integers whose sum is negative"): Case([i32(-5, 2)], {"keepdims": 0}, [0], [LEAST32], [REFUSED]),
     ("ReduceLogSumExp", "nothing but negative infinity"): Case([f(-INF, -INF)], {"keepdims": 0}, [-INF], [-INF], [NAN]),
     ("ReduceMax, ReduceMin", "NaN behind a number"): Case([f(1, NAN, 3)], {"keepdims": 0}, [NAN, NAN], [3, 1], [NAN, NAN]),
