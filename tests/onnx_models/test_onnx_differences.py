@@ -146,6 +146,9 @@ CASES: dict[tuple[str, str], Case] = {
     ),
     ("DynamicQuantizeLinear", "zeros only"): Case([f(0, 0)], {"outputs": 3}, [[0, 0], 1, 0], [[0, 0], 1, 0], [[0, 0], 1 / 255, 0]),
     ("Einsum", "sums of int64, beyond 2^53"): Case([i64(2**53 + 1)], {"equation": "i->"}, [2**53 + 1], [2**53], [2**53 + 1]),
+    ("Einsum", "sums of int32, beyond the range"): Case(
+        [i32(2**30, 2**30, 5)], {"equation": "i->"}, [-(2**31) + 5], [MOST32], [-(2**31) + 5]
+    ),
     ("Gather", "an index beyond the elements"): Case([f(1, 2, 3), i64(5, -9)], {}, [[3, 1]], [REFUSED], [REFUSED]),
     ("GlobalMaxPool", "NaN"): Case([line(1, NAN, 3)], {}, [line(NAN)], [line(3)], [line(NAN)]),
     ("GlobalMaxPool", "one axis of space"): Case([f(1, 3, 2).reshape(1, 1, 3)], {}, [[[[3]]]], [[[[3]]]], [[[3]]]),
