@@ -126,6 +126,13 @@ CASES: dict[tuple[str, str], Case] = {
     ("Clip", "infinities without limits, from version 11"): Case(
         [f(INF, -INF)], {"opset": 13}, [[MOST, -MOST]], [[MOST, -MOST]], [[INF, -INF]]
     ),
+    ("Col2Im", "dilations, in one dimension of space"): Case(
+        [np.arange(1, 13, dtype=F).reshape(1, 4, 3), i64(5), i64(2)],
+        {"dilations": [2], "known": [1, 2]},
+        [[[[1, 2, 7, 5, 6], [7, 8, 19, 11, 12]]]],
+        [[[[1, 2, 7, 5, 13], [10, 11, 12, 0, 0]]]],
+        [[[[1, 2, 7, 5, 6], [7, 8, 19, 11, 12]]]],
+    ),
     ("ConvTranspose", "auto_pad of SAME, and a kernel that is smaller than the stride"): Case(
         [f(1, 2, 3).reshape(1, 1, 3), f(1).reshape(1, 1, 1)],
         {"strides": [2], "auto_pad": "SAME_UPPER"},
@@ -181,6 +188,13 @@ CASES: dict[tuple[str, str], Case] = {
         [column(0.1742697, 0.2710987, 0.3245003), column(0.174468, 0.2830672, 0.3506658), column(0.4621171, 0.4621171, 0.4621171)],
         [column(0.3696064, 0.7912359, 0.948218), column(0.2048242, 0.2881166, 0.3173808), column(0.7615942, 0.9830411, 0.9981468)],
     ),
+    ("LRN", "more channels than images"): Case(
+        [f(1, 2).reshape(1, 2, 1, 1)],
+        {"size": 1, "alpha": 1.0, "beta": 1.0},
+        [[[[[0.5]], [[0.4]]]]],
+        [[[[[0.5]], [[0.4]]]]],
+        [[[[[0.5]], [[2]]]]],
+    ),
     ("LSTM", "the functions Affine, ScaledTanh and ThresholdedRelu without their numbers"): Case(
         gates(4),
         {"hidden_size": 1, "activations": ["Affine", "ThresholdedRelu", "ScaledTanh"]},
@@ -197,6 +211,13 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 2, 4], [1, 3, 5]]]]],
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 2, 4], [1, 3, 5]]]]],
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 1, 2], [3, 4, 5]]]]],
+    ),
+    ("MaxUnpool", "an output_shape that is larger than the windows"): Case(
+        [f(1, 2).reshape(1, 1, 1, 2), i64(1, 6).reshape(1, 1, 1, 2), i64(1, 1, 2, 5)],
+        {"kernel_shape": [2, 2], "strides": [2, 2], "known": [2]},
+        [[[[[0, 1, 0, 0, 0], [0, 0, 2, 0, 0]]]]],
+        [[[[[0, 1, 0, 0, 0], [0, 2, 0, 0, 0]]]]],
+        [[[[[0, 1, 0, 0, 0], [0, 0, 2, 0, 0]]]]],
     ),
     ("MeanVarianceNormalization", "a deviation of less than 1e-6"): Case(
         [line(0, 2e-9)], {}, [line(-0.7071068, 0.7071068)], [line(-1, 1)], [line(-0.5, 0.5)]
