@@ -166,6 +166,13 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[1, 1, 1]]]]],
         [[[[[0, 0, 0]]]]],
     ),
+    ("GridSample", "linear, of integers"): Case(
+        [i32(1, 100).reshape(1, 1, 1, 2), f(0.5, 0).reshape(1, 1, 1, 2)],
+        {"align_corners": 1},
+        [[[[[75]]]]],
+        [REFUSED],
+        [[[[[0]]]]],
+    ),
     ("GroupQueryAttention", "rows of what is kept behind a text's end"): Case(
         [NEXT * 0, NEXT, NEXT, PAST, PAST, i32(2, 1), i32(3).reshape(())],
         {"num_heads": 1, "kv_num_heads": 1, "outputs": 3, "domain": CONTRIB},

@@ -12,6 +12,8 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
 from single_nodes import differences, result  # noqa: E402 - they need ONNX
 
+from tvmdml.errors import Unsupported  # noqa: E402
+
 F = np.float32
 IMAGE = np.arange(64, dtype=F).reshape(1, 1, 8, 8)
 FIRST = np.zeros(1, np.int64)
@@ -42,6 +44,17 @@ def sampled(x: Any, places: Any, **about: Any) -> Any:
     points = np.zeros((1, 1, len(places), 2), F)
     points[0, 0, :, 0] = places
     return result("GridSample", [x, points], opset=20, **about).reshape(-1).tolist()
+
+
+@pytest.mark.full
+def test_integers_are_weighed_as_floats_and_cut() -> None:
+    x, places = np.array([1, 100, -30, 4]), [0.25, -0.5, 1]
+    for dtype in ("int8", "int16", "int32", "int64", "float32"):
+        found = sampled(x.astype(dtype).reshape(1, 1, 1, 4), places, mode="linear", align_corners=1)
+        assert np.allclose(found, [-13.75, 75.25, 4] if dtype == "float32" else [-13, 75, 4]), dtype
+        assert sampled(x.astype(dtype).reshape(1, 1, 1, 4), places, mode="nearest", align_corners=1) == [-30, 100, 4], dtype
+    with pytest.raises(Unsupported, match="bool"):
+        sampled((x > 0).reshape(1, 1, 1, 4), places, mode="linear")
 
 
 FAR = [np.inf, -np.inf, 1e30, -1e30, np.nan]

@@ -49,6 +49,10 @@ def _sample(node: Node) -> Results:
     x, grid = node.x(), node.x(1)
     space = x.shape[2:]
     taps = _MODES.get(node.text("mode", "linear"))
+    if taps != 1 and x.dtype.kind != "f":
+        if node.dtype().kind == "b":
+            raise Refused("it weighs elements, which are bool")
+        x = x.astype(np.float64)  # the result is cut
     padding, corners = node.text("padding_mode", "zeros"), bool(node.integer("align_corners", 0))
     if taps is None or padding not in ("zeros", "border", "reflection") or grid.ndim != x.ndim or grid.shape[-1] != len(space):
         raise Refused(f"it samples {list(x.shape)} at {list(grid.shape)}, with its mode and padding")
@@ -65,7 +69,7 @@ def _sample(node: Node) -> Results:
             at = _inside(at, n, padding, corners)
         each.append(_taps(at, taps))
     inside = (lambda at, n: _inside(at, n, padding, corners)) if taps == 4 else None
-    total = _weighed(node, x, each, padding == "zeros", inside)
+    total = _weighed(node, x, each, padding == "zeros", inside).astype(node.x().dtype)
     return reshaped(total.transpose(0, 2, 1), (batch, channels, *grid.shape[1:-1]))
 
 
