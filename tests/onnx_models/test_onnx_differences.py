@@ -67,6 +67,7 @@ BYTES = (np.arange(16) * 7 % 16 * 7).astype(np.uint8).reshape(4, 4)
 ROWS = (np.arange(5)[None, :, None] + np.zeros(8)).astype(F)
 PAST = np.full((2, 1, 3, 8), 7, F)
 NEXT = np.ones((2, 1, 8), F)
+ZERO = np.zeros((1, 1, 2, 1), F)
 STEPS = f(1, 2, 3).reshape(3, 1, 1)
 
 
@@ -98,6 +99,13 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[-1, -1], [1, -1]]]]],
     ),
     ("ArgMax, ArgMin", "NaN"): Case([f(1, NAN, 3)], {"keepdims": 0}, [1, 1], [2, 0], [1, 1]),
+    ("Attention", "scores that are masked, as an output"): Case(
+        [ZERO, ZERO, f(1, 3).reshape(ZERO.shape)],
+        {"opset": 23, "outputs": 4, "is_causal": 1, "qk_matmul_output_mode": 2},
+        [[[[[1], [2]]]], [[[[0], [0]]]], [[[[1], [3]]]], [[[[0, -INF], [0, 0]]]]],
+        [[[[[1], [2]]]], [[[[0], [0]]]], [[[[1], [3]]]], [[[[0, -MOST], [0, 0]]]]],
+        [[[[[1], [2]]]], [[[[0], [0]]]], [[[[1], [3]]]], [[[[0, -INF], [0, 0]]]]],
+    ),
     ("AveragePool, LpPool, MaxPool", "auto_pad of SAME, and dilations"): Case(
         [f(1, 2, 3, 4).reshape(1, 1, 4)],
         {"auto_pad": "SAME_UPPER", "kernel_shape": [2], "dilations": [2]},
