@@ -227,6 +227,9 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 2, 4], [1, 3, 5]]]]],
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 1, 2], [3, 4, 5]]]]],
     ),
+    ("MaxRoiPool", "NaN"): Case(
+        [line(1, NAN, 3), f(0, 0, 0, 2, 0).reshape(1, 5)], {"pooled_shape": [1, 1]}, [line(NAN)], [line(3)], [REFUSED]
+    ),
     ("MaxUnpool", "an output_shape that is larger than the windows"): Case(
         [f(1, 2).reshape(1, 1, 1, 2), i64(1, 6).reshape(1, 1, 1, 2), i64(1, 1, 2, 5)],
         {"kernel_shape": [2, 2], "strides": [2, 2], "known": [2]},

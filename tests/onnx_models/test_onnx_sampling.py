@@ -95,15 +95,20 @@ def test_regions_without_a_shift_are_at_least_one_element() -> None:
     assert np.allclose(aligned([[4, 4, 4.5, 4.5]], spatial_scale=0.5, **about), [[22.25, 22.75]])
 
 
-@pytest.mark.full
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("mode", ["avg", "max"])
-def test_a_side_of_one_element_has_one_sample(mode: str) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_a_side_of_one_element_has_one_sample(mode: str, dtype: Any) -> None:
     """Also where its ends, which are rounded, are a little farther apart."""
-    start = next(s for s in np.linspace(2, 5, 99, dtype=F) if (s + F(1)) - s > 1)
-    x = np.random.default_rng(6).standard_normal((1, 1, 8, 8)).astype(F)
-    about = {"mode": mode, "coordinate_transformation_mode": "output_half_pixel", "output_width": 1}
-    region = [[start, start, start + F(0.25), start]]
-    assert np.allclose(aligned(region, x=x, sampling_ratio=0, **about), aligned(region, x=x, sampling_ratio=1, **about), atol=1e-5)
+    one, rough = dtype(1), 1e-2 if dtype == np.float16 else 1e-5
+    start = next(s for s in np.random.default_rng(7).uniform(0.1, 4, 99).astype(dtype) if (s + one) - s > one)
+    x = np.random.default_rng(6).standard_normal((1, 1, 8, 8)).astype(dtype)
+    about = {"mode": mode, "coordinate_transformation_mode": "output_half_pixel", "output_width": 2, "output_height": 1}
+    region = np.array([[start, start, start + 0.25, start]], dtype)
+    several, single = (
+        result("RoiAlign", [x, region, FIRST], opset=16, sampling_ratio=n, **about).astype(np.float64) for n in (0, 1)
+    )
+    assert np.allclose(several, single, rough, rough)
 
 
 @pytest.mark.full

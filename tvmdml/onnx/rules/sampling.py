@@ -200,12 +200,14 @@ def _aligned(node: Node) -> Results:
     x, scale, adaptive = node.x(), node.real("spatial_scale", 1.0), not node.integer("sampling_ratio", 0)
     half = node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     ends = [node.x(1).astype(_of_places(node.x(1)))[:, i : i + 1] * scale for i in range(4)]
+    largest = node.text("mode", "avg") == "max"
     if not half:
+        ends = ends if largest else [end.astype(x.dtype) for end in ends]
         ends[2:] = [_at_least_1(start, end) for start, end in zip(ends[:2], ends[2:], strict=True)]
-    if node.text("mode", "avg") == "max":
+    if largest:
         return _largest(node, x, ends, 0.5 if half else 0.0)
     if not half:
-        regions = tvmdml.join(ends, axis=1).astype(x.dtype)
+        regions = tvmdml.join(ends, axis=1)
         return described.convert(node.replaced(inputs=[node.value(0), Value.computed(regions), node.value(2)], spatial_scale=1.0))
     (found,) = described.convert(node)
     if not adaptive:
