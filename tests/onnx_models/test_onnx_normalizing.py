@@ -94,3 +94,13 @@ def test_responses_of_channels_in_any_number_of_dimensions() -> None:
         order = (0, 2, 1, 3) if len(shape) == 2 else (0, 1, 2, 3)
         given, right = (one.transpose(order).reshape(shape) for one in (x, wanted))
         assert near(answers("LRN", [given], size=3, alpha=1.0)[0], right), shape
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_slices_whose_squares_vanish_do_not_grow(dtype: Any) -> None:
+    """A norm of 0 is no reason to divide by nearly nothing."""
+    small = [[3e-24, -4e-24], [-1e-30, 0], [0, 0], [3, 4]]
+    (found,) = answers("LpNormalization", [np.array(small, dtype)], axis=1)
+    assert np.abs(found.astype(np.float64)).max() <= 1.001
+    assert near(found[2:], [[0, 0], [0.6, 0.8]])

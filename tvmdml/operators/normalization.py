@@ -33,7 +33,7 @@ from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._reduction_means import anything_past_range, mean_errors, mean_walks, normalized_error, of_first
 from tvmdml.operators._support import support
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 __all__ = [
     "LpNormalization",
@@ -313,6 +313,8 @@ class LpNormalization(_Normalization):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """ONNX has no epsilon; a slice of zeros stays zeros."""
-        least = float(np.finfo(np.float32).tiny)
-        return cls.of(node.tensor(), axis=node.integer("axis", -1), p=node.integer("p", 2), epsilon=least)
+        """ONNX has no epsilon; a slice of zeros stays zeros, and so nearly does one whose squares are too small to count."""
+        x, p, about = node.tensor(), node.integer("p", 2), np.finfo(np.float32)
+        squared = p == 2 and x.data_type is not TensorDataType.FLOAT64
+        least = float(about.smallest_subnormal) ** 0.5 if squared else float(about.tiny)
+        return cls.of(x, axis=node.integer("axis", -1), p=p, epsilon=least)
