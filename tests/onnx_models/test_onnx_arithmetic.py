@@ -172,3 +172,11 @@ def test_types_follow_from_schemas_where_onnx_infers_none(kind: str, monkeypatch
     infos = [onnx.helper.make_tensor_value_info("x", 1, x.shape)]
     (found,) = tvmdml.onnx.load(model(nodes, infos, [onnx.ValueInfoProto(name="y")], {"z": np.float32(0)}))(x)
     assert found.tolist() == [max(n, 0) if kind == "GreaterOrEqual" else min(n, 0) for n in x]
+
+
+@pytest.mark.full
+def test_places_of_ones_may_have_every_type() -> None:
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"):
+        places = np.array([0, 2, 1]) if dtype.startswith("u") else np.array([0, -1, 1])
+        (found,) = answers("OneHot", [places.astype(dtype), np.array(3), np.array([0, 1], np.float32)], (1,))
+        assert found.tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]], dtype

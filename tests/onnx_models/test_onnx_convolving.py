@@ -32,6 +32,17 @@ def test_padding_to_whole_strides() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.full
+def test_a_result_may_be_smaller_than_the_input() -> None:
+    """Of a size that the node states: what is cut is one more in front, unless the padding is that of SAME_UPPER."""
+    x, w = np.array([[[1, 2, 3, 4]]], F), np.array([[[1, 10, 100]]], F)
+    whole = result("ConvTranspose", [x, w], opset=11)
+    assert not differences({
+        f"{mode} {n}": (result("ConvTranspose", [x, w], opset=11, output_shape=[n], auto_pad=mode), whole[..., skip : skip + n])
+        for mode, n, skip in (("NOTSET", 3, 2), ("NOTSET", 2, 2), ("NOTSET", 1, 3), ("SAME_LOWER", 3, 2), ("SAME_UPPER", 3, 1))
+    })  # fmt: skip
+
+
 def convolved(x: Any, w: Any, groups: int, stride: int) -> Any:
     """A convolution of integers, exactly."""
     space = x.ndim - 2
@@ -111,3 +122,20 @@ def test_places_of_the_largest_that_count_columns_first(space: int) -> None:
     size = x[0, 0].size
     places = np.unravel_index(usual % size, x.shape[2:])
     assert np.array_equal(found, usual // size * size + np.ravel_multi_index(places, x.shape[2:], order="F"))
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("space", [1, 2, 3])
+def test_the_largest_return_to_their_places(space: int) -> None:
+    """Elsewhere is 0, also in what a stated size has more than the windows."""
+    sizes = (4, 6, 2)[:space]
+    x = np.random.default_rng(8).permutation(2 * np.prod(sizes)).astype(F).reshape(1, 2, *sizes) + 1
+    about = {"opset": 11, "kernel_shape": [2] * space, "strides": [2] * space}
+    largest, places = results("MaxPool", [x], outputs=2, **about)
+    wanted = np.where(np.isin(x, largest), x, 0)
+    more = np.pad(wanted, [(0, 0), (0, 0)] + [(0, 1)] * space)
+    assert not differences({
+        "the size of windows": (result("MaxUnpool", [largest, places], **about), wanted),
+        "that size, stated": (result("MaxUnpool", [largest, places, np.array(wanted.shape)], known=[2], **about), wanted),
+        "a larger one": (result("MaxUnpool", [largest, places, np.array(more.shape)], known=[2], **about), more),
+    })  # fmt: skip

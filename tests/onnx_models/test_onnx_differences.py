@@ -67,6 +67,7 @@ BYTES = (np.arange(16) * 7 % 16 * 7).astype(np.uint8).reshape(4, 4)
 ROWS = (np.arange(5)[None, :, None] + np.zeros(8)).astype(F)
 PAST = np.full((2, 1, 3, 8), 7, F)
 NEXT = np.ones((2, 1, 8), F)
+ZERO = np.zeros((1, 1, 2, 1), F)
 STEPS = f(1, 2, 3).reshape(3, 1, 1)
 
 
@@ -98,6 +99,27 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[-1, -1], [1, -1]]]]],
     ),
     ("ArgMax, ArgMin", "NaN"): Case([f(1, NAN, 3)], {"keepdims": 0}, [1, 1], [2, 0], [1, 1]),
+    ("Attention", "scores that are masked, as an output"): Case(
+        [ZERO, ZERO, f(1, 3).reshape(ZERO.shape)],
+        {"opset": 23, "outputs": 4, "is_causal": 1, "qk_matmul_output_mode": 2},
+        [[[[[1], [2]]]], [[[[0], [0]]]], [[[[1], [3]]]], [[[[0, -INF], [0, 0]]]]],
+        [[[[[1], [2]]]], [[[[0], [0]]]], [[[[1], [3]]]], [[[[0, -MOST], [0, 0]]]]],
+        [[[[[1], [2]]]], [[[[0], [0]]]], [[[[1], [3]]]], [[[[0, -INF], [0, 0]]]]],
+    ),
+    ("AveragePool, LpPool, MaxPool", "auto_pad of SAME, and dilations"): Case(
+        [f(1, 2, 3, 4).reshape(1, 1, 4)],
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [2], "dilations": [2]},
+        [[[[2, 2, 3, 3]]], [[[2, 10**0.5, 20**0.5, 3]]], [[[2, 3, 4, 3]]]],
+        [[[[2, 3, 3]]], [[[10**0.5, 20**0.5, 3]]], [[[3, 4, 3]]]],
+        [[[[2, 3, 3, 0]]], [[[10**0.5, 20**0.5, 3, 0]]], [[[2, 3, 4, 3]]]],
+    ),
+    ("AveragePool, LpPool, MaxPool", "auto_pad of SAME, and a kernel that is smaller than the stride"): Case(
+        [f(1, 2, 3).reshape(1, 1, 3)],
+        {"auto_pad": "SAME_UPPER", "kernel_shape": [1], "strides": [3]},
+        [[[[1]]], [[[1]]], [[[1]]]],
+        [[[[2]]], [[[2]]], REFUSED],
+        [REFUSED, REFUSED, [[[2]]]],
+    ),
     ("BatchNormalization", "float16, with statistics of float32"): Case(
         [np.array([[1], [3]], H), np.ones(1, H), np.zeros(1, H), f(0), f(1)],
         {"outputs": 3, "training_mode": 1},
@@ -112,6 +134,13 @@ CASES: dict[tuple[str, str], Case] = {
     ("Clip", "infinities without limits, from version 11"): Case(
         [f(INF, -INF)], {"opset": 13}, [[MOST, -MOST]], [[MOST, -MOST]], [[INF, -INF]]
     ),
+    ("Col2Im", "dilations, in one dimension of space"): Case(
+        [np.arange(1, 13, dtype=F).reshape(1, 4, 3), i64(5), i64(2)],
+        {"dilations": [2], "known": [1, 2]},
+        [[[[1, 2, 7, 5, 6], [7, 8, 19, 11, 12]]]],
+        [[[[1, 2, 7, 5, 13], [10, 11, 12, 0, 0]]]],
+        [[[[1, 2, 7, 5, 6], [7, 8, 19, 11, 12]]]],
+    ),
     ("ConvTranspose", "auto_pad of SAME, and a kernel that is smaller than the stride"): Case(
         [f(1, 2, 3).reshape(1, 1, 3), f(1).reshape(1, 1, 1)],
         {"strides": [2], "auto_pad": "SAME_UPPER"},
@@ -119,12 +148,24 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[1, 0, 2, 0, 3]]]],
         [[[[0, 1, 0, 2, 0, 3]]]],
     ),
+    ("DFT", "inverse and onesided, to other lengths than the usual one"): Case(
+        [f(1, 0, 2, 1, 4, 0).reshape(1, 3, 2), i64(6).reshape(()), i64(1).reshape(())],
+        {"inverse": 1, "onesided": 1, "known": [1, 2]},
+        [[[[2.1666667], [-0.4553418], [-1.1220086], [0.8333333], [-0.5446582], [0.1220085]]]],
+        [[[[1.5], [-0.1220084], [-0.7886752], [0.1666664], [-0.211325], [0.4553415]]]],
+        [[[[2.1666667], [-0.4553418], [-1.1220086], [0.8333333], [-0.5446582], [0.1220085]]]],
+    ),
     ("Div, Mod", "integers, by 0"): Case([i32(7, -7), i32(0, 0)], {}, [[0, 0], [0, 0]], [REFUSED, REFUSED], [[0, 0], [0, 0]]),
     ("Dropout", "its mask, before version 12"): Case(
         [f(1, 2)], {"opset": 10, "outputs": 2}, [[1, 2], [1, 1]], [[1, 2], [0, 0]], [[1, 2], [1, 1]]
     ),
     ("DynamicQuantizeLinear", "zeros only"): Case([f(0, 0)], {"outputs": 3}, [[0, 0], 1, 0], [[0, 0], 1, 0], [[0, 0], 1 / 255, 0]),
+    ("Einsum", "sums of int64, beyond 2^53"): Case([i64(2**53 + 1)], {"equation": "i->"}, [2**53 + 1], [2**53], [2**53 + 1]),
+    ("Einsum", "sums of int32, beyond the range"): Case(
+        [i32(2**30, 2**30, 5)], {"equation": "i->"}, [-(2**31) + 5], [MOST32], [-(2**31) + 5]
+    ),
     ("Gather", "an index beyond the elements"): Case([f(1, 2, 3), i64(5, -9)], {}, [[3, 1]], [REFUSED], [REFUSED]),
+    ("GlobalMaxPool", "NaN"): Case([line(1, NAN, 3)], {}, [line(NAN)], [line(3)], [line(NAN)]),
     ("GlobalMaxPool", "one axis of space"): Case([f(1, 3, 2).reshape(1, 1, 3)], {}, [[[[3]]]], [[[[3]]]], [[[3]]]),
     ("GridSample", "infinities"): Case(
         [f(1, 2, 3, 4).reshape(1, 1, 2, 2), f(INF, 0, -INF, 0, 0, INF).reshape(1, 1, 3, 2)],
@@ -132,6 +173,13 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[0, 0, 0]]]]],
         [[[[[1, 1, 1]]]]],
         [[[[[0, 0, 0]]]]],
+    ),
+    ("GridSample", "linear, of integers"): Case(
+        [i32(1, 100).reshape(1, 1, 1, 2), f(0.5, 0).reshape(1, 1, 1, 2)],
+        {"align_corners": 1},
+        [[[[[75]]]]],
+        [REFUSED],
+        [[[[[0]]]]],
     ),
     ("GroupQueryAttention", "rows of what is kept behind a text's end"): Case(
         [NEXT * 0, NEXT, NEXT, PAST, PAST, i32(2, 1), i32(3).reshape(())],
@@ -155,6 +203,20 @@ CASES: dict[tuple[str, str], Case] = {
         [column(0.1742697, 0.2710987, 0.3245003), column(0.174468, 0.2830672, 0.3506658), column(0.4621171, 0.4621171, 0.4621171)],
         [column(0.3696064, 0.7912359, 0.948218), column(0.2048242, 0.2881166, 0.3173808), column(0.7615942, 0.9830411, 0.9981468)],
     ),
+    ("LRN", "more channels than images"): Case(
+        [f(1, 2).reshape(1, 2, 1, 1)],
+        {"size": 1, "alpha": 1.0, "beta": 1.0},
+        [[[[[0.5]], [[0.4]]]]],
+        [[[[[0.5]], [[0.4]]]]],
+        [[[[[0.5]], [[2]]]]],
+    ),
+    ("LSTM", "the functions Affine, ScaledTanh and ThresholdedRelu without their numbers"): Case(
+        gates(4),
+        {"hidden_size": 1, "activations": ["Affine", "ThresholdedRelu", "ScaledTanh"]},
+        [column(0, 1.9986587, 3.9993293)],
+        [column(0, 0, 0)],
+        [column(0.3696064, 0.7912359, 0.948218)],
+    ),
     ("MaxPool", "NaN"): Case(
         [f(1, NAN, 3, 2).reshape(1, 1, 4)], {"kernel_shape": [2]}, [[[[NAN, NAN, 3]]]], [[[[1, 3, 3]]]], [[[[1, 3, 3]]]]
     ),
@@ -164,6 +226,16 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 2, 4], [1, 3, 5]]]]],
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 2, 4], [1, 3, 5]]]]],
         [[[[[0, 1, 2], [3, 4, 5]]]], [[[[0, 1, 2], [3, 4, 5]]]]],
+    ),
+    ("MaxRoiPool", "NaN"): Case(
+        [line(1, NAN, 3), f(0, 0, 0, 2, 0).reshape(1, 5)], {"pooled_shape": [1, 1]}, [line(NAN)], [line(3)], [REFUSED]
+    ),
+    ("MaxUnpool", "an output_shape that is larger than the windows"): Case(
+        [f(1, 2).reshape(1, 1, 1, 2), i64(1, 6).reshape(1, 1, 1, 2), i64(1, 1, 2, 5)],
+        {"kernel_shape": [2, 2], "strides": [2, 2], "known": [2]},
+        [[[[[0, 1, 0, 0, 0], [0, 0, 2, 0, 0]]]]],
+        [[[[[0, 1, 0, 0, 0], [0, 2, 0, 0, 0]]]]],
+        [[[[[0, 1, 0, 0, 0], [0, 0, 2, 0, 0]]]]],
     ),
     ("MeanVarianceNormalization", "a deviation of less than 1e-6"): Case(
         [line(0, 2e-9)], {}, [line(-0.7071068, 0.7071068)], [line(-1, 1)], [line(-0.5, 0.5)]
@@ -188,6 +260,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("QuantizeLinear", "infinity"): Case(
         [f(INF, -INF), f(1).reshape(()), np.uint8(3)], {"known": [1, 2]}, [[255, 0]], [[255, 0]], [[0, 0]]
     ),
+    ("QuantizeLinear", "NaN"): Case([f(NAN), f(1).reshape(()), np.int8(3)], {"known": [1, 2]}, [[3]], [[-128]], [[-128]]),
     ("ReduceLogSum", "integers whose sum is negative"): Case([i32(-5, 2)], {"keepdims": 0}, [0], [LEAST32], [REFUSED]),
     ("ReduceLogSumExp", "nothing but negative infinity"): Case([f(-INF, -INF)], {"keepdims": 0}, [-INF], [-INF], [NAN]),
     ("ReduceMax, ReduceMin", "NaN behind a number"): Case([f(1, NAN, 3)], {"keepdims": 0}, [NAN, NAN], [3, 1], [NAN, NAN]),
@@ -266,6 +339,8 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[2.5, 3.5], [6.5, 7.5]]]]],
         [[[[[0, 1], [4, 5]]]]],
     ),
+    ("Shrink", "integers, beyond 2^24"): Case([i32(2**24 + 1)], {"bias": 1.0}, [[2**24]], [[2**24 - 1]], [[2**24]]),
+    ("Shrink", "integers, with a bias that is none"): Case([i32(3, -3)], {"bias": 0.5}, [[3, -3]], [[2, -2]], [[2, -2]]),
     ("Sign", "NaN"): Case([f(NAN, 2)], {}, [[0, 1]], [[NAN, 1]], [[NAN, 1]]),
     ("Slice", "an end of 2^63 - 1, and a step of -1"): Case(
         [f(1, 2, 3), i64(2), i64(MOST64), i64(0), i64(-1)], {"known": [1, 2, 3, 4]}, [[]], [[3, 2, 1]], [[]]

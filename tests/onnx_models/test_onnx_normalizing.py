@@ -98,3 +98,14 @@ def test_norms_of_small_and_large_numbers_are_those_of_the_type(p: int, dtype: s
         wanted = np.where(norm == 0, 0, wide / norm)
     (found,) = answers("LpNormalization", [x], p=p)
     assert np.allclose(found, wanted, rtol=1e-3 if dtype == "float16" else 1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.full
+def test_responses_of_channels_in_any_number_of_dimensions() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 4, 3, 1)
+    squares = np.pad(x.astype(np.float64) ** 2, ((0, 0), (1, 1), (0, 0), (0, 0)))
+    wanted = x / (1 + (squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]) / 3) ** 0.75
+    for shape in ((2, 4, 3, 1), (2, 4, 3), (2, 4, 1, 3, 1), (6, 4)):
+        order = (0, 2, 1, 3) if len(shape) == 2 else (0, 1, 2, 3)
+        given, right = (one.transpose(order).reshape(shape) for one in (x, wanted))
+        assert near(answers("LRN", [given], size=3, alpha=1.0)[0], right), shape

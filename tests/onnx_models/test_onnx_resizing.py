@@ -115,6 +115,19 @@ def test_antialiased_integers_are_rounded() -> None:
     })  # fmt: skip
 
 
+@pytest.mark.full
+def test_antialiasing_has_the_scale_of_the_sizes() -> None:
+    """Also where places have another one: those of corners, of a part, and of one element."""
+    x, about = row(1, 2, 5, 11), {"mode": "linear", "antialias": 1, "opset": 19}
+    one, corners = "pytorch_half_pixel", "align_corners"
+    assert not differences({
+        "one": (sized(x, 1, coordinate_transformation_mode=one, **about), row(2.3125)),
+        "a corner": (sized(x, 1, coordinate_transformation_mode=corners, **about), row(2.3125)),
+        "corners": (sized(x, 2, coordinate_transformation_mode=corners, **about), row(1.25, 9.5)),
+        "a part": (cropped(x, 0, 1, 2, "linear", antialias=1), row(1.25, 9.5)),
+    })  # fmt: skip
+
+
 def test_cubic_integers_are_rounded_and_stay_in_their_type() -> None:
     x = row(0, 0, 255, 255)
     exact = sized(x, 8, mode="cubic")

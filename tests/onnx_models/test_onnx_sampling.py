@@ -12,6 +12,8 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
 from single_nodes import differences, result  # noqa: E402 - they need ONNX
 
+from tvmdml.errors import Unsupported  # noqa: E402
+
 F = np.float32
 IMAGE = np.arange(64, dtype=F).reshape(1, 1, 8, 8)
 FIRST = np.zeros(1, np.int64)
@@ -42,6 +44,17 @@ def sampled(x: Any, places: Any, **about: Any) -> Any:
     points = np.zeros((1, 1, len(places), 2), F)
     points[0, 0, :, 0] = places
     return result("GridSample", [x, points], opset=20, **about).reshape(-1).tolist()
+
+
+@pytest.mark.full
+def test_integers_are_weighed_as_floats_and_cut() -> None:
+    x, places = np.array([1, 100, -30, 4]), [0.25, -0.5, 1]
+    for dtype in ("int8", "int16", "int32", "int64", "float32"):
+        found = sampled(x.astype(dtype).reshape(1, 1, 1, 4), places, mode="linear", align_corners=1)
+        assert np.allclose(found, [-13.75, 75.25, 4] if dtype == "float32" else [-13, 75, 4]), dtype
+        assert sampled(x.astype(dtype).reshape(1, 1, 1, 4), places, mode="nearest", align_corners=1) == [-30, 100, 4], dtype
+    with pytest.raises(Unsupported, match="bool"):
+        sampled((x > 0).reshape(1, 1, 1, 4), places, mode="linear")
 
 
 FAR = [np.inf, -np.inf, 1e30, -1e30, np.nan]
@@ -80,6 +93,41 @@ def test_regions_without_a_shift_are_at_least_one_element() -> None:
     assert np.allclose(aligned(regions, **about), right)
     assert np.allclose(aligned(regions, opset=10), right)
     assert np.allclose(aligned([[4, 4, 4.5, 4.5]], spatial_scale=0.5, **about), [[22.25, 22.75]])
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_a_side_of_one_element_has_one_sample(mode: str, dtype: Any) -> None:
+    """Also where its ends, which are rounded, are a little farther apart."""
+    one, rough = dtype(1), 1e-2 if dtype == np.float16 else 1e-5
+    start = next(s for s in np.random.default_rng(7).uniform(0.1, 4, 99).astype(dtype) if (s + one) - s > one)
+    x = np.random.default_rng(6).standard_normal((1, 1, 8, 8)).astype(dtype)
+    about = {"mode": mode, "coordinate_transformation_mode": "output_half_pixel", "output_width": 2, "output_height": 1}
+    region = np.array([[start, start, start + 0.25, start]], dtype)
+    several, single = (
+        result("RoiAlign", [x, region, FIRST], opset=16, sampling_ratio=n, **about).astype(np.float64) for n in (0, 1)
+    )
+    assert np.allclose(several, single, rough, rough)
+
+
+@pytest.mark.full
+def test_places_of_64_bits_are_computed_in_64_bits() -> None:
+    """A third of an element has 16 digits."""
+    x, third = np.array([[0.0, 3.0, 0.0]]).reshape(1, 1, 1, 3), 1 / 3
+    w, offset, zero = np.ones((1, 1, 1, 1)), np.zeros((1, 2, 1, 3)), np.zeros((1, 1, 1, 2))
+    offset[:, 1], zero[..., 0] = third, -1 + third
+    regions = np.array([[0, 0, 2 * third, 2 * third]])
+    about = {"sampling_ratio": 1, "mode": "max", "coordinate_transformation_mode": "output_half_pixel"}
+    wide = np.array([[[1.0, 0, third], [0, 1, 0]]])
+    found = {
+        "DeformConv": (result("DeformConv", [x, w, offset], opset=19), [1, 2, 0]),
+        "GridSample": (result("GridSample", [x, zero], opset=20, align_corners=1), [1]),
+        "AffineGrid": (affine(wide, [1, 1, 1, 2], 1), [third - 1, 0, third + 1, 0]),
+        "RoiAlign": (result("RoiAlign", [x.reshape(1, 1, 1, 3) + 0, regions, FIRST], opset=16, **about), [1.5]),
+    }  # fmt: skip
+    assert {name: one.dtype for name, (one, _) in found.items()} == dict.fromkeys(found, np.float64)
+    assert not {name: (one, right) for name, (one, right) in found.items() if np.abs(one.reshape(-1) - right).max() > 1e-14}
 
 
 def test_empty_regions_that_choose_their_samples_have_none() -> None:

@@ -90,6 +90,23 @@ def test_attributes_and_inputs_of_older_nodes_have_a_place_in_newer_ones() -> No
     assert not wrong
 
 
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("opset", [8, 7])
+def test_constants_of_every_version_have_every_type(opset: int) -> None:
+    """The schema before version 9 had floats only, but exporters wrote the sizes of a Reshape as constants then, too."""
+    import tvmdml.onnx
+
+    node, value = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    arrays = {"sizes": i(2, -1), "numbers": np.array([1, 2], np.int32), "flags": np.array([True, False])}
+    nodes = [node("Constant", [], [name], value=onnx.numpy_helper.from_array(array)) for name, array in arrays.items()]
+    nodes += [node("Reshape", ["x", "sizes"], ["y"]), node("Not", ["flags"], ["f"]), node("Cast", ["numbers"], ["n"], to=1)]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [value("x", onnx.TensorProto.FLOAT, [4])], [onnx.ValueInfoProto(name=name) for name in "yfn"]
+    )
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
+    assert [one.tolist() for one in tvmdml.onnx.load(made)(x=f(1, 2, 3, 4))] == [[[1, 2], [3, 4]], [False, True], [1, 2]]
+
+
 X = np.arange(24, dtype=F).reshape(2, 3, 4)
 
 

@@ -44,6 +44,7 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
         Change(14, "training_mode says whether it is in training; before, that were outputs after the first"),
     ),
     "Clip": (Change(11, "limits are inputs", {"min": 1, "max": 2}),),
+    "Constant": (Change(9, "is of every type; before, the schema had floats only, but models had others", inferred=True),),
     "DFT": (Change(20, "the axis is an input, and usually the last but one", {"axis": 2}, {"axis": 1}),),
     "Dropout": (Change(12, "the ratio is an input, and so is whether it is in training", {"ratio": 1}),),
     "GridSample": (Change(20, "the modes bilinear and bicubic are linear and cubic", usual={"mode": "bilinear"}),),

@@ -115,13 +115,16 @@ def resize(node: OnnxNode) -> Resized:
     rounding = rounding if nearest else ""
     direction, more = _NEAREST.get(rounding, (AxisDirection.INCREASING, 0.0))
     before, after, factors = zip(*(_MODES[way](row) for row in rows), strict=True)
+    antialiased = bool(node.integer("antialias", 0)) and not nearest
+    if antialiased and any(row.inputs > 1 and row.scale != factor for row, factor in zip(rows, factors, strict=True)):
+        raise Refused("its antialiasing has the scale of the sizes, and its places have another one")
     attributes = {
         "interpolation_mode": _INTERPOLATIONS["nearest" if nearest else "linear"],
         "rounding_direction": direction,
         "scales": factors,
         "input_pixel_offsets": tuple(one + _more(rounding, more, factor) for one, factor in zip(before, factors, strict=True)),
         "output_pixel_offsets": after,
-        "antialiased": bool(node.integer("antialias", 0)) and not nearest,
+        "antialiased": antialiased,
     }
     return Resized(x, tuple(row.outputs for row in rows), attributes)
 

@@ -23,8 +23,8 @@ def _convolved(node: Node) -> Results:
     if 0 in node.shape():
         return _of_padding(node, 2, node.dtype())
     found = described.convert(node)
-    if node.text("auto_pad", "NOTSET").startswith("SAME") and found[0] is not None:
-        # ONNX's inference takes output_padding for elements more.
+    if found[0] is not None and (node.text("auto_pad", "NOTSET").startswith("SAME") or "output_shape" in node.attributes):
+        # ONNX's inference takes output_padding for elements more, and stops at an output_shape that is smaller than the input.
         node.results = [node.results[0]._replace(shape=found[0].shape)]
     return found
 

@@ -45,8 +45,8 @@ def _extracted(node: Node) -> Results:
 
 @rule("OneHot")
 def _one_hot(node: Node) -> Results:
-    """Indices of floats are whole numbers."""
-    if node.dtype().kind == "f":
+    """Indices may be of every type; those of floats are whole numbers."""
+    if node.dtype().kind == "f" or node.dtype().itemsize < 4:
         node.inputs[0] = Value.computed(node.x().astype(np.int64))
     return described.convert(node)
 
@@ -145,11 +145,21 @@ def _columns_first(node: Node) -> list[Any]:
 
 @rule("MaxUnpool")
 def _unpool(node: Node) -> Results:
-    """A larger output than the windows say has zeros behind."""
-    if not node.has(2):
-        return described.convert(node)
-    (found,) = described.convert(node.replaced("MaxUnpool", node.inputs[:2], **node.attributes))
-    more = [n - m for n, m in zip(node.integers(2), found.shape, strict=True)]
+    """Of any number of dimensions of space. A larger output than the windows say has zeros behind."""
+    x, rank = node.x(), node.x().ndim - 2
+    window, strides, pads = (
+        list(node.attributes.get(name, usual))
+        for name, usual in (("kernel_shape", ()), ("strides", (1,) * rank), ("pads", (0,) * 2 * rank))
+    )
+    if rank < 1 or not len(window) == len(strides) == rank or len(pads) != 2 * rank or node.shape(1) != x.shape:
+        raise Refused(f"its windows are {window}, with strides of {strides} and pads of {pads}, for an input of {list(x.shape)}")
+    rows = zip(x.shape[2:], window, strides, pads[:rank], pads[rank:], strict=True)
+    space = [(n - 1) * stride + k - first - last for n, k, stride, first, last in rows]
+    if min(space) < 1:
+        raise Refused(f"its windows make the sizes {space}")
+    flat, places = (one.reshape(*x.shape[:2], math.prod(x.shape[2:]), 1) for one in (x, node.x(1).view(np.uint64)))
+    found = tvmdml.max_unpooling(flat, places, output_sizes=(*x.shape[:2], math.prod(space), 1)).reshape(*x.shape[:2], *space)
+    more = [n - m for n, m in zip(node.integers(2) if node.has(2) else found.shape, found.shape, strict=True)]
     if min(more) < 0:
         raise Refused(f"its output_shape is {node.integers(2)}, and its windows make {list(found.shape)}")
     return tvmdml.padding(found, start_padding=[0] * found.ndim, end_padding=more) if any(more) else found

@@ -47,6 +47,17 @@ def _by_norm(node: Node) -> Results:
     return tvmdml.where(tvmdml.equals(norm, node.like(0, norm)), node.like(0, x), x / norm)
 
 
+@rule("LRN")
+def _of_channels(node: Node) -> Results:
+    """Over neighbouring channels, each place for itself: all dimensions of space are one."""
+    x = node.x()
+    if x.ndim == 4 or x.ndim < 2:
+        return described.convert(node)
+    flat = Value.computed(x.reshape(*x.shape[:2], math.prod(x.shape[2:]), 1))
+    (found,) = described.convert(node.replaced(inputs=[flat]))
+    return reshaped(found, x.shape)
+
+
 @rule("BatchNormalization")
 def _batch(node: Node) -> Results:
     """In training, the statistics are the batch's, and what is returned of them is a part of the way from the old ones."""

@@ -36,11 +36,11 @@ def _affine(node: Node) -> Results:
     if theta.shape != wanted or min(sizes) < 1 or math.prod(space) > _MOST_POINTS:
         raise Refused(f"its matrices are {list(theta.shape)}, for images of {sizes}; allowed: {list(wanted)}")
     # One element whose corners are aligned is in the middle, as in PyTorch.
-    rows = [((np.arange(n) * 2 + 1 - n) / max(n - 1 if corners else n, 1)).astype(np.float32) for n in space]
-    points = np.stack([*np.meshgrid(*rows, indexing="ij")[::-1], np.ones(space, np.float32)], axis=-1)
-    points = points.reshape(1, -1, len(space) + 1)
+    rows = [(np.arange(n) * 2 + 1 - n) / max(n - 1 if corners else n, 1) for n in space]
+    points = np.stack([*np.meshgrid(*rows, indexing="ij")[::-1], np.ones(space)], axis=-1)
+    points = points.reshape(1, -1, len(space) + 1).astype(_of_places(theta))
     base = node.constant(points).broadcast((sizes[0], *points.shape[1:]))
-    found = tvmdml.gemm(base, theta.astype(np.float32), trans_b="transpose")
+    found = tvmdml.gemm(base, theta.astype(points.dtype), trans_b="transpose")
     return reshaped(found, (sizes[0], *space, len(space))).astype(theta.dtype)
 
 
@@ -49,12 +49,16 @@ def _sample(node: Node) -> Results:
     x, grid = node.x(), node.x(1)
     space = x.shape[2:]
     taps = _MODES.get(node.text("mode", "linear"))
+    if taps != 1 and x.dtype.kind != "f":
+        if node.dtype().kind == "b":
+            raise Refused("it weighs elements, which are bool")
+        x = x.astype(np.float64)  # the result is cut
     padding, corners = node.text("padding_mode", "zeros"), bool(node.integer("align_corners", 0))
     if taps is None or padding not in ("zeros", "border", "reflection") or grid.ndim != x.ndim or grid.shape[-1] != len(space):
         raise Refused(f"it samples {list(x.shape)} at {list(grid.shape)}, with its mode and padding")
     batch, channels = x.shape[:2]
     count = math.prod(grid.shape[1:-1])
-    points = reshaped(grid, (batch, count, len(space))).astype(np.float32)
+    points = reshaped(grid, (batch, count, len(space))).astype(_of_places(grid))
     points = tvmdml.where(tvmdml.is_nan(points), node.like(-1, points), points)  # as in PyTorch
     each = []
     for axis, n in enumerate(space):
@@ -65,7 +69,7 @@ def _sample(node: Node) -> Results:
             at = _inside(at, n, padding, corners)
         each.append(_taps(at, taps))
     inside = (lambda at, n: _inside(at, n, padding, corners)) if taps == 4 else None
-    total = _weighed(node, x, each, padding == "zeros", inside)
+    total = _weighed(node, x, each, padding == "zeros", inside).astype(node.x().dtype)
     return reshaped(total.transpose(0, 2, 1), (batch, channels, *grid.shape[1:-1]))
 
 
@@ -92,7 +96,7 @@ def _weighed(
                 within = tvmdml.logical_and(
                     tvmdml.greater_than_or_equal(at, node.like(0, at)), tvmdml.less_than_or_equal(at, node.like(n - 1, at))
                 )
-                weight = weight * within.astype(np.float32)
+                weight = weight * within.astype(weight.dtype)
             at = at if inside is None else inside(at, n)
             places.append(tvmdml.clip(at, min=0.0, max=float(n - 1)).astype(np.int32)[..., None])
         found = tvmdml.gather_nd(rows, tvmdml.join(places, axis=2), batch_dimension_count=1)
@@ -113,14 +117,14 @@ def _deformed(node: Node) -> Results:
     wanted = [batch, blocks * taps * 2, *out]
     if list(offset.shape) != wanted or channels % blocks or channels % groups or filters % groups or len(pads) != 4:
         raise Refused(f"its offsets are {list(offset.shape)}; allowed: {wanted}")
-    moved = reshaped(offset, (batch, blocks, *window, 2, *out)).astype(np.float32)
+    moved = reshaped(offset, (batch, blocks, *window, 2, *out)).astype(_of_places(offset))
     weights = None if mask is None else reshaped(mask, (batch, blocks, taps * math.prod(out)))
     parts = []
     for block in range(blocks):
         each = []
         for axis in range(2):
-            tap = np.arange(window[axis], dtype=np.float32) * steps[axis]
-            begin = np.arange(out[axis], dtype=np.float32) * strides[axis] - pads[axis]
+            tap = np.arange(window[axis], dtype=moved.dtype) * steps[axis]
+            begin = np.arange(out[axis], dtype=moved.dtype) * strides[axis] - pads[axis]
             shapes = [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]
             shapes[0][1 + axis], shapes[1][3 + axis] = -1, -1
             place = tap.reshape(shapes[0]) + begin.reshape(shapes[1])
@@ -138,6 +142,11 @@ def _deformed(node: Node) -> Results:
     if (bias := node.maybe(3)) is None:
         return total
     return total + bias[None, :, None, None].broadcast(total.shape)
+
+
+def _of_places(x: Expression) -> np.dtype[Any]:
+    """The type in which places are computed: halves have too few digits for those of an image."""
+    return np.promote_types(x.dtype, np.float32)
 
 
 def _place(x: Expression, size: int, corners: bool) -> Any:
@@ -190,19 +199,27 @@ def _aligned(node: Node) -> Results:
     """Regions that are not moved by half a pixel are at least 1 x 1. An empty one without a number of samples is 0."""
     x, scale, adaptive = node.x(), node.real("spatial_scale", 1.0), not node.integer("sampling_ratio", 0)
     half = node.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    ends = [node.x(1).astype(np.float32)[:, i : i + 1] * scale for i in range(4)]
+    ends = [node.x(1).astype(_of_places(node.x(1)))[:, i : i + 1] * scale for i in range(4)]
+    largest = node.text("mode", "avg") == "max"
     if not half:
-        ends[2:] = [tvmdml.max(end, start + 1.0) for start, end in zip(ends[:2], ends[2:], strict=True)]
-    if node.text("mode", "avg") == "max":
+        ends = ends if largest else [end.astype(x.dtype) for end in ends]
+        ends[2:] = [_at_least_1(start, end) for start, end in zip(ends[:2], ends[2:], strict=True)]
+    if largest:
         return _largest(node, x, ends, 0.5 if half else 0.0)
     if not half:
-        regions = tvmdml.join(ends, axis=1).astype(x.dtype)
+        regions = tvmdml.join(ends, axis=1)
         return described.convert(node.replaced(inputs=[node.value(0), Value.computed(regions), node.value(2)], spatial_scale=1.0))
     (found,) = described.convert(node)
     if not adaptive:
         return found
     wide, high = (tvmdml.greater_than(end, start) for start, end in zip(ends[:2], ends[2:], strict=True))
     return tvmdml.where(tvmdml.logical_and(wide, high)[..., None, None].broadcast(found.shape), found, node.like(0, found))
+
+
+def _at_least_1(start: Any, end: Any) -> Any:
+    """The end of a side that is 1 long, unless it is longer; by a digit less where 1 would be a little more, and so two samples."""
+    least = start + 1.0
+    return tvmdml.max(end, tvmdml.where(least - start > 1.0, least - tvmdml.abs(least) * float(np.finfo(least.dtype).eps), least))
 
 
 def _largest(node: Node, x: Expression, ends: list[Any], shift: float) -> Any:
@@ -216,19 +233,19 @@ def _largest(node: Node, x: Expression, ends: list[Any], shift: float) -> Any:
         if ratio:
             counts: NumpyArray = np.full((regions, 1), ratio)
         else:
-            known = np.ceil(Value.computed(length).decided(node.graph) / np.float32(part))
+            known = np.ceil(Value.computed(length).decided(node.graph) / length.dtype.type(part))
             counts = np.where(np.isfinite(known), np.clip(known, 0, _MOST_SAMPLES), 0).astype(np.int64)
         if (most := max(int(counts.max(initial=1)), 1)) * part * regions > _MOST_SAMPLES:
             raise Refused(f"a part of a region has {most} samples in a row, of which {part * regions} rows have too many")
         # Regions with fewer samples have the last one several times.
         each = np.minimum(np.arange(most), np.maximum(counts - 1, 0)) + 0.5
         numbers = np.arange(part)[None, :, None] + each[:, None, :] / np.maximum(counts, 1)[..., None]
-        flat = node.constant(numbers.reshape(regions, -1).astype(np.float32))
+        flat = node.constant(numbers.reshape(regions, -1).astype(length.dtype))
         at = length.broadcast(flat.shape) * (1 / part) * flat + (start - shift).broadcast(flat.shape)
         n = x.shape[2 + axis]
         within = tvmdml.logical_and(
             tvmdml.greater_than_or_equal(at, node.like(-1, at)), tvmdml.less_than_or_equal(at, node.like(n, at))
-        ).astype(np.float32) * node.constant((counts > 0).astype(np.float32)).broadcast(flat.shape)
+        ).astype(at.dtype) * node.constant((counts > 0).astype(at.dtype)).broadcast(flat.shape)
         sides.append((numbers.shape, n, within, tvmdml.clip(at, min=0.0, max=float(n - 1))))
     (rows, _, down_within, down), (columns, _, across_within, across) = sides
     sizes = (regions, rows[1] * rows[2], columns[1] * columns[2])
