@@ -33,7 +33,7 @@ from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._reduction_means import anything_past_range, mean_errors, mean_walks, normalized_error, of_first
 from tvmdml.operators._support import support
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors import TensorDesc
 
 __all__ = [
     "LpNormalization",
