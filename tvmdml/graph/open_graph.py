@@ -22,7 +22,7 @@ from tvmdml.sizes.template import evaluator
 from tvmdml.targets import Target
 
 _MOST_GRAPHS = 256
-"""The sizes whose graphs are kept. One has some KB beside the intermediate memory, which all of them share."""
+"""The sizes whose graphs are cached. Each has some KB beside the intermediate memory, which all of them share."""
 
 
 class _Recorded:
@@ -30,7 +30,7 @@ class _Recorded:
 
     def __init__(self, record: Record, finished: Finished) -> None:
         self.record, self.programs = record, BySize.of(finished)
-        sizes = {one.terms: one for described in self.programs.described() for one in described.numbers if is_open(one)}
+        sizes = {number.terms: number for described in self.programs.described() for number in described.numbers if is_open(number)}
         self._places = {terms: i for i, terms in enumerate(sizes)}
         self._evaluate = evaluator(record, list(sizes))
 
@@ -40,7 +40,7 @@ class _Recorded:
         if numbers is None:
             return None
         places = self._places
-        return self.programs.filled(Filled(lambda one: numbers[places[one.terms]]))
+        return self.programs.filled(Filled(lambda size: numbers[places[size.terms]]))
 
 
 class _Read(NamedTuple):
@@ -58,7 +58,7 @@ class OpenGraph(CompiledGraph):
 
     def __init__(self, finished: Finished, record: Record, target: Target) -> None:
         """Not public: ``Graph.compile`` makes it, of a graph before all passes."""
-        if any(one.owned for one in finished.inputs):
+        if any(node.owned for node in finished.inputs):
             raise Unsupported(message("Graph.compile", "owned inputs beside open sizes", "constants", "Give them as known=…"))
         self.name, self.target = finished.name, target
         self._whole = _Recorded(record, finished)
@@ -77,18 +77,18 @@ class OpenGraph(CompiledGraph):
         Raises:
             InvalidArgument: one is a dimension of no input.
         """
-        found: dict[Any, _Read] = {}
-        for i, one in enumerate(self._inputs_open):
-            sizes: tuple[Any, ...] = one.shape
+        places: dict[Any, _Read] = {}
+        for i, about in enumerate(self._inputs_open):
+            sizes: tuple[Any, ...] = about.shape
             for dimension, size in enumerate(sizes):
                 if is_open(size):
-                    found.setdefault(size.terms, _Read(i, dimension))
-        missing = [name for name in self.symbols if record.symbol_terms(name) not in found]
+                    places.setdefault(size.terms, _Read(i, dimension))
+        missing = [name for name in self.symbols if record.symbol_terms(name) not in places]
         if missing:
             raise InvalidArgument(
                 message("Graph.compile", f"sizes {', '.join(missing)}", "sizes that are a dimension of an input each")
             )
-        return [found[record.symbol_terms(name)] for name in self.symbols]
+        return [places[record.symbol_terms(name)] for name in self.symbols]
 
     # -- The graph for sizes
 
@@ -98,7 +98,7 @@ class OpenGraph(CompiledGraph):
 
     def at(self, **sizes: int) -> CompiledGraph:
         """The compiled graph for values of all sizes, as ``CompiledGraph.at`` says."""
-        if sizes.keys() != set(self.symbols) or any(type(one) is not int for one in sizes.values()):
+        if sizes.keys() != set(self.symbols) or any(type(size) is not int for size in sizes.values()):
             given_sizes = ", ".join(f"{name}={safe_repr(value)}" for name, value in sizes.items()) or "nothing"
             raise InvalidArgument(message("OpenGraph.at", given_sizes, f"an integer for each of {', '.join(self.symbols)}"))
         return self._for_values(tuple(sizes[name] for name in self.symbols))
@@ -107,7 +107,7 @@ class OpenGraph(CompiledGraph):
         """The recording that holds for values of all sizes."""
         self.at(**sizes)
         values = [sizes[name] for name in self.symbols]
-        return next(one for one in self._after_passes if one.at(values) is not None)
+        return next(recorded for recorded in self._after_passes if recorded.at(values) is not None)
 
     def _for_values(self, values: tuple[int, ...]) -> CompiledGraph:
         known = self._graphs.get(values)
@@ -119,7 +119,7 @@ class OpenGraph(CompiledGraph):
         return known
 
     def _made(self, values: tuple[int, ...]) -> CompiledGraph:
-        finished = next((one for recorded in self._after_passes if (one := recorded.at(values)) is not None), None)
+        finished = next((program for recorded in self._after_passes if (program := recorded.at(values)) is not None), None)
         with remembering():
             if finished is None:
                 finished = self._recorded(values)
@@ -134,19 +134,19 @@ class OpenGraph(CompiledGraph):
             advice = "The program was recorded for these; record another graph for others."
             raise InvalidArgument(message(f"CompiledGraph {self.name}".rstrip(), shown, allowed, advice))
         record = self._whole.record.at(dict(zip(self.symbols, values, strict=True)))
-        finished = self._whole.programs.filled(Filled(lambda one: record.size(one.terms)))
+        finished = self._whole.programs.filled(Filled(lambda size: record.size(size.terms)))
         passes.run_all(finished.program, self.target)
         recorded = _Recorded(record, finished)
         self._after_passes.append(recorded)
-        found = recorded.at(values)
-        assert found is not None, "a guard fails in the case that it was recorded for"
-        return found
+        program = recorded.at(values)
+        assert program is not None, "a guard fails in the case that it was recorded for"
+        return program
 
     def _for(self, inputs: Inputs) -> tuple[CompiledGraph, list[Any]]:
         """The graph for arrays, and these in the order of the inputs."""
         order = self._inputs_open
         by_place = self._by_input(inputs, order, "call")
-        several = [by_place[id(one)] for one in order]
+        several = [by_place[id(about)] for about in order]
         values = []
         for place in self._places:
             about = order[place.input]
@@ -202,15 +202,15 @@ class OpenGraph(CompiledGraph):
 
     def input_names(self) -> tuple[str, ...]:
         """The name of each input, in their order."""
-        return tuple(one.name for one in self._inputs_open)
+        return tuple(about.name for about in self._inputs_open)
 
     def explain(self) -> Explanation:
         """Each recording: the sizes that it holds for, and its calls with expressions of sizes."""
         lines = [("recorded for", "; ".join(self._whole.record.conditions()))]
         with texts_for_messages():
-            for i, one in enumerate(self._after_passes):
-                lines.append((f"after passes, {i + 1}", "; ".join(one.record.conditions())))
-                finished = one.programs.filled(Filled(lambda size: size))
+            for i, recorded in enumerate(self._after_passes):
+                lines.append((f"after passes, {i + 1}", "; ".join(recorded.record.conditions())))
+                finished = recorded.programs.filled(Filled(lambda size: size))
                 for call in finished.program.calls:
                     tensors = (f"{name} {tensor}" for name, tensor in call.desc.tensors() if tensor is not None)
                     lines.append((str(call), ", ".join(tensors)))
@@ -219,10 +219,10 @@ class OpenGraph(CompiledGraph):
 
     def __repr__(self) -> str:
         """The inputs, with the names of sizes, and the target."""
-        shown = ", ".join(f"{one.shown}: {_form(one)}" for one in self._inputs_open)
+        shown = ", ".join(f"{about.shown}: {_form(about)}" for about in self._inputs_open)
         return bounded(f"<OpenGraph ({shown}) on {self.target}>")
 
 
-def _form(one: Given) -> str:
+def _form(about: Given) -> str:
     with texts_for_messages():
-        return f"{one.dtype}[{', '.join(f'{size}' for size in one.shape)}]"
+        return f"{about.dtype}[{', '.join(f'{size}' for size in about.shape)}]"

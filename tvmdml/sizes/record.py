@@ -49,9 +49,9 @@ class Within:
 
     def copy(self) -> Within:
         """The same, apart."""
-        found = Within()
-        found.least, found.most, found.without = self.least, self.most, set(self.without)
-        return found
+        copied = Within()
+        copied.least, copied.most, copied.without = self.least, self.most, set(self.without)
+        return copied
 
 
 class Record:
@@ -113,13 +113,13 @@ class Record:
         Args:
             values: of the symbols in that case.
         """
-        found = Record()
-        found.atoms, found._numbers, found._bounds = list(self.atoms), dict(self._numbers), dict(self._bounds)
-        found.guards = {terms: guard.copy() for terms, guard in self.guards.items()}
+        record = Record()
+        record.atoms, record._numbers, record._bounds = list(self.atoms), dict(self._numbers), dict(self._bounds)
+        record.guards = {terms: guard.copy() for terms, guard in self.guards.items()}
         for atom in self.atoms:
-            own = values[atom.name] if isinstance(atom, Symbol) else found.value(atom.number) // found.value(atom.divisor)
-            found._values.append(own)
-        return found
+            own = values[atom.name] if isinstance(atom, Symbol) else record.value(atom.number) // record.value(atom.divisor)
+            record._values.append(own)
+        return record
 
     def value(self, terms: Terms | int) -> int:
         """Of a polynomial in the case at hand."""
@@ -177,12 +177,12 @@ class Record:
     def remainder(self, a: Operand, b: Operand) -> Operand:
         """``a % b``."""
         quotient = self.divided(a, b)
-        found = self.added(a, self.multiplied(quotient, b), -1)
-        if type(found) is Size and type(b) is int:
-            constant, terms = _apart(found.terms)
+        rest = self.added(a, self.multiplied(quotient, b), -1)
+        if type(rest) is Size and type(b) is int:
+            constant, terms = _apart(rest.terms)
             least, most = (0, b - 1) if b > 0 else (b + 1, 0)
             self._bounds.setdefault(terms, (least - constant, most - constant))
-        return found
+        return rest
 
     def are_proportional(self, a: Size, b: Size) -> bool:
         """Whether the quotient is the same in all cases: the factors of all terms have one ratio. A divisor of 0 is a guard."""
@@ -228,12 +228,12 @@ class Record:
         if isinstance(terms, int):
             return str(terms)
         constant, own = _apart(terms)
-        found = ""
+        text = ""
         for atoms, factor in (*own, *((((), constant),) if constant else ())):
             product = "*".join([str(abs(factor))] * (abs(factor) != 1 or not atoms) + list(map(self._name, atoms)))
             sign = "-" if factor < 0 else "+"
-            found += f" {sign} {product}" if found else f"{'-' * (factor < 0)}{product}"
-        return found
+            text += f" {sign} {product}" if text else f"{'-' * (factor < 0)}{product}"
+        return text
 
     def _name(self, atom: int) -> str:
         own = self.atoms[atom]
@@ -245,16 +245,16 @@ class Record:
     def conditions(self) -> list[str]:
         """What must hold, in words: ``2 <= n <= 64``, ``n - m != 0``."""
         symbols = [(((i,), 1),) for i, atom in enumerate(self.atoms) if isinstance(atom, Symbol)]
-        found = []
+        texts = []
         for terms in dict.fromkeys((*symbols, *self.guards)):
             least, most = self._known(terms)
             text = self.text(terms)
             low, high = (f"{least} <= " if least > -_INFINITE else ""), (f" <= {most}" if most < _INFINITE else "")
             if low or high:
-                found.append(f"{text} == {least}" if least == most else f"{low}{text}{high}")
+                texts.append(f"{text} == {least}" if least == most else f"{low}{text}{high}")
             guard = self.guards.get(terms)
-            found += [f"{text} != {number}" for number in sorted(guard.without if guard else ())]
-        return found
+            texts += [f"{text} != {number}" for number in sorted(guard.without if guard else ())]
+        return texts
 
     # -- What is known
 

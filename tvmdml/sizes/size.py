@@ -31,7 +31,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def cached(most: int) -> Callable[[_F], _F]:
-    """``functools.lru_cache`` of so many results. Those of open sizes are not kept: they belong to a record."""
+    """``functools.lru_cache`` of so many results. Those of open sizes are not cached: they belong to a record."""
 
     def decorated(function: _F) -> _F:
         known = functools.lru_cache(most)(function)
@@ -46,7 +46,7 @@ def cached(most: int) -> Callable[[_F], _F]:
 
 
 def _has_open(given: tuple[Any, ...]) -> bool:
-    return any(type(one) is Size or (type(one) is tuple and _has_open(one)) for one in given)
+    return any(type(value) is Size or (type(value) is tuple and _has_open(value)) for value in given)
 
 
 _KEYS, _MESSAGES = "keys", "messages"
