@@ -13,10 +13,7 @@ import functools
 import operator
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from tvmdml.sizes.record import Record
+from typing import Any, TypeVar
 
 Terms = tuple[tuple[tuple[int, ...], int], ...]
 """A polynomial: products of atoms, by their numbers in the record, and their factors. In order; no factor is 0."""
@@ -83,11 +80,11 @@ class Size:
 
     __slots__ = ("record", "terms", "value")
 
-    def __init__(self, record: Record, terms: Terms, value: int) -> None:
+    def __init__(self, record: Any, terms: Terms, value: int) -> None:
         """Not public: ``Record.symbol`` makes the first ones.
 
         Args:
-            record: what knows the atoms, and keeps guards.
+            record: the ``Record`` that knows the atoms, and keeps guards.
             terms: the polynomial, which is no constant.
             value: its value in the case at hand.
         """
