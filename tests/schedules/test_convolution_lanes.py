@@ -25,7 +25,7 @@ from tvmdml.targets.cpu import host
 T = TensorDesc
 CPU = targets.resolve("cpu:" + "+".join(one for one in host.host().name.split("+") if not one.startswith("amx-")))
 """This processor without matrix tiles, which have kernels and tests of their own."""
-pytestmark = pytest.mark.skipif(not host.host().has("avx512vnni"), reason="these kernels need AVX-512 and its VNNI")
+pytestmark = pytest.mark.skipif(not host.chosen().has("avx512vnni"), reason="these kernels need AVX-512 and its VNNI")
 TILES = ((7, 1, 3), (3, 2, 2), (2, 3, 1), (12, 1, 2))
 NUMBERS = ("strides", "dilations", "start_padding", "end_padding")
 

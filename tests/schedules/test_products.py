@@ -77,7 +77,7 @@ def test_one_row_over_long_columns_has_the_same_bits(padding: int) -> None:
 
 @pytest.mark.usefixtures("in_parallel")
 @pytest.mark.parametrize("columns", [16, 17, 31, 33, 40, 47])
-@pytest.mark.skipif(not (FMA and host.host().has("avx512f")), reason="the processor has no vectors of 16 floats")
+@pytest.mark.skipif(not (FMA and host.chosen().has("avx512f")), reason="the processor has no vectors of 16 floats")
 def test_a_panel_of_fewer_columns_has_the_same_bits(columns: int) -> None:
     """Its last vector begins within the one before, however the factors lie; nothing beside them is read or written."""
     target = targets.resolve("cpu")
@@ -170,7 +170,7 @@ FEW_OF_BYTES: dict[str, tuple[int, int, int]] = {
 
 
 @pytest.mark.usefixtures("in_parallel")
-@pytest.mark.skipif(not host.host().has("avx512vnni"), reason="the processor has no products of four bytes")
+@pytest.mark.skipif(not host.chosen().has("avx512vnni"), reason="the processor has no products of four bytes")
 @pytest.mark.parametrize("signs", list(itertools.product(BYTES, repeat=2)), ids=str)
 @pytest.mark.drawn("shape", list(FEW_OF_BYTES), 2)
 def test_few_rows_of_bytes_are_exact_and_packed_nowhere(shape: str, signs: tuple[str, str]) -> None:
