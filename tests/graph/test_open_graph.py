@@ -185,6 +185,19 @@ def test_sizes_that_were_seen_are_kept_and_share_memory() -> None:
     assert len(set(results)) == 1
 
 
+def test_a_graph_may_be_extended_after_it_was_compiled() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 4), name="x")
+    doubled = x * 2.0
+    compiled = graph.compile(doubled)
+    n, k = graph.size("n"), graph.size("k")
+    both_inputs = graph.compile(doubled[: n // (n - 5)] + graph.input((k, 1), name="y")[:1])
+    assert compiled({"x": np.ones((5, 4), np.float32)})[0].tolist() == [[2.0] * 4] * 5
+    assert n > 4
+    (found,) = both_inputs({"x": np.ones((55, 4), np.float32), "y": np.ones((3, 1), np.float32)})
+    assert found.tolist() == [[3.0] * 4]
+
+
 def test_weights_are_packed_once() -> None:
     graph = tvmdml.Graph()
     weights = graph.constant(np.ones((64, 64), np.float32))
