@@ -224,6 +224,9 @@ def test_messages_have_the_names_of_sizes() -> None:
         compiled({"x": np.zeros((3, 9), np.float32)})
     with pytest.raises(tvmdml.InvalidArgument, match=r"Use \.at\(n=…\)"):
         _ = compiled.kernel_count
+    for ask in (len, list, lambda x: np.zeros(x.shape), lambda x: range(x.shape[0]), lambda x: {x.shape: 1}):
+        with pytest.raises(tvmdml.InvalidArgument, match=r"size n: .*n is not known yet"):
+            ask(x)
     with pytest.raises(tvmdml.InvalidArgument, match="an integer for each of n"):
         compiled.at(m=3)
 

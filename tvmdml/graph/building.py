@@ -57,7 +57,7 @@ class Graph:
         self.shared: Shared | None = None
         """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
         self._constants: dict[int, tuple[Any, Expression]] = {}
-        self.record = Record()
+        self.record = Record(assumed=True)
         """The sizes that are open, and what was asked of them."""
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from tvmdml.errors import InvalidArgument, message
 from tvmdml.sizes.size import Size, Terms
 
 Operand = Size | int
@@ -57,7 +58,12 @@ class Within:
 class Record:
     """Symbols, atoms and guards of what is recorded together."""
 
-    def __init__(self) -> None:
+    def __init__(self, assumed: bool = False) -> None:
+        """
+        Args:
+            assumed: the case at hand is only assumed: no size may become Python's own integer.
+        """
+        self._assumed = assumed
         self.number = next(_records)
         """No other record of the process has it."""
         self.atoms: list[Atom] = []
@@ -301,9 +307,17 @@ class Record:
         return self._asked(size, 0, self._is)
 
     def specialize(self, size: Size) -> None:
-        """The record holds for this value of a size only from now on."""
+        """The record holds for this value of a size only from now on.
+
+        Raises:
+            InvalidArgument: the value is only assumed.
+        """
         least, most = self.bounds(size.terms)
         if least != most:
+            if self._assumed:
+                text = self.text(size.terms)
+                given = "an index, a length, a key, or a number for what takes integers only"
+                raise InvalidArgument(message(f"size {text}", given, "arithmetic and comparisons", f"{text} is not known yet."))
             self.specialized += 1
             self._asked(size, size.value, self._is)
 
