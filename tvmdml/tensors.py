@@ -14,6 +14,7 @@ import numpy as np
 from tvmdml import symbols
 from tvmdml.enums import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
+from tvmdml.sizes import are_equal, is_one, is_open
 
 D = TypeVar("D", bound="TensorDesc")
 
@@ -279,7 +280,7 @@ class TensorDesc:
     @property
     def effective_rank(self) -> int:
         """Number of dimensions left after leading dimensions of size 1 are dropped. A symbol counts as a size other than 1."""
-        leading = next((i for i, size in enumerate(self.sizes) if symbols.is_symbol(size) or size != 1), self.rank)
+        leading = next((i for i, size in enumerate(self.sizes) if symbols.is_symbol(size) or not is_one(size)), self.rank)
         return self.rank - leading
 
     @property
@@ -295,7 +296,8 @@ class TensorDesc:
     @property
     def is_packed(self) -> bool:
         """True if the elements are in row-major order without gaps."""
-        return all(s == p or n == 1 for n, s, p in zip(self.sizes, self.layout, packed_strides(self.sizes), strict=True))
+        every = zip(self.sizes, self.layout, packed_strides(self.sizes), strict=True)
+        return all((are_equal(s, p) if is_open(s) or is_open(p) else s == p) or is_one(n) for n, s, p in every)
 
     def is_like(self, other: TensorDesc) -> bool:
         """Whether the other tensor has the same type, sizes and strides, and so may be in the same memory."""

@@ -153,6 +153,23 @@ def test_attention_without_padding_is_refused_by_its_name(kind: str) -> None:
         answers(kind, ["x"], {"x": x}, 1, "com.microsoft", num_heads=2)
 
 
+@pytest.mark.parametrize("causal", [0, 1])
+def test_the_first_step_has_no_rows_before(causal: int) -> None:
+    rng = np.random.default_rng(6)
+    own = {"num_heads": H, "unidirectional": causal}
+    given = {name: rng.standard_normal((B, S, H * D)).astype(np.float32) for name in "qkv"}
+    nothing = {"pk": np.zeros((B, H, 0, D), np.float32), "pv": np.zeros((B, H, 0, D), np.float32)}
+    wanted = answers("MultiHeadAttention", ["q", "k", "v"], given, 3, "com.microsoft", **own)
+    found = answers("MultiHeadAttention", ["q", "k", "v", "", "", "", *nothing], {**given, **nothing}, 3, "com.microsoft", **own)
+    assert [one.tobytes() for one in found] == [one.tobytes() for one in wanted]
+    given = {"x": given["q"], "w": rng.standard_normal((H * D, 3 * H * D)).astype(np.float32)}
+    nothing = {"p": np.zeros((2, B, H, 0, D), np.float32)}
+    wanted = answers("Attention", ["x", "w"], given, 2, "com.microsoft", **own)
+    found = answers("Attention", ["x", "w", "", "", "p"], {**given, **nothing}, 2, "com.microsoft", **own)
+    assert [one.tobytes() for one in found] == [one.tobytes() for one in wanted]
+    assert found[1].shape == (2, B, H, S, D)
+
+
 def test_what_onnxs_attention_keeps_has_its_own_sizes() -> None:
     """Version 23 does not say the sizes of keys that are kept without earlier ones; DirectML's are those of batches of heads."""
     rng = np.random.default_rng(5)

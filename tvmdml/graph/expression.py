@@ -15,6 +15,7 @@ from tvmdml._names import no_attribute
 from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
 from tvmdml.graph.nodes import Edge
+from tvmdml.sizes import is_one, texts_for_messages
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType
 
 Key = int | slice | None | EllipsisType
@@ -217,7 +218,10 @@ class Expression(Traced):
             rest = -math.prod(sizes)
             sizes = tuple((self.size // rest if rest else 0) if n == -1 else n for n in sizes)
         if math.prod(sizes) != self.size or any(n < 0 for n in sizes):
-            raise InvalidArgument(message("reshape", safe_repr(shape), f"sizes for {self.size} elements"))
+            with texts_for_messages():
+                raise InvalidArgument(
+                    message("reshape", safe_repr(sizes), f"sizes for the {self.size} elements of {list(self.shape)}")
+                )
         strides = reshaped_strides(self.desc.sizes, self.desc.layout, sizes)
         if strides is None:
             return self.copy().reshape(sizes)
@@ -359,7 +363,7 @@ def reshaped_strides(sizes: Sequence[int], strides: Sequence[int], shape: Sequen
     """The strides of the same elements in another shape; ``None`` if no strides say it."""
     if math.prod(sizes) == 0:
         return tuple(1 for _ in shape)
-    dims = [(n, s) for n, s in zip(sizes, strides, strict=True) if n != 1]
+    dims = [(n, s) for n, s in zip(sizes, strides, strict=True) if not is_one(n)]
     merged: list[list[int]] = []  # groups of dimensions that are contiguous in each other
     for n, step in dims:
         if merged and merged[-1][1] == n * step:
@@ -370,14 +374,14 @@ def reshaped_strides(sizes: Sequence[int], strides: Sequence[int], shape: Sequen
     left = list(reversed(merged))
     room, step = left.pop() if left else (1, 1)
     for n in shape:
-        if n == 1:
+        if is_one(n):
             found.append(0)
             continue
-        if room == 1:
+        if is_one(room):
             room, step = left.pop()
         if room % n:
             return None
         room //= n
         found.append(room * step)
     # a group may be left half used only if it is used up
-    return tuple(found) if room == 1 and not left else None
+    return tuple(found) if is_one(room) and not left else None

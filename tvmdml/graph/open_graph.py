@@ -145,7 +145,8 @@ class OpenGraph(CompiledGraph):
     def _for(self, inputs: Inputs) -> tuple[CompiledGraph, list[Any]]:
         """The graph for arrays, and these in the order of the inputs."""
         order = self._inputs_open
-        by_place = self._by_input(inputs, order, "call")
+        with texts_for_messages():
+            by_place = self._by_input(inputs, order, "call")
         several = [by_place[id(about)] for about in order]
         values = []
         for place in self._places:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tvmdml import symbols
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.sizes import are_equal, is_open
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
 
 D = TypeVar("D", bound=TensorDesc)
@@ -26,7 +27,12 @@ def common_sizes(tensors: Mapping[str, TensorDesc]) -> tuple[Any, ...]:
     sizes: list[Any] = [1] * rank
     for name, tensor in tensors.items():
         for i, size in enumerate(tensor.sizes, rank - tensor.rank):
-            if _is_one(size) or sizes[i] is size:
+            if _is_like(sizes[i], size) or _is_plain_one(size):
+                continue
+            if _is_plain_one(sizes[i]):
+                sizes[i] = size
+                continue
+            if _is_one(size):
                 continue
             if not _is_one(sizes[i]) and not symbols.holds(sizes[i] == size):
                 given, others = f"sizes {tuple(tensor.sizes)}", tuple(sizes)
@@ -39,13 +45,23 @@ def common_sizes(tensors: Mapping[str, TensorDesc]) -> tuple[Any, ...]:
 def repeated(tensor: D, sizes: tuple[Any, ...]) -> D:
     """The tensor, repeated to these sizes by strides of 0."""
     if tensor.rank == len(sizes) and all(
-        a is b or (not _is_one(a) or _is_one(b)) for a, b in zip(tensor.sizes, sizes, strict=True)
+        _is_like(a, b) or not _is_one(a) or _is_one(b) for a, b in zip(tensor.sizes, sizes, strict=True)
     ):
         return tensor
     missing = len(sizes) - tensor.rank
-    steps = (0 if _is_one(size) else step for size, step in zip(tensor.sizes, tensor.layout, strict=True))
+    every = zip(tensor.sizes, sizes[missing:], tensor.layout, strict=True)
+    steps = (0 if not (is_open(size) and _is_like(size, wanted)) and _is_one(size) else step for size, wanted, step in every)
     changes: dict[str, Any] = {"zero_dimensional": False} if isinstance(tensor, ArrayTensorDesc) else {}
     return dataclasses.replace(tensor, sizes=sizes, strides=(*[0] * missing, *steps), **changes)
+
+
+def _is_like(size: Any, other: Any) -> bool:
+    """Whether both are one size, in all cases."""
+    return size is other or (not (symbols.is_symbol(size) or symbols.is_symbol(other)) and are_equal(size, other))
+
+
+def _is_plain_one(size: Any) -> bool:
+    return type(size) is int and size == 1
 
 
 def _is_one(size: Any) -> bool:

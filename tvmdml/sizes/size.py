@@ -24,6 +24,18 @@ def is_open(value: object) -> bool:
     return type(value) is Size
 
 
+def is_one(size: Any) -> bool:
+    """Whether a size is 1 in all cases. One that is open counts as another, and is asked nothing."""
+    return type(size) is not Size and bool(size == 1)
+
+
+def are_equal(size: Any, other: Any) -> bool:
+    """Whether two sizes are equal in all cases: one expression, if they are open. They are asked nothing."""
+    if type(size) is Size or type(other) is Size:
+        return type(size) is type(other) and size.record is other.record and size.terms == other.terms
+    return bool(size == other)
+
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

@@ -95,6 +95,7 @@ def _several_heads(node: Node) -> Any:
         if not 0 <= before <= old[0].shape[2]:
             raise Refused(f"its past_sequence_length is {before}, of {old[0].shape[2]} rows")
         inputs[6:9] = [*(_value(one[:, :, :before]) if before else None for one in old), None]
+    inputs[6:8] = [None if one is not None and not one.size else one for one in inputs[6:8]]  # a first step has no rows before
     if own.pop("unidirectional", 0):
         inputs[5] = _value(_later(node, inputs))
     inner = node.replaced(node.kind, inputs, **own)
