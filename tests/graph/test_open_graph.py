@@ -67,7 +67,7 @@ def joined(graph: Any, size: Any) -> Any:
 
 
 FAMILIES: dict[str, tuple[Build, list[str], int]] = {
-    "pointwise": (lambda graph, size: tvmdml.activation_relu(graph.input((size("n"), 8)) * 2.0), ["n"], 256),
+    "pointwise": (lambda graph, size: tvmdml.activation_relu(graph.input((size("n"), 8)) * 2.0), ["n"], 255),
     "two sizes": (lambda graph, size: graph.input((size("n"), size("m"))) + graph.input((size("n"), 1)), ["n", "m"], 250),
     "attention": (attention, ["n"], 254),
     "convolution and pooling": (images, ["h", "w"], 240),
