@@ -308,3 +308,21 @@ def test_any_identifier_names_a_size() -> None:
     graph = tvmdml.Graph()
     compiled = graph.compile(graph.input(("self",)) * 2.0)
     assert compiled.at(self=3).inputs()[0].desc.sizes == (3,)
+
+
+@pytest.mark.parametrize("bounds", [{"most": 64}, {"most": 5}, {"least": 2048}, {"least": 2000, "most": 2003}, {"least": 1 << 40}])
+def test_sizes_are_recorded_between_their_bounds(bounds: dict[str, int]) -> None:
+    graph = tvmdml.Graph()
+    n, m = graph.size("n", **bounds), graph.size("m", **bounds)
+    assert n != m
+    assert n not in bounds.values()
+    assert m not in bounds.values()
+
+
+def test_a_part_of_a_constant() -> None:
+    graph = tvmdml.Graph()
+    table = np.arange(3 * 128, dtype=np.float32).reshape(3, 128)
+    n = graph.size("n", most=128)
+    compiled = graph.compile(graph.input((3, n)) + graph.constant(table)[:, :n])
+    for count in (2, 127):
+        assert compiled([np.ones((3, count), np.float32)])[0].tolist() == (table[:, :count] + 1).tolist()

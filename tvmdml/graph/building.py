@@ -92,8 +92,14 @@ class Graph:
             if bounds not in ((1, math.inf), self.record.bounds(known.terms)):
                 raise InvalidArgument(message(f"Graph.size {name}", f"{least} to {most}", "the bounds that it was made with"))
             return known  # type: ignore[no-any-return]
-        hint = min(max(_HINTS[len(self.record.symbols) % len(_HINTS)], least), most or _HINTS[-1])
-        return self.record.symbol(name, hint, *bounds)  # type: ignore[return-value] # it passes for an integer
+        return self.record.symbol(name, self._hint(least, most), *bounds)  # type: ignore[return-value] # it passes for an integer
+
+    def _hint(self, least: int, most: int | None) -> int:
+        """What a size is while the graph is recorded: between its bounds, and that of no other size, if there is such a number."""
+        others = {self.record.value(self.record.symbol_terms(name)) for name in self.record.symbols}
+        between = range(least + 1, least + _HINTS[0]) if most is None else range(most - 1, max(least, most - _HINTS[0]), -1)
+        free = [n for n in (*_HINTS, *between) if least < n and (most is None or n < most) and n not in others]
+        return next((n for n in free if math.gcd(n, 210) == 1), free[0] if free else max(least, most or least))
 
     def input(
         self,
