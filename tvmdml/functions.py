@@ -142,11 +142,11 @@ def call(
         boolean: whether inputs may be bool; they count as UINT8.
         finish: a last step on the results, before they are converted to the caller's kind of array.
     """
+    if device is not None and hasattr(device, "trace_call"):
+        return _recorded(device, describe, inputs, attributes, out, optional, boolean, finish)
     quick = _quick_plans
     if quick is not None and (results := quick(describe, device, attributes, inputs, out)) is not None:
         return results if finish is None or out is not None else finish(inputs, results)
-    if device is not None and hasattr(device, "trace_call"):
-        return _recorded(device, describe, inputs, attributes, out, optional, boolean, finish)
     numbers: tuple[Any, ...] | None = None
     if (takes := getattr(describe, "scalars", None)) is not None and not PYTHON.isdisjoint(map(type, inputs)):
         numbers, inputs = inputs, as_arrays(inputs, attributes, takes, functools.partial(input_name, describe))

@@ -66,6 +66,12 @@ def joined(graph: Any, size: Any) -> Any:
     return [every, tvmdml.cumulative_summation(every, axis=0), every * x[0]]
 
 
+def quantized(graph: Any, size: Any) -> Any:
+    half, four = np.float32([[0.5]]), np.float32([[4.0]])
+    a, b = (tvmdml.dequantize_linear(x, half) for x in (graph.input((size("n"), 6), "uint8"), graph.input((6, 8), "uint8")))
+    return tvmdml.quantize_linear(a @ b, four, np.uint8([[3]]))
+
+
 FAMILIES: dict[str, tuple[Build, list[str], int]] = {
     "pointwise": (lambda graph, size: tvmdml.activation_relu(graph.input((size("n"), 8)) * 2.0), ["n"], 255),
     "two sizes": (lambda graph, size: graph.input((size("n"), size("m"))) + graph.input((size("n"), 1)), ["n", "m"], 250),
@@ -78,6 +84,22 @@ FAMILIES: dict[str, tuple[Build, list[str], int]] = {
         254,
     ),
     "softmax": (lambda graph, size: tvmdml.activation_softmax(graph.input((4, size("n"))), axes=[1]), ["n"], 255),
+    "rows from behind": (lambda graph, size: graph.input((size("n"), 8))[-2] * 3.0, ["n"], 254),
+    "filled": (
+        lambda graph, size: tvmdml.fill_value_sequence([size("n"), 1], 0, 1, device=graph) * graph.input((size("n"), 8)),
+        ["n"],
+        255,
+    ),
+    "constants": (
+        lambda graph, size: (
+            tvmdml.cumulative_summation(constant(graph, 1, 8).broadcast((size("n"), 8)), axis=0)
+            + tvmdml.tile(constant(graph, 1, 8), repeats=[size("n"), 1])
+            + graph.input((size("n"), 8))
+        ),
+        ["n"],
+        254,
+    ),
+    "quantized": (quantized, ["n"], 254),
     "resampling": (
         lambda graph, size: tvmdml.resample(graph.input((1, 1, 4, size("n"))), [1, 1, 8, 2 * size("n")], mode="linear"),
         ["n"],
@@ -261,3 +283,62 @@ def test_bounds() -> None:
     y = graph.input((4,)) * 2.0
     with pytest.raises(tvmdml.InvalidArgument, match="a dimension of an input"):
         graph.compile(y)
+
+
+def test_what_is_asked_after_compile_is_not_asked_of_the_compiled_graph() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 8), name="x")
+    compiled = graph.compile(tvmdml.activation_softmax(x) @ np.ones((8, 8), np.float32))
+    later = graph.input(("m",), name="later")
+    assert [0] * len(x)  # x has the size at hand from here on
+    assert compiled([np.ones((5, 8), np.float32)])[0].tolist() == np.ones((5, 8)).tolist()
+    again = graph.compile([x * 2.0, later * 3.0])
+    with pytest.raises(tvmdml.InvalidArgument, match="n=5, m=3"):
+        again.at(n=5, m=3)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda graph, n: graph.input((n, 8)),
+        lambda graph, n: tvmdml.tile(graph.input((1, 4)), repeats=[n, 1]),
+        lambda graph, n: tvmdml.diagonal_matrix(graph.input((3, 4)), diagonal_fill_begin=-n, diagonal_fill_end=n),
+    ],
+)
+def test_sizes_of_another_graph_are_refused(use: Callable[[Any, Any], Any]) -> None:
+    graph, other = tvmdml.Graph(), tvmdml.Graph()
+    own = graph.input(("a", 8))
+    with pytest.raises(tvmdml.InvalidArgument, match=r"sizes of another graph.*Graph\.size"):
+        graph.compile([own * 2.0, use(graph, other.size("n"))])
+
+
+@pytest.mark.parametrize("use", [lambda x, n: x * n, lambda x, n: n - x])
+def test_a_size_is_no_array(use: Callable[[Any, Any], Any]) -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 8))
+    with pytest.raises(tvmdml.InvalidArgument, match=r"a size that is open.*an input of the graph"):
+        use(x, graph.size("n"))
+
+
+def test_any_identifier_names_a_size() -> None:
+    graph = tvmdml.Graph()
+    compiled = graph.compile(graph.input(("self",)) * 2.0)
+    assert compiled.at(self=3).inputs()[0].desc.sizes == (3,)
+
+
+@pytest.mark.parametrize("bounds", [{"most": 64}, {"most": 5}, {"least": 2048}, {"least": 2000, "most": 2003}, {"least": 1 << 40}])
+def test_sizes_are_recorded_between_their_bounds(bounds: dict[str, int]) -> None:
+    graph = tvmdml.Graph()
+    n, m = graph.size("n", **bounds), graph.size("m", **bounds)
+    assert n != m
+    assert n not in bounds.values()
+    assert m not in bounds.values()
+
+
+def test_a_part_of_a_constant() -> None:
+    graph = tvmdml.Graph()
+    table = np.arange(3 * 128, dtype=np.float32).reshape(3, 128)
+    n = graph.size("n", most=128)
+    compiled = graph.compile(graph.input((3, n)) + graph.constant(table)[:, :n])
+    for count in (2, 127):
+        assert compiled([np.ones((3, count), np.float32)])[0].tolist() == (table[:, :count] + 1).tolist()

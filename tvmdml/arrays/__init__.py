@@ -16,6 +16,7 @@ import numpy as np
 from tvmdml.arrays.device_array import ROOMS, DeviceArray, Home, overlap, room
 from tvmdml.arrays.device_array import NumpyArray as NumpyArray
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.sizes import is_open
 from tvmdml.tensors import NO_BFLOAT16, TYPE_NAMES
 
 Restore = Callable[[NumpyArray], Any]
@@ -74,6 +75,8 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
         raise
     except Exception as error:  # other libraries may raise anything
         raise _unseen(array, where, error) from error
+    if is_open(array):
+        raise InvalidArgument(message(where, "a size that is open", ACCEPTED, "Give the number as an input of the graph."))
     raise InvalidArgument(message(where, type(array).__name__, ACCEPTED, "Convert it with numpy.asarray(x, dtype=…)."))
 
 

@@ -22,14 +22,14 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, never_changes
-from tvmdml.graph.open_graph import OpenGraph
+from tvmdml.graph.open_graph import OWN_SIZES, OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering
-from tvmdml.sizes import Record
+from tvmdml.sizes import Record, is_open
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -92,8 +92,14 @@ class Graph:
             if bounds not in ((1, math.inf), self.record.bounds(known.terms)):
                 raise InvalidArgument(message(f"Graph.size {name}", f"{least} to {most}", "the bounds that it was made with"))
             return known  # type: ignore[no-any-return]
-        hint = min(max(_HINTS[len(self.record.symbols) % len(_HINTS)], least), most or _HINTS[-1])
-        return self.record.symbol(name, hint, *bounds)  # type: ignore[return-value] # it passes for an integer
+        return self.record.symbol(name, self._hint(least, most), *bounds)  # type: ignore[return-value] # it passes for an integer
+
+    def _hint(self, least: int, most: int | None) -> int:
+        """What a size is while the graph is recorded: between its bounds, and that of no other size, if there is such a number."""
+        others = {self.record.value(self.record.symbol_terms(name)) for name in self.record.symbols}
+        between = range(least + 1, least + _HINTS[0]) if most is None else range(most - 1, max(least, most - _HINTS[0]), -1)
+        free = [n for n in (*_HINTS, *between) if least < n and (most is None or n < most) and n not in others]
+        return next((n for n in free if math.gcd(n, 210) == 1), free[0] if free else max(least, most or least))
 
     def input(
         self,
@@ -134,6 +140,7 @@ class Graph:
             raise InvalidArgument(message("Graph.input name", safe_repr(name), "a string"))
         if name and any(one.name == name for one in self.inputs):
             raise InvalidArgument(message("Graph.input name", repr(name), "a name that no other input of the graph has"))
+        self._require_own(desc, "Graph.input shape")
         node = Input(desc, np.dtype(dtype), owned, name, self.line())
         self.inputs.append(node)
         return Expression(self, Edge(node), desc, np.dtype(dtype))
@@ -151,7 +158,8 @@ class Graph:
         return found
 
     def _constant(self, array: Any, name: str) -> Expression:
-        view = arrays.view(array, "Graph.constant array") if not isinstance(array, (int, float, bool)) else np.asarray(array)
+        number = isinstance(array, (int, float, bool)) and not is_open(array)
+        view = np.asarray(array) if number else arrays.view(array, "Graph.constant array")
         if type(view) is DeviceArray:
             view = view.numpy()
         packed = np.ascontiguousarray(view).reshape(view.shape)
@@ -313,6 +321,11 @@ class Graph:
             frame = frame.f_back
         return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
+    def _require_own(self, tensor: TensorDesc, where: str) -> None:
+        sizes: tuple[Any, ...] = tensor.sizes
+        if any(is_open(size) and size.record is not self.record for size in sizes):
+            raise InvalidArgument(message(where, "sizes of another graph", *OWN_SIZES))
+
     def _traced(self, given: Any, where: str) -> Expression:
         if _is_expression(given):
             if given.graph is not self:
@@ -355,6 +368,7 @@ class Graph:
             if tensor is None:
                 results.append(None)
                 continue
+            self._require_own(tensor, call.desc.NAME)
             zero = getattr(tensor, "zero_dimensional", False)
             desc = ArrayTensorDesc(tensor.data_type, tensor.sizes, tensor.strides, zero_dimensional=zero)
             results.append(Expression(self, Edge(call, i), desc, tensor.data_type.numpy))

@@ -145,7 +145,7 @@ class Described:
             numbers: these, in the order in which they are in it: Python's own, or such that depend on sizes.
         """
         self.form, self.numbers = form, numbers
-        self.key = form, tuple(one.terms if type(one) is Size else one for one in numbers)
+        self.key = form, tuple((one.record.number, one.terms) if type(one) is Size else one for one in numbers)
         """Equal for what is the same for each size."""
         self.varies = any(type(one) is not int for one in numbers)
         """Whether it depends on the size."""

@@ -97,7 +97,7 @@ class CompiledGraph:
     symbols: tuple[str, ...] = ()
     """The names of the sizes that are open."""
 
-    def at(self, **sizes: int) -> CompiledGraph:
+    def at(self, /, **sizes: int) -> CompiledGraph:
         """The graph for values of all sizes that are open: itself if none is.
 
         Raises:

@@ -24,13 +24,17 @@ from tvmdml.targets import Target
 _MOST_GRAPHS = 256
 """The sizes whose graphs are cached. Each has some KB beside the intermediate memory, which all of them share."""
 
+OWN_SIZES = "sizes of this graph", "Make them with its own Graph.size."
+"""What is allowed instead of sizes of another graph."""
+
 
 class _Recorded:
     """A program, and the sizes that it holds for."""
 
     def __init__(self, record: Record, finished: Finished) -> None:
         self.record, self.programs = record, BySize.of(finished)
-        sizes = {number.terms: number for described in self.programs.described() for number in described.numbers if is_open(number)}
+        self.sizes = [number for described in self.programs.described() for number in described.numbers if is_open(number)]
+        sizes = {number.terms: number for number in self.sizes}
         self._places = {terms: i for i, terms in enumerate(sizes)}
         self._evaluate = evaluator(record, list(sizes))
 
@@ -61,7 +65,9 @@ class OpenGraph(CompiledGraph):
         if any(node.owned for node in finished.inputs):
             raise Unsupported(message("Graph.compile", "owned inputs beside open sizes", "constants", "Give them as known=…"))
         self.name, self.target = finished.name, target
-        self._whole = _Recorded(record, finished)
+        self._whole = _Recorded(record.copy(), finished)  # the graph may be extended after this
+        if any(size.record is not record for size in self._whole.sizes):
+            raise InvalidArgument(message("Graph.compile", "sizes of another graph", *OWN_SIZES))
         self._inputs_open = [given(node, i, i) for i, node in enumerate(finished.inputs)]
         self.symbols = tuple(record.symbols)
         self._places = self._read_from(record)
@@ -92,18 +98,18 @@ class OpenGraph(CompiledGraph):
 
     # -- The graph for sizes
 
-    def allows(self, **sizes: int) -> bool:
+    def allows(self, /, **sizes: int) -> bool:
         """Whether the recorded graph holds for values of all sizes."""
         return self._whole.at([sizes[name] for name in self.symbols]) is not None
 
-    def at(self, **sizes: int) -> CompiledGraph:
+    def at(self, /, **sizes: int) -> CompiledGraph:
         """The compiled graph for values of all sizes, as ``CompiledGraph.at`` says."""
         if sizes.keys() != set(self.symbols) or any(type(size) is not int for size in sizes.values()):
             given_sizes = ", ".join(f"{name}={safe_repr(value)}" for name, value in sizes.items()) or "nothing"
             raise InvalidArgument(message("OpenGraph.at", given_sizes, f"an integer for each of {', '.join(self.symbols)}"))
         return self._for_values(tuple(sizes[name] for name in self.symbols))
 
-    def record_for(self, **sizes: int) -> _Recorded:
+    def record_for(self, /, **sizes: int) -> _Recorded:
         """The recording that holds for values of all sizes."""
         self.at(**sizes)
         values = [sizes[name] for name in self.symbols]
@@ -137,6 +143,7 @@ class OpenGraph(CompiledGraph):
         finished = self._whole.programs.filled(Filled(lambda size: record.size(size.terms)))
         passes.run_all(finished.program, self.target)
         recorded = _Recorded(record, finished)
+        del self._after_passes[: 1 - _MOST_GRAPHS]
         self._after_passes.append(recorded)
         program = recorded.at(values)
         assert program is not None, "a guard fails in the case that it was recorded for"

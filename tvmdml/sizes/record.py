@@ -113,6 +113,10 @@ class Record:
             self._values.append(value)
         return Size(self, (((number,), 1),), self._values[number])
 
+    def copy(self) -> Record:
+        """The same, apart: what is asked of one of them later is not asked of the other."""
+        return self.at({name: self.value(self.symbol_terms(name)) for name in self.symbols})
+
     def at(self, values: Mapping[str, int]) -> Record:
         """A record with the same symbols, atoms and guards, for another case, in which the guards hold.
 

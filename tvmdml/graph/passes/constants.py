@@ -9,6 +9,7 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.compiler import CompiledOperator
+from tvmdml.graph.by_size import Described
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.program import Program, Value
 from tvmdml.operators._accuracy import as_array
@@ -36,7 +37,7 @@ def run(program: Program, target: Target) -> None:
             continue
         read = sum(source.array.nbytes for source in sources if isinstance(source, Constant))
         no_kernel = len(sources) < len(edges) or not all(one.element_count for one in outputs)
-        if not no_kernel and sum(one.span_in_bytes for one in outputs) > max(read, MOST_BYTES):
+        if not no_kernel and (_is_open(call, edges) or sum(one.span_in_bytes for one in outputs) > max(read, MOST_BYTES)):
             continue
         for i, array in _results(call, edges, no_kernel).items():
             constant = Constant(array, call.output_names()[i] if not call.name else call.name, call.where)
@@ -45,6 +46,11 @@ def run(program: Program, target: Target) -> None:
     program.replace(instead)
     program.forget(gone, "computed when the graph was compiled")
     program.results = [one if one.desc.element_count else one._replace(edge=_nothing(one.desc)) for one in program.results]
+
+
+def _is_open(call: Call, edges: dict[str, Edge]) -> bool:
+    """Whether a result depends on open sizes: one array would not serve all of them."""
+    return Described.of((call.desc, *(edge.offset for edge in edges.values()))).varies
 
 
 def _let_go(call: Call) -> None:

@@ -117,8 +117,8 @@ def parameters(call: Call) -> Quantized | None:
         if len(steps) > 1:
             return None
         axes.update(steps)
-        index = tuple(slice(None) if i in steps else 0 for i in range(own.rank))
-        arrays.append(np.atleast_1d(np.array(reading(edge.source.array, edge.offset, own)[index])))
+        elements = TensorDesc(own.data_type, [n if i in steps else 1 for i, n in enumerate(own.sizes)], own.layout)
+        arrays.append(reading(edge.source.array, edge.offset, elements).flatten())
     scale, zero = arrays
     if len(axes) > 1 or not np.all((scale >= _SCALES[0]) & (scale <= _SCALES[1])):
         return None

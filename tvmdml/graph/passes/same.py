@@ -30,7 +30,7 @@ def run(program: Program, target: Target) -> None:
             if edge.value in instead:
                 other = instead[edge.value]
                 call.edges[name] = other._replace(offset=other.offset + edge.offset)
-        key = (call.desc.exactly(), tuple((name, id(e.source), e.output, e.offset) for name, e in call.edges.items()))
+        key = (call.desc.exactly(), tuple((name, id(e.source), e.output, f"{e.offset}") for name, e in call.edges.items()))
         known = first.setdefault(key, call)
         if known is not call:
             gone.append(call)
