@@ -290,7 +290,7 @@ def test_what_is_asked_after_compile_is_not_asked_of_the_compiled_graph() -> Non
     x = graph.input(("n", 8), name="x")
     compiled = graph.compile(tvmdml.activation_softmax(x) @ np.ones((8, 8), np.float32))
     later = graph.input(("m",), name="later")
-    assert [0] * len(x)  # x has the size at hand from here on
+    assert x.shape[0] != 5
     assert compiled([np.ones((5, 8), np.float32)])[0].tolist() == np.ones((5, 8)).tolist()
     again = graph.compile([x * 2.0, later * 3.0])
     with pytest.raises(tvmdml.InvalidArgument, match="n=5, m=3"):

@@ -131,10 +131,6 @@ class Record:
             record._values.append(own)
         return record
 
-    def copy(self) -> Record:
-        """A record for the same case, of what was asked so far."""
-        return self.at({atom.name: self._values[i] for i, atom in enumerate(self.atoms) if isinstance(atom, Symbol)})
-
     def value(self, terms: Terms | int) -> int:
         """Of a polynomial in the case at hand."""
         return terms if isinstance(terms, int) else sum(factor * self._product(atoms) for atoms, factor in terms)
