@@ -342,3 +342,10 @@ def test_a_part_of_a_constant() -> None:
     compiled = graph.compile(graph.input((3, n)) + graph.constant(table)[:, :n])
     for count in (2, 127):
         assert compiled([np.ones((3, count), np.float32)])[0].tolist() == (table[:, :count] + 1).tolist()
+
+
+def test_to_show_an_expression_asks_nothing() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 8), name="x")
+    assert repr(x) == "<Expression float32[n, 8] of input x>"
+    assert not graph.record.specialized

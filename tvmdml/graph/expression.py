@@ -76,7 +76,8 @@ class Expression(Traced):
 
     def __repr__(self) -> str:
         """The type and shape, and where it comes from."""
-        return bounded(f"<Expression {self.dtype}{list(self.shape)} of {self.edge.source}>")
+        with texts_for_messages():  # to look at it asks nothing of sizes
+            return bounded(f"<Expression {self.dtype}{list(self.shape)} of {self.edge.source}>")
 
     def __getattr__(self, name: str) -> Any:
         """What is not there may be a function."""
