@@ -226,7 +226,12 @@ def missing(desc: Operator, target: Target, shared: Shared = ()) -> list[Kernel]
     with whole():
         if shelf.strict() or shelf.ready(wanted, target, shared) is not None:
             return []
-        return [one for one in kernel_for(wanted, target, shared).every if not _is_here(one, target)]
+        return absent(kernel_for(wanted, target, shared).every, target)
+
+
+def absent(kernels: Sequence[Kernel], target: Target) -> list[Kernel]:
+    """Those that are not loaded, nor in the store."""
+    return [one for one in kernels if not _is_here(one, target)]
 
 
 def _is_here(kernel: Kernel, target: Target) -> bool:

@@ -9,7 +9,7 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_filters import together
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
-from tvmdml.sizes import cached
+from tvmdml.sizes import choice
 
 LANES = 16
 
@@ -69,7 +69,7 @@ def few(desc: Any, plan: Plan) -> bool:
     columns = -(-plan.places // (2 * LANES)) * 2 * LANES
     near = KC * plan.frame <= _NEAR
     deep = late(desc, plan) and _filled(plan) and plan.channels >= KC and near
-    return bool(plan.taps == 1 and (deep or columns > 1.03 * plan.places))
+    return bool(plan.taps == 1 and (deep or 100 * columns > 103 * plan.places))
 
 
 _NEAR = 1 << 16
@@ -80,7 +80,7 @@ to 96 entries. With more, each step would wait for a page and a line that a prod
 
 def _filled(plan: Plan) -> bool:
     """Whether panels of two vectors have few filters for nothing."""
-    return bool(-(-plan.filters // (2 * LANES)) * 2 * LANES <= 1.07 * plan.filters)
+    return bool(100 * -(-plan.filters // (2 * LANES)) * 2 * LANES <= 107 * plan.filters)
 
 
 TILES = ((12, 2), (7, 3), (6, 4), (14, 1))
@@ -121,11 +121,10 @@ def tile_for(
 ) -> Tile:
     """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
     own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
-    found: Tile = _tile_of(plan.output1, plan.output2, plan.filters, most_vectors, tiles, lanes, whole, cycles, own)
-    return found
+    return Tile(*_tile_of(plan.output1, plan.output2, plan.filters, most_vectors, tiles, lanes, whole, (*cycles,), own))
 
 
-@cached(1 << 12)
+@choice
 def _tile_of(
     rows: Any,
     columns: Any,
@@ -134,10 +133,11 @@ def _tile_of(
     tiles: Sequence[tuple[int, int]],
     lanes: int,
     whole: bool,
-    cycles: Cycles,
+    cycles: tuple[float, float, float],
     own: tuple[int, int, int],
-) -> Tile:
+) -> tuple[int, int, int]:
     """There are a hundred tiles to compare, and several passes over a graph ask for the same sizes."""
+    begin, read, line = cycles
     found = [
         Tile(run, lines, vectors)
         for places, most in tiles
@@ -150,11 +150,12 @@ def _tile_of(
     def cost(tile: Tile) -> int:
         number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
         sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
-        besides = cycles.begin + cycles.read * tile.vectors + cycles.line * (tile.lines - 1)
-        return number * round(_UNIT * (max(sums / 2, reads / 2 + 1, 4) + besides))  # type: ignore[no-any-return] # an int, or a size
+        besides = begin + read * tile.vectors + line * (tile.lines - 1)
+        return number * round(_UNIT * (max(sums / 2, reads / 2 + 1, 4) + besides))  # type: ignore[no-any-return] # an int
 
     def far(tile: Tile) -> tuple[int, int]:
         """How far from what is wanted, and the cost."""
         return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
 
-    return min(found, key=far)
+    best = min(found, key=far)
+    return best.run, best.lines, best.vectors

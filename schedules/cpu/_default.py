@@ -39,6 +39,6 @@ def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
         return own.computation(each, shared)
 
     # The text contains every attribute, and what is constant of every size and stride: everything that the code is generated from.
-    parameters = (("desc", wanted.exactly()), ("parallel", parallel), ("shared", shared))
+    parameters = (("desc", wanted.exactly_in_code()), ("parallel", parallel), ("shared", shared))
     module, *also = wanted.modules()
     return Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), also=tuple(also))

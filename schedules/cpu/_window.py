@@ -142,7 +142,7 @@ class Way:
     def kernel(self) -> Kernel:
         """The kernel."""
         module, *also = self.wanted.modules()
-        parameters = (("desc", self.wanted.exactly()), *self.choices.items(), ("parallel", self.tasks > 1))
+        parameters = (("desc", self.wanted.exactly_in_code()), *self.choices.items(), ("parallel", self.tasks > 1))
         scalars = (*self.shapes.scalars, self.tasks)
         return Kernel(module, self.NAME, parameters, self.function, scalars, also=tuple(also))
 

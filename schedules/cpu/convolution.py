@@ -121,7 +121,7 @@ def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
         rest = vectors % tile.vectors
         narrow = 0 < rest <= tile.narrow.vectors
         vectors += -rest % tile.vectors if not narrow else tile.narrow.vectors - rest
-        return int(-(-found.filters // tile.rows) * tile.rows * vectors)
+        return -(-found.filters // tile.rows) * tile.rows * vectors  # type: ignore[no-any-return] # an int, or a size
 
     whole = [one for one in reversed(tiles) if _once(found, desc.input_tensor.data_type.tvm == desc.computed, one)]
     return (sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]

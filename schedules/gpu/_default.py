@@ -36,7 +36,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     else:
         build, wanted, shapes = functools.partial(_written, desc, target, shared, numbers), desc, OpenShapes()
     # `exactly` contains every attribute, and each size and stride that is not passed: everything that the code is generated from.
-    parameters = (("desc", wanted.exactly()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
+    parameters = (("desc", wanted.exactly_in_code()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
     module, *also = desc.modules()
     built = Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), tuple(also))
     found: Kernel = checked(desc, target, built)

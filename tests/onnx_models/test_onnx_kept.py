@@ -87,15 +87,18 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The shapes that were converted and compiled from now on."""
+    """The shapes that were converted from now on."""
     seen: list[Any] = []
-    whole = Origin.compiled
 
-    def noted(self: Origin, shapes: Any, *others: Any) -> Any:
-        seen.append(dict(shapes))
-        return whole(self, shapes, *others)
+    def noting(whole: Any) -> Any:
+        def noted(self: Origin, shapes: Any, *others: Any) -> Any:
+            seen.append(dict(shapes))
+            return whole(self, shapes, *others)
 
-    monkeypatch.setattr(Origin, "compiled", noted)
+        return noted
+
+    for name in ("compiled", "recording"):
+        monkeypatch.setattr(Origin, name, noting(getattr(Origin, name)))
     return seen
 
 
@@ -168,14 +171,14 @@ def test_everything_that_decides_gives_another_plan(place: Path, compiled: list[
     assert compiled == [{"x": (5, 32)}]
     run(moved, X[:3])
     run(moved, X[:3], sizes={"n": 3})
-    assert len(compiled) == 2, "the sizes that are given make no other plan than the same shapes"
+    assert len(compiled) == 3, "for its kernels; and where sizes are given, none is open"
     with tvmdml.knobs.using(top_k={}):
         assert run(moved) == cold
     monkeypatch.setenv("TVMDML_NUM_THREADS", "1")
     assert len(run(moved)) == 3
     monkeypatch.setenv("TVMDML_DISABLE_PLANS", "1")
     assert len(run(moved)) == 3
-    assert len(compiled) == 5
+    assert len(compiled) == 6
 
 
 @pytest.mark.full
@@ -339,7 +342,7 @@ def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have(place
 
     def calls() -> None:
         with pytest.raises(tvmdml.Unsupported):
-            loaded(x=X[:3])
+            loaded(x=X[:1])
 
     other = threading.Thread(target=calls)
     other.start()
@@ -352,6 +355,20 @@ def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have(place
     finally:
         done.set()
         other.join()
+
+
+def _forged(path: Path, change: Callable[[Any], object]) -> None:
+    """Change what a plan says, and its checksum."""
+    content = path.read_bytes()[plans.ALIGNMENT :]
+    sizes = struct.Struct("<QQ")
+    text, said = sizes.unpack_from(content)
+    begin, end = sizes.size + text, sizes.size + text + said
+    plan = json.loads(zlib.decompress(content[sizes.size : begin]))
+    change(plan)
+    changed = zlib.compress(json.dumps(plan).encode())
+    head = sizes.pack(len(changed), said) + changed + content[begin:end]
+    rest = content[-(-end // plans.ALIGNMENT) * plans.ALIGNMENT :]
+    assert plans.PlanStore().add(path.stem, [head + bytes(-len(head) % plans.ALIGNMENT) + rest])
 
 
 # What somebody may write in a plan: places of the first launch, launches, outputs, and what the model takes from it.
@@ -374,20 +391,72 @@ FORGED: dict[str, Callable[[Any], object]] = {
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("how", FORGED)
 def test_plans_that_fit_nothing_are_made_again(place: Path, how: str, compiled: list[Any]) -> None:
+    onnx.save(network(5), place)
     cold = run(place)
     (path,) = (one for one in files(place, "plan") if b'"elsewhere"' not in one.read_bytes())
-    content = path.read_bytes()[plans.ALIGNMENT :]
-    sizes = struct.Struct("<QQ")
-    text, said = sizes.unpack_from(content)
-    begin, end = sizes.size + text, sizes.size + text + said
-    plan = json.loads(zlib.decompress(content[sizes.size : begin]))
-    FORGED[how](plan)
-    changed = zlib.compress(json.dumps(plan).encode())
-    head = sizes.pack(len(changed), said) + changed + content[begin:end]
-    rest = content[-(-end // plans.ALIGNMENT) * plans.ALIGNMENT :]
-    assert plans.PlanStore().add(path.stem, [head + bytes(-len(head) % plans.ALIGNMENT) + rest])
+    _forged(path, FORGED[how])
     assert run(place) == cold
     assert len(compiled) == 2, "it was made again"
+
+
+def _said(path: Path) -> Any:
+    content = path.read_bytes()[plans.ALIGNMENT :]
+    try:
+        return json.loads(zlib.decompress(content[16 : 16 + int.from_bytes(content[:8], "little")]))["described"]
+    except (zlib.error, KeyError):
+        return {}
+
+
+def _function(recording: Any) -> Any:
+    return recording["plan"]["function"]
+
+
+# What somebody may write in a recording.
+FORGED_RECORDINGS: dict[str, Callable[[Any], object]] = {
+    "behind a buffer": lambda one: _function(one)[4].__setitem__(slice(1, None), [1 << 30] * (len(_function(one)[4]) - 1)),
+    "before a buffer": lambda one: _function(one)[4].__setitem__(slice(1, None), [-64] * (len(_function(one)[4]) - 1)),
+    "no polynomial": lambda one: _function(one)[4].__setitem__(1, "a0"),
+    "code": lambda one: _function(one)[4].__setitem__(1, [[["a0"], 1]]),
+    "an atom that is not there": lambda one: _function(one)[4].__setitem__(1, [[[99], 1]]),
+    "no conditions": lambda one: _function(one).__setitem__(2, [[[[[0], 1]], "x", None, []]]),
+    "another choice": lambda one: _function(one)[3].append(["os:system", [["is", "x"]], 0]),
+    "a function that is no choice": lambda one: _function(one)[3].append(["tvmdml.schedules.cpu:split", [], 0]),
+    "no number": lambda one: one["plan"]["launchings"][0][2][0].__setitem__(3, 1 << 20),
+    "no group": lambda one: one["plan"]["launchings"][0].__setitem__(0, 99),
+    "no kind": lambda one: one["plan"]["launchings"][0][2][0].__setitem__(0, "stack"),
+    "no piece": lambda one: one["plan"]["order"].pop(),
+    "a piece on itself": lambda one: one["plan"]["order"][0].__setitem__(1, [0]),
+    "an output of a later one": lambda one: one["plan"]["results"][-1].__setitem__(slice(2, 4), [None, 7]),
+    "another input": lambda one: one["reads"].__setitem__(0, "w"),
+    "an output that is not there": lambda one: one.__setitem__("known", [[9, 9]]),
+}
+
+
+@pytest.mark.full(first=2)
+@pytest.mark.parametrize("how", FORGED_RECORDINGS)
+def test_recordings_that_fit_nothing_are_made_again(place: Path, how: str, compiled: list[Any]) -> None:
+    cold = run(place)
+    (path,) = (path for path in files(place, "plan") if "plan" in _said(path))
+    _forged(path, lambda plan: FORGED_RECORDINGS[how](plan["described"]))
+    assert run(place) == cold
+    assert len(compiled) == 2, "it was made again"
+
+
+@pytest.mark.full
+def test_a_new_size_needs_neither_compiler_nor_onnx_nor_schedules(place: Path) -> None:
+    """The kernels of the size are there, and what schedules answered for another size holds for it."""
+    rows = np.resize(X, (48, 32))
+    run(place, rows[:24])
+    cold = run(place, rows)
+    run(place, rows[:25])
+    np.save(place.with_name("x.npy"), rows)
+    without = ("onnx", "tvm", "tvmdml.scheduling", "tvmdml.onnx.origin")
+    command = [sys.executable, "-c", ALONE, str(place), str(place.with_name("x.npy")), *without]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
+    assert not done.returncode, done.stderr
+    found, _, _, operators, *_ = json.loads(done.stdout)
+    assert [bytes.fromhex(one) for one in found] == cold
+    assert operators == []
 
 
 @pytest.mark.full

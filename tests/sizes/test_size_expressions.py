@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import random
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tvmdml.sizes import Record
-from tvmdml.sizes.template import Template, own
+from tvmdml.sizes.evaluating import Function, own, terms_of
 
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
 COMPARISONS = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
@@ -64,6 +65,14 @@ def program(choices: random.Random, values: list[Any]) -> list[Any]:
     return values
 
 
+def function(record: Record, values: Any) -> Any:
+    """The function that makes these values, after it was JSON."""
+    made = Function.of(record, list(map(terms_of, values)))
+    read = Function.read(json.loads(json.dumps(made.written())))
+    assert read == made
+    return read.compiled()
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_result_is_right_wherever_the_guards_hold(count: int) -> None:
     shared = 0
@@ -71,11 +80,11 @@ def test_a_result_is_right_wherever_the_guards_hold(count: int) -> None:
         values = random.Random(-seed).choices([0, 1, 2, 3, 7, 8, 17, 40, 64, 1000, 1 << 31], k=count)
         record = Record()
         symbols: list[Any] = [record.symbol(f"n{i}", value) for i, value in enumerate(values)]
-        template = Template(record, tuple(program(random.Random(seed), symbols)))
-        assert template.at(values) == tuple(program(random.Random(seed), [*values])), seed
+        template = function(record, program(random.Random(seed), symbols))
+        assert template(*values) == tuple(program(random.Random(seed), [*values])), seed
         for turn in range(40):
             others = [max(0, n + random.Random(f"{seed} {turn} {i}").randrange(-9, 30)) for i, n in enumerate(values)]
-            if (got := template.at(others)) is not None:
+            if (got := template(*others)) is not None:
                 shared += 1
                 assert got == tuple(program(random.Random(seed), [*others])), (seed, others)
     assert shared > 1000
@@ -105,18 +114,18 @@ def test_comparisons_with_one_polynomial_are_one_guard() -> None:
     assert n != 50
     assert -n < -12
     assert [(guard.least, guard.most, guard.without) for guard in record.guards.values()] == [(13, 100, {50})]
-    template = Template(record, (n,))
-    assert [template.at((i,)) for i in (12, 13, 50, 100, 101)] == [None, (13,), None, (100,), None]
+    template = function(record, (n,))
+    assert [template(i) for i in (12, 13, 50, 100, 101)] == [None, (13,), None, (100,), None]
 
 
 def test_two_symbols_that_are_equal_in_the_case_at_hand_stay_two() -> None:
     record = Record()
     n, m = record.symbol("n", 8), record.symbol("m", 8)
-    template = Template(record, (n * 2, m + 1))
-    assert template.at((3, 5)) == (6, 6)
+    template = function(record, (n * 2, m + 1))
+    assert template(3, 5) == (6, 6)
     assert n == m
-    assert Template(record, (n,)).at((3, 5)) is None
-    assert Template(record, (n,)).at((5, 5)) == (5,)
+    assert function(record, (n,))(3, 5) is None
+    assert function(record, (n,))(5, 5) == (5,)
 
 
 def test_what_is_pythons_own_holds_for_one_value_and_is_counted() -> None:
@@ -126,16 +135,16 @@ def test_what_is_pythons_own_holds_for_one_value_and_is_counted() -> None:
     assert record.specialized == 1
     assert {n: 1}[8] == 1
     assert record.specialized == 1
-    assert Template(record, ()).at((9,)) is None
+    assert function(record, ())(9) is None
 
 
 def test_a_divisor_that_becomes_zero_is_a_failed_guard() -> None:
     record = Record()
     n = record.symbol("n", 8)
-    template = Template(record, (100 // n, 100 % (n - 3)))
-    assert template.at((5,)) == (20, 0)
-    assert template.at((0,)) is None
-    assert template.at((3,)) is None
+    template = function(record, (100 // n, 100 % (n - 3)))
+    assert template(5) == (20, 0)
+    assert template(0) is None
+    assert template(3) is None
     with pytest.raises(ZeroDivisionError):
         100 // (n - n)
 
@@ -143,7 +152,7 @@ def test_a_divisor_that_becomes_zero_is_a_failed_guard() -> None:
 def test_bounds_of_a_symbol_are_asked_first() -> None:
     record = Record()
     n = record.symbol("n", 8, least=1, most=16)
-    template = Template(record, (n,))
-    assert [template.at((i,)) for i in (0, 1, 16, 17)] == [None, (1,), (16,), None]
+    template = function(record, (n,))
+    assert [template(i) for i in (0, 1, 16, 17)] == [None, (1,), (16,), None]
     assert n <= 16
     assert not record.guards

@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from tvmdml import arrays, functions, targets
+from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
@@ -21,10 +22,11 @@ from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.expression import Expression
 from tvmdml.graph.laying import laid_out
-from tvmdml.graph.nodes import Call, Constant, Edge, Input, never_changes
+from tvmdml.graph.nodes import Call, Constant, Edge, Input, SizesArray, never_changes
 from tvmdml.graph.open_graph import OWN_SIZES, OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
+from tvmdml.graph.templates import ProgramTemplate
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
@@ -47,7 +49,12 @@ class Graph:
     expressions depend on; the graph may be compiled again, extended, or dropped after that.
     """
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", record: Record | None = None) -> None:
+        """
+        Args:
+            name: for messages and pictures.
+            record: not public: of sizes that are open, with the case at hand.
+        """
         self.name = name
         """A name for messages and pictures."""
         self.inputs: list[Input] = []
@@ -57,7 +64,7 @@ class Graph:
         self.shared: Shared | None = None
         """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
         self._constants: dict[int, tuple[Any, Expression]] = {}
-        self.record = Record(assumed=True)
+        self.record = Record(assumed=True) if record is None else record
         """The sizes that are open, and what was asked of them."""
 
     def __repr__(self) -> str:
@@ -167,6 +174,23 @@ class Graph:
             packed = packed.astype(packed.dtype.newbyteorder("="), copy=True)
         desc = functions.describe_array(packed, "Graph.constant array")
         return Expression(self, Edge(Constant(packed, name, self.line())), desc, packed.dtype)
+
+    def sizes_array(self, elements: Any, dtype: Any) -> Expression:
+        """An array of integers that follow from sizes: a NumPy array of objects, which are sizes or Python's own integers."""
+        data_type = TensorDataType.from_numpy(np.dtype(dtype))
+        desc = ArrayTensorDesc(data_type, elements.shape or (1,), zero_dimensional=not elements.shape)
+        node = SizesArray(tuple(elements.reshape(-1).tolist()), desc, "", self.line())
+        return Expression(self, Edge(node), desc, np.dtype(dtype))
+
+    def evaluated(self, expression: Expression) -> NumpyArray:
+        """The elements of an expression that depends on no input. Sizes that are open are Python's own integers from then on."""
+        program = ProgramTemplate.of(recorded(self, [expression])).filled(lambda size: size.own())
+        place = targets.resolve("cpu", "")
+        with remembering():
+            passes.run_all(program.program, place)
+            laid = laid_out(program, place)
+        (array,) = CompiledGraph(laid, place)()
+        return array  # type: ignore[no-any-return]
 
     def add(
         self, desc: Operator, inputs: Mapping[str, Expression | None] | Sequence[Expression | None], *, name: str = ""

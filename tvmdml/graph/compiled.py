@@ -63,34 +63,31 @@ class CompiledGraph:
         self._owned: dict[int, Any] = {}
         if not any(one.owned and one.slot >= 0 for one in self._inputs):
             self._pack({})
-        self._calls = Calls.of(laid, target)
+        self._calls = Calls.of(laid.inputs, laid.outputs, target)
         self._forms = forms_of(laid)
         self._arenas: list[Any] = [] if arenas is None else arenas
 
     @classmethod
-    def near(
+    def of_parts(
         cls,
-        like: CompiledGraph,
+        name: str,
+        target: Target,
         sequence: Run,
         calls: Calls,
         forms: Forms,
-        constants: Sequence[NumpyArray],
+        constants: list[Any],
         weights: list[Weights],
+        temporary: int,
+        arenas: list[Any],
         lay: Callable[[], Laid],
     ) -> CompiledGraph:
-        """A graph with the intermediate memory of another one, and its weights or most of them; ``lay`` says what is not needed to
-        run.
-
-        It is small, and made of few objects: there may be one for each length of a text.
-        """
-        found = object.__new__(cls)
-        found.name, found.target, found._lay, found._temporary = like.name, like.target, lay, like._temporary
-        found._sequence, found._calls, found._forms = sequence, calls, forms
-        pairs = zip(constants, like.laid.constants, like._constants, strict=True)
-        found._constants = [known if one is old else found.target.asarray(one) for one, old, known in pairs]
-        found._weights, found._owned, found._arenas = weights, {}, like._arenas
-        found._packed = like._packed if weights is like._weights else [one.buffer for one in weights]
-        return found
+        """A graph whose parts are made: there may be one for each length of a text. ``lay`` says what is not needed to run."""
+        graph = object.__new__(cls)
+        graph.name, graph.target, graph._lay, graph._temporary = name, target, lay, temporary
+        graph._sequence, graph._calls, graph._forms, graph._constants = sequence, calls, forms, constants
+        graph._weights, graph._packed = weights, [one.buffer for one in weights]
+        graph._owned, graph._arenas = {}, arenas
+        return graph
 
     # -- Facts
 

@@ -15,8 +15,10 @@ from tvmdml._names import no_attribute
 from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
 from tvmdml.graph.nodes import Edge
-from tvmdml.sizes import is_one, texts_for_messages
-from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType
+from tvmdml.graph.templates import Template
+from tvmdml.sizes import Size, is_one, texts_for_messages
+from tvmdml.sizes.evaluating import own
+from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, packed_strides
 
 Key = int | slice | None | EllipsisType
 
@@ -223,6 +225,8 @@ class Expression(Traced):
                 raise InvalidArgument(
                     message("reshape", safe_repr(sizes), f"sizes for the {self.size} elements of {list(self.shape)}")
                 )
+        if self.desc.is_packed:
+            return self._viewed(sizes or (1,), packed_strides(sizes or (1,)), zero_dimensional=not sizes)
         strides = reshaped_strides(self.desc.sizes, self.desc.layout, sizes)
         if strides is None:
             return self.copy().reshape(sizes)
@@ -314,6 +318,11 @@ class Expression(Traced):
         found: Expression = _function("identity")(self.view(np.uint8) if self.dtype == np.bool_ else self)
         return found.view(np.bool_) if self.dtype == np.bool_ else found
 
+    def closed(self) -> Expression:
+        """The same, for the case at hand: sizes that are open are Python's own integers."""
+        desc = Template.of(self.desc).filled(Size.own)
+        return Expression(self.graph, self.edge._replace(offset=own(self.edge.offset)), desc, self.dtype)
+
     def _viewed(
         self,
         sizes: Sequence[int],
@@ -379,6 +388,8 @@ def reshaped_strides(sizes: Sequence[int], strides: Sequence[int], shape: Sequen
             found.append(0)
             continue
         if is_one(room):
+            if not left:
+                return None
             room, step = left.pop()
         if room % n:
             return None

@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
-    from tvmdml.graph.laid import Laid
+    from tvmdml.graph.laid import Given, Laid, Returned
     from tvmdml.targets import Target
 
 
@@ -54,25 +54,14 @@ class Calls(NamedTuple):
     """Whether kernels write all outputs."""
 
     @classmethod
-    def of(cls, laid: Laid, target: Target, inputs: Sequence[int] = (), outputs: Sequence[int] = ()) -> Calls:
-        """Those of a graph.
-
-        Args:
-            laid: the graph.
-            target: where it runs.
-            inputs: for each input the number of its shape; without them each has its own.
-            outputs: the same for each output.
-        """
-        order = tuple(one.name for one in laid.inputs)
+    def of(cls, inputs: Sequence[Given], outputs: Sequence[Returned], target: Target) -> Calls:
+        """Those of a graph with these inputs and outputs."""
+        order = tuple(one.name for one in inputs)
         plain = None
-        if not target.moves and not any(one.owned for one in laid.inputs):
-            numbers = inputs or range(len(order))
-            numbered = sorted((one.slot, i) for i, one in enumerate(laid.inputs) if one.slot >= 0)
-            plain = tuple(_Read(i, laid.inputs[i].dtype, numbers[i]) for _, i in numbered)
-        numbers = outputs or range(len(laid.outputs))
-        results = tuple(
-            _Result(one.dtype, number, one.slot >= 0, one.copies) for one, number in zip(laid.outputs, numbers, strict=True)
-        )
+        if not target.moves and not any(one.owned for one in inputs):
+            numbered = sorted((one.slot, i) for i, one in enumerate(inputs) if one.slot >= 0)
+            plain = tuple(_Read(i, inputs[i].dtype, i) for _, i in numbered)
+        results = tuple(_Result(one.dtype, i, one.slot >= 0, one.copies) for i, one in enumerate(outputs))
         return cls(order, frozenset(order), plain, results, all(one.is_written for one in results))
 
 

@@ -15,6 +15,7 @@ from tvmdml.graph.memory import Lifetime, bytes_alive
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
 from tvmdml.operators._contract import Role, Shared
+from tvmdml.sizes import are_equal
 
 _ROUNDS = 16
 """How often the most memory is reduced. Long chains of equal sizes need two rounds."""
@@ -105,7 +106,7 @@ class Pieces:
             if not mine or self._last[edge.value] != step:
                 continue
             read = sum(self.outermost(other).value == edge.value for other in call.edges.values())
-            if read == 1 and edge.source.bytes_of(edge.output) == call.bytes_of(results[result]):
+            if read == 1 and are_equal(edge.source.bytes_of(edge.output), call.bytes_of(results[result])):
                 return source, result
         return None
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tvmdml.compiler import find, missing
+from tvmdml.compiler import absent, find, missing
 from tvmdml.errors import TvmdmlError
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators import Operator
@@ -33,13 +33,25 @@ def compile_all(operations: Iterable[Operation], target: Target, progress: Progr
 
     An interrupt loses nothing: what is compiled is in the store, and so will be what is being compiled.
     """
-    wanted: list[list[Kernel]] = []
-    known: set[object] = set()
+    several: list[list[Kernel]] = []
     for desc, shared in operations:
         with contextlib.suppress(TvmdmlError):  # the caller meets it again
-            if own := [one for one in missing(desc, target, shared) if one.identity not in known]:
-                wanted.append(own)
-                known.update(one.identity for one in own)
+            several.append(missing(desc, target, shared))
+    _compile_each_once(several, target, progress)
+
+
+def compile_kernels(several: Iterable[Sequence[Kernel]], target: Target, progress: Progress | None) -> None:
+    """The same of kernels: those of one operator together."""
+    _compile_each_once([absent(kernels, target) for kernels in several], target, progress)
+
+
+def _compile_each_once(several: Iterable[Sequence[Kernel]], target: Target, progress: Progress | None) -> None:
+    wanted: list[list[Kernel]] = []
+    known: set[object] = set()
+    for kernels in several:
+        if new := [one for one in kernels if one.identity not in known]:
+            wanted.append(new)
+            known.update(one.identity for one in new)
     if wanted:
         with shown(progress) as report:
             _compile(wanted, target, report)

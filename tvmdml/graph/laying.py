@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -47,10 +47,8 @@ def laid_out(
     Raises:
         Unsupported, CompileError: a kernel cannot be made; the message names the call.
     """
-    name, inputs, program, forms = finished
+    name, program = finished.name, finished.program
     found = plan(program, target, progress, launches)
-    first = 1 + len(found.constants) + len(found.packed)
-    slots = {id(node): first + i for i, node in enumerate(found.inputs)}
     known = functools.partial(_already_packed, program, stored)
     _require_weights(name, target, found, known)
 
@@ -60,6 +58,26 @@ def laid_out(
         made = iter(packing.pack(wanted, owned, target, shared))
         return [next(made) if array is None else Weights(target.place(array)) for array in ready]
 
+    return laid_of(finished, found, weights, calls)
+
+
+def laid_of(
+    finished: Finished,
+    found: Plan,
+    weights: Callable[[Mapping[int, Any]], list[Weights]],
+    calls: Sequence[Call] = (),
+) -> Laid:
+    """A graph that was planned.
+
+    Args:
+        finished: what it computes.
+        found: its plan.
+        weights: makes the packed weights.
+        calls: the calls to explain.
+    """
+    name, inputs, program, forms = finished
+    first = 1 + len(found.constants) + len(found.packed)
+    slots = {id(node): first + i for i, node in enumerate(found.inputs)}
     explained = tuple(calls or program.calls)
     return Laid(
         name,

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tvmdml.sizes import hint
+
 ALIGNMENT = 256
 """Places start at multiples of this many bytes: of every device's alignment, and of cache lines."""
 
@@ -20,6 +22,29 @@ class Lifetime(NamedTuple):
     """The step that writes it."""
     last: int
     """The last step that reads it."""
+
+
+def supports(lifetimes: Sequence[Lifetime], offsets: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Each piece, in an order in which it comes after those that it lies on: those below that are alive at the same time.
+
+    Pieces of other sizes, each behind all that it lies on, do not meet either.
+    """
+    order = sorted(range(len(lifetimes)), key=lambda i: offsets[i])
+    found = []
+    for k, i in enumerate(order):
+        own = lifetimes[i]
+        found.append((i, [j for j in order[:k] if lifetimes[j].first <= own.last and lifetimes[j].last >= own.first]))
+    return found
+
+
+def stacked(order: Sequence[tuple[int, Sequence[int]]], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """The places of pieces of these sizes, and the bytes in all, by what each lies on (``supports``)."""
+    offsets, ends, most = [0] * len(sizes), [0] * len(sizes), 0
+    for i, below in order:
+        at = offsets[i] = max((ends[j] for j in below), default=0)
+        end = ends[i] = at + -(-sizes[i] // ALIGNMENT) * ALIGNMENT
+        most = max(most, end)
+    return offsets, most
 
 
 class Places(NamedTuple):
@@ -36,7 +61,7 @@ class Places(NamedTuple):
 def planned(lifetimes: Sequence[Lifetime]) -> Places:
     """Places for all, the largest first, each in the tightest gap among those that are alive at the same time."""
     count = len(lifetimes)
-    sizes = np.array([-(-one.size // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
+    sizes = np.array([-(-hint(one.size) // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
     first = np.array([one.first for one in lifetimes], np.int64)
     last = np.array([one.last for one in lifetimes], np.int64)
     offsets = np.zeros(count, np.int64)
@@ -68,7 +93,7 @@ def _gap(starts: np.ndarray, sizes: np.ndarray, size: int) -> int:
 
 def bytes_alive(lifetimes: Sequence[Lifetime]) -> np.ndarray:
     """The bytes that are needed at each step, until the last one that needs any."""
-    sizes = np.array([-(-one.size // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
+    sizes = np.array([-(-hint(one.size) // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
     change = np.zeros(max((one.last for one in lifetimes), default=-2) + 2, np.int64)
     np.add.at(change, [one.first for one in lifetimes], sizes)
     np.add.at(change, [one.last + 1 for one in lifetimes], -sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +63,23 @@ class Constant(Node):
     def __str__(self) -> str:
         """For messages: ``constant weight``."""
         return f"constant {self.name}" if self.name else "a constant"
+
+
+class SizesArray(Input):
+    """An array of integers that follow from open sizes, row-major without gaps. For certain sizes it is a constant."""
+
+    def __init__(self, elements: tuple[Any, ...], desc: TensorDesc, name: str, where: object) -> None:
+        super().__init__(desc, desc.data_type.numpy, False, name, where)
+        self.elements = elements
+        """Each a size, or Python's own integer."""
+
+    def array(self, elements: Sequence[int]) -> NumpyArray:
+        """The array with these elements."""
+        return np.array(elements, self.dtype).reshape(() if getattr(self.desc, "zero_dimensional", False) else self.desc.sizes)
+
+    def __str__(self) -> str:
+        """For messages."""
+        return "an array of sizes"
 
 
 class Absent(Constant):

@@ -9,42 +9,27 @@ from weakref import WeakValueDictionary
 from tvmdml import arrays
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
-from tvmdml.graph.by_size import BySize, Filled
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
 from tvmdml.graph.explaining import Explanation
-from tvmdml.graph.laid import Given, Laid, Reports, Weights
-from tvmdml.graph.laying import given, laid_out
-from tvmdml.graph.plan import Launches
+from tvmdml.graph.kernels import Progress
+from tvmdml.graph.laid import Given, Laid, Reports
+from tvmdml.graph.laying import given
+from tvmdml.graph.open_planning import ProgramPlan
+from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
+from tvmdml.graph.surroundings import are_usual
+from tvmdml.graph.templates import ProgramTemplate
 from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
-from tvmdml.sizes.template import evaluator
+from tvmdml.sizes.evaluating import evaluator
 from tvmdml.targets import Target
 
-_MOST_GRAPHS = 256
+_MOST_GRAPHS = 64
 """The sizes whose graphs are cached. Each has some KB beside the intermediate memory, which all of them share."""
+_MOST_PLANS = 64
 
 OWN_SIZES = "sizes of this graph", "Make them with its own Graph.size."
 """What is allowed instead of sizes of another graph."""
-
-
-class _Recorded:
-    """A program, and the sizes that it holds for."""
-
-    def __init__(self, record: Record, finished: Finished) -> None:
-        self.record, self.programs = record, BySize.of(finished)
-        self.sizes = [number for described in self.programs.described() for number in described.numbers if is_open(number)]
-        sizes = {number.terms: number for number in self.sizes}
-        self._places = {terms: i for i, terms in enumerate(sizes)}
-        self._evaluate = evaluator(record, list(sizes))
-
-    def at(self, values: Sequence[int]) -> Finished | None:
-        """The program for sizes; ``None`` if a guard fails."""
-        numbers = self._evaluate(*values)
-        if numbers is None:
-            return None
-        places = self._places
-        return self.programs.filled(Filled(lambda size: numbers[places[size.terms]]))
 
 
 class _Read(NamedTuple):
@@ -60,21 +45,24 @@ class OpenGraph(CompiledGraph):
     It is called as any compiled graph. What follows from sizes, such as ``kernel_count``, is that of ``graph.at(n=…)``.
     """
 
-    def __init__(self, finished: Finished, record: Record, target: Target) -> None:
-        """Not public: ``Graph.compile`` makes it, of a graph before all passes."""
+    def __init__(self, finished: Finished, record: Record, target: Target, shared: Shared | None = None) -> None:
+        """Not public: ``Graph.compile`` makes it, of a graph before all passes. ``shared`` are packed weights of other graphs."""
         if any(node.owned for node in finished.inputs):
             raise Unsupported(message("Graph.compile", "owned inputs beside open sizes", "constants", "Give them as known=…"))
         self.name, self.target = finished.name, target
-        self._whole = _Recorded(record.copy(), finished)  # the graph may be extended after this
-        if any(size.record is not record for size in self._whole.sizes):
+        self._record = record.copy()  # the graph may be extended after this
+        self._whole = ProgramTemplate.of(finished)
+        every = [size for template in self._whole.templates() for size in template.numbers if is_open(size)]
+        if any(size.record is not record for size in every):
             raise InvalidArgument(message("Graph.compile", "sizes of another graph", *OWN_SIZES))
+        self._holds = evaluator(self._record, [])
         self._inputs_open = [given(node, i, i) for i, node in enumerate(finished.inputs)]
         self.symbols = tuple(record.symbols)
         self._places = self._read_from(record)
-        self._after_passes: list[_Recorded] = []
-        self._graphs: dict[tuple[int, ...], CompiledGraph] = {}
-        self._packed_weights: WeakValueDictionary[object, Weights] = WeakValueDictionary()
-        self._launches: Launches = {}
+        self.plans: list[ProgramPlan] = []
+        """The program after passes, for sizes of which they asked the same. The last used is the first."""
+        self._graphs: dict[tuple[int, ...], tuple[int | None, CompiledGraph]] = {}
+        self._packed_weights: Shared = WeakValueDictionary() if shared is None else shared
         self._all_arenas: list[Any] = []
 
     def _read_from(self, record: Record) -> list[_Read]:
@@ -100,54 +88,68 @@ class OpenGraph(CompiledGraph):
 
     def allows(self, /, **sizes: int) -> bool:
         """Whether the recorded graph holds for values of all sizes."""
-        return self._whole.at([sizes[name] for name in self.symbols]) is not None
+        return self._holds(*(sizes[name] for name in self.symbols)) is not None
+
+    def holds(self, values: tuple[int, ...]) -> bool:
+        """The same for values in the order of ``symbols``."""
+        return self._holds(*values) is not None
 
     def at(self, /, **sizes: int) -> CompiledGraph:
         """The compiled graph for values of all sizes, as ``CompiledGraph.at`` says."""
         if sizes.keys() != set(self.symbols) or any(type(size) is not int for size in sizes.values()):
             given_sizes = ", ".join(f"{name}={safe_repr(value)}" for name, value in sizes.items()) or "nothing"
             raise InvalidArgument(message("OpenGraph.at", given_sizes, f"an integer for each of {', '.join(self.symbols)}"))
-        return self._for_values(tuple(sizes[name] for name in self.symbols))
+        return self.for_values(tuple(sizes[name] for name in self.symbols))
 
-    def record_for(self, /, **sizes: int) -> _Recorded:
+    def plan_for(self, /, **sizes: int) -> ProgramPlan:
         """The recording that holds for values of all sizes."""
         self.at(**sizes)
-        values = [sizes[name] for name in self.symbols]
-        return next(recorded for recorded in self._after_passes if recorded.at(values) is not None)
+        return next(plan for plan in self.plans if plan.holds([sizes[name] for name in self.symbols]))
 
-    def _for_values(self, values: tuple[int, ...]) -> CompiledGraph:
+    def for_values(self, values: tuple[int, ...], progress: Progress | None = None) -> CompiledGraph:
+        """The compiled graph for values of all sizes, in the order of ``symbols``.
+
+        Raises:
+            InvalidArgument: the graph does not hold for them.
+            Unsupported, CompileError: a kernel cannot be made.
+        """
         known = self._graphs.get(values)
-        if known is None:
-            known = self._made(values)
+        if known is None or known[0] != self._tasks():
+            known = self._tasks(), self._made(values, progress)
             if len(self._graphs) >= _MOST_GRAPHS:
                 self._graphs.pop(next(iter(self._graphs)), None)
             self._graphs[values] = known
-        return known
+        return known[1]
 
-    def _made(self, values: tuple[int, ...]) -> CompiledGraph:
-        finished = next((program for recorded in self._after_passes if (program := recorded.at(values)) is not None), None)
-        with remembering():
-            if finished is None:
-                finished = self._recorded(values)
-            laid = laid_out(finished, self.target, shared=self._packed_weights, launches=self._launches)
-        return CompiledGraph(laid, self.target, self._all_arenas)
+    def _tasks(self) -> int | None:
+        return self.target.tasks() if are_usual(self.target) else None
 
-    def _recorded(self, values: tuple[int, ...]) -> Finished:
-        """The program for sizes, after passes that answered questions of others otherwise."""
-        if self._whole.at(values) is None:
+    def _made(self, values: tuple[int, ...], progress: Progress | None) -> CompiledGraph:
+        for i, plan in enumerate(self.plans):
+            if (graph := plan.at(values, progress)) is not None:
+                if i:
+                    self.plans.insert(0, self.plans.pop(i))
+                return graph
+        plan = self._planned(values)
+        del self.plans[_MOST_PLANS - 1 :]
+        self.plans.insert(0, plan)
+        graph = plan.at(values, progress)
+        assert graph is not None, "a guard fails in the case that it was recorded for"
+        return graph
+
+    def _planned(self, values: tuple[int, ...]) -> ProgramPlan:
+        """The program after passes, for all sizes of which they ask the same."""
+        if self._holds(*values) is None:
             shown = ", ".join(f"{name}={value}" for name, value in zip(self.symbols, values, strict=True))
-            allowed = "; ".join(self._whole.record.conditions())
+            allowed = "; ".join(self._record.conditions())
             advice = "The program was recorded for these; record another graph for others."
             raise InvalidArgument(message(f"CompiledGraph {self.name}".rstrip(), shown, allowed, advice))
-        record = self._whole.record.at(dict(zip(self.symbols, values, strict=True)))
-        finished = self._whole.programs.filled(Filled(lambda size: record.size(size.terms)))
-        passes.run_all(finished.program, self.target)
-        recorded = _Recorded(record, finished)
-        del self._after_passes[: 1 - _MOST_GRAPHS]
-        self._after_passes.append(recorded)
-        program = recorded.at(values)
-        assert program is not None, "a guard fails in the case that it was recorded for"
-        return program
+        record = self._record.at(dict(zip(self.symbols, values, strict=True)))
+        finished = self._whole.filled(lambda size: record.size(size.terms))
+        calls = list(finished.program.calls)
+        with remembering():
+            passes.run_all(finished.program, self.target)
+            return ProgramPlan(finished, record, self.target, self._packed_weights, self._all_arenas, calls)
 
     def _for(self, inputs: Inputs) -> tuple[CompiledGraph, list[Any]]:
         """The graph for arrays, and these in the order of the inputs."""
@@ -163,7 +165,7 @@ class OpenGraph(CompiledGraph):
             if len(shape) != len(about.shape):
                 raise InvalidArgument(message(where, f"sizes {list(shape)}", _form(about)))
             values.append(shape[place.dimension])
-        return self._for_values(tuple(values)), several
+        return self.for_values(tuple(values)), several
 
     # -- What a compiled graph does
 
@@ -214,15 +216,14 @@ class OpenGraph(CompiledGraph):
 
     def explain(self) -> Explanation:
         """Each recording: the sizes that it holds for, and its calls with expressions of sizes."""
-        lines = [("recorded for", "; ".join(self._whole.record.conditions()))]
+        lines = [("recorded for", "; ".join(self._record.conditions()))]
         with texts_for_messages():
-            for i, recorded in enumerate(self._after_passes):
-                lines.append((f"after passes, {i + 1}", "; ".join(recorded.record.conditions())))
-                finished = recorded.programs.filled(Filled(lambda size: size))
-                for call in finished.program.calls:
+            for i, plan in enumerate(self.plans):
+                lines.append((f"after passes, {i + 1}", "; ".join(plan.record.conditions())))
+                for call in plan.program.program.calls:
                     tensors = (f"{name} {tensor}" for name, tensor in call.desc.tensors() if tensor is not None)
                     lines.append((str(call), ", ".join(tensors)))
-        total = f"{counted(len(self._after_passes), 'recording')}, {counted(len(self._graphs), 'size')} with a plan"
+        total = f"{counted(len(self.plans), 'recording')}, {counted(len(self._graphs), 'size')} with a plan"
         return Explanation(Reports([], [], lines, total, ""))
 
     def __repr__(self) -> str:

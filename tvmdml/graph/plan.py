@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from tvmdml.compiler import Ready, ready_owned
@@ -104,9 +104,9 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     found.update({key: _launch(call, target, shared.get(call, ())) for key, call in missing.items()})
     kernels = [found[key] for key in alike]
 
-    packed = _packed(calls, kernels)
-    outputs = _outputs(program)
-    read = {id(edge.source) for call, kernel in zip(calls, kernels, strict=True) for edge in _read(call, kernel)}
+    packed = packed_of(zip(calls, (kernel.packings for kernel in kernels), strict=True))
+    outputs = outputs_of(program)
+    read = {id(edge.source) for call, kernel in zip(calls, kernels, strict=True) for edge in read_of(call, kernel.packings)}
     read |= pieces.deciding()
     constants = [node for node in program.constants() if id(node) in read]
     inputs = program.inputs()
@@ -165,7 +165,7 @@ def launch_of(desc: Operator, target: Target, shared: Shared, launches: Launches
 def arranged(program: Program, kind: str) -> tuple[list[Call], Pieces]:
     """The calls that compute something on a kind of target, and the memory of their intermediate results."""
     calls = computing(program)
-    apart = set(_outputs(program))
+    apart = set(outputs_of(program))
     found = guards(calls, apart) if are_skipped(kind) else {}
     calls = in_order(calls, found)
     inside = insides(calls, kind, apart, found)
@@ -184,7 +184,7 @@ def computing(program: Program) -> list[Call]:
     return [call for call in program.calls if not _is_empty(call)]
 
 
-def _outputs(program: Program) -> list[Value]:
+def outputs_of(program: Program) -> list[Value]:
     """The values that have memory of their own."""
     return list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
 
@@ -193,10 +193,10 @@ def _launch(call: Call, target: Target, shared: Shared) -> Ready:
     try:
         return ready_owned(call.desc, target, shared)
     except (Unsupported, CompileError) as error:
-        raise _in(call, error) from error
+        raise of_call(call, error) from error
 
 
-def _in(call: Call, error: TvmdmlError) -> TvmdmlError:
+def of_call(call: Call, error: TvmdmlError) -> TvmdmlError:
     """The same error, with the call's name and line."""
     return type(error)(f"{call}: {error}") if type(error) in (Unsupported, CompileError) else error
 
@@ -212,17 +212,17 @@ def _is_empty(call: Call) -> bool:
     return False
 
 
-def _packed(calls: Sequence[Call], kernels: Sequence[Ready]) -> Mapping[object, Packed]:
-    """The packed weights, each once."""
+def packed_of(calls: Iterable[tuple[Call, Sequence[Packing]]]) -> Mapping[object, Packed]:
+    """The packed weights, each once: of calls, and what their kernels take packed."""
     found: dict[object, Packed] = {}
-    for call, kernel in zip(calls, kernels, strict=True):
-        for packing in kernel.packings:
+    for call, packings in calls:
+        for packing in packings:
             one = Packed(call, packing)
             found.setdefault(one.key, one)
     return found
 
 
-def _read(call: Call, kernel: Ready) -> list[Edge]:
+def read_of(call: Call, packings: Sequence[Packing]) -> list[Edge]:
     """What a kernel reads as it is."""
-    packed = {one.owned.name for one in kernel.packings}
+    packed = {one.owned.name for one in packings}
     return [edge for name, edge in call.edges.items() if name not in packed]

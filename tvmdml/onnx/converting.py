@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +26,8 @@ from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.onnx_nodes import Refused, element_of
+from tvmdml.sizes import Record, hint, is_one, key_of
+from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import MAX_RANK
 
 
@@ -78,9 +82,9 @@ class Conversion:
         draws: how many nodes draw random numbers.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, record: Record | None = None) -> None:
         """Not public: ``of`` converts."""
-        self.graph = Graph(str(model.source.model.graph.name))
+        self.graph = Graph(str(model.source.model.graph.name), record)
         self.outputs: list[Value] = []
         self.problems: list[Problem] = []
         self.trace: list[Traced] = []
@@ -92,19 +96,26 @@ class Conversion:
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
 
     @classmethod
-    def of(cls, model: Model, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Conversion:
+    def of(
+        cls,
+        model: Model,
+        shapes: Mapping[str, tuple[int, ...]],
+        decided: Mapping[str, NumpyArray],
+        record: Record | None = None,
+    ) -> Conversion:
         """Convert.
 
         Args:
             model: the model.
-            shapes: the shape of each input.
+            shapes: the shape of each input. Sizes may be open.
             decided: the elements of the inputs that are known.
+            record: of the sizes that are open.
 
         Raises:
             Undecided: the elements of more inputs must be known.
             ModelError: the graph is broken.
         """
-        found, graph = cls(model), model.source.model.graph
+        found, graph = cls(model, record), model.source.model.graph
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
             if one.name not in weights or one.name in shapes:
@@ -266,11 +277,11 @@ class Conversion:
         graphs = any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute)
         try:
             attributes = self._attributes(proto, scope)
-            if not graphs:
-                results = inference.results(proto, attributes, inputs, scope.versions)
-            if not any(one is not None and one.is_lost for one in inputs):
+            if any(one is not None and one.is_lost for one in inputs):
+                results = results if graphs else inference.results(proto, attributes, inputs, scope.versions)
+            else:
                 with self._within(place, scope):
-                    values = self._converted(proto, kind, inputs, attributes, results, scope)
+                    results, values = self._made(proto, kind, inputs, attributes, scope, graphs)
         except Undecided:
             raise
         except TooLate:
@@ -291,8 +302,28 @@ class Conversion:
         for i, name in enumerate(proto.output):
             value = values[i] if i < len(values) else None
             if value is None:
-                value = Value.lost(*(results[i] if i < len(results) else (None, None)))
+                value = Value.lost(*(results[i][:2] if i < len(results) else (None, None)))
             scope.set(name, value)
+
+    def _made(
+        self, proto: Any, kind: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope, graphs: bool
+    ) -> tuple[list[Result], list[Value | None]]:
+        """What is known of a node's results, and these. What cannot be done with open sizes is done for those at hand."""
+
+        def made(inputs: Sequence[Value | None]) -> tuple[list[Result], list[Value | None]]:
+            results = [Result(None, None)] * len(proto.output)
+            if not graphs:
+                results = inference.results(proto, attributes, inputs, scope.versions)
+            return results, self._converted(proto, kind, inputs, attributes, results, scope)
+
+        try:
+            return made(inputs)
+        except (Undecided, TooLate, MemoryError):
+            raise
+        except Exception:
+            if not any(one is not None and one.is_open for one in inputs):
+                raise
+        return made([None if one is None else one.mapped(Value.closed) for one in inputs])
 
     def _later(self, proto: Any, scope: Scope) -> None:
         """Leave a node for later."""
@@ -465,12 +496,19 @@ _FEW_BITS = ("int4", "uint4", "int2", "uint2")
 def _alike(one: Any, result: Result) -> Value:
     if isinstance(one, Value):
         if one.is_lost:
-            return Value.lost(*result)
+            return Value.lost(*result[:2])
         if is_narrow(one.dtype) and one.dtype == result.dtype and one.shape == result.shape:
             return one
         if not one.is_tensor:
             return one
+        if one.array is None and one.sizes is not None:
+            elements = one.sizes if result.shape is None else one.sizes.reshape(tuple(map(own, result.shape)))
+            return Value.of_sizes(elements, one.dtype if result.dtype is None else result.dtype)
         one = one.content
+    if result.shape is None and result.case is not None:
+        shape = one.shape if isinstance(one, Expression) else np.shape(one)
+        if tuple(map(hint, shape)) != result.case:
+            result = result._replace(shape=_fitted(shape, result.case))
     if not isinstance(one, Expression):
         array = np.asarray(one)
         if result.dtype is not None and array.dtype != result.dtype:
@@ -483,10 +521,34 @@ def _alike(one: Any, result: Result) -> Value:
         same = result.dtype.kind in "biu" and one.dtype.kind in "biu" and result.dtype.itemsize == one.dtype.itemsize
         one = one.view(result.dtype) if same else one.astype(result.dtype)
     if result.shape is not None and one.shape != result.shape:
-        if int(np.prod(result.shape, dtype=object)) != one.size:
+        if math.prod(result.shape) != one.size:
             raise Refused(f"its result has the sizes {list(one.shape)}, and not {list(result.shape)}")
         one = one.reshape(result.shape)
     return Value.narrowed(result.dtype, one) if narrow else Value.computed(one)
+
+
+def _fitted(shape: Sequence[int], case: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape that has more or less sizes of 1 than the case at hand says, as that says it.
+
+    If it is not clear which ones, or the sizes are others, the sizes become Python's own integers.
+    """
+    fitting = list(itertools.islice(_fittings(tuple(shape), case), 64))
+    if len({tuple(map(key_of, one)) for one in fitting}) == 1:
+        return fitting[0]
+    for n in shape:
+        own(n)
+    return case
+
+
+def _fittings(shape: tuple[int, ...], case: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if not shape and not case:
+        yield ()
+    if shape and case and hint(shape[0]) == case[0]:
+        yield from ((shape[0], *rest) for rest in _fittings(shape[1:], case[1:]))
+    if shape and is_one(shape[0]):
+        yield from _fittings(shape[1:], case)
+    if case and case[0] == 1:
+        yield from ((1, *rest) for rest in _fittings(shape, case[1:]))
 
 
 def _line(error: BaseException) -> str:

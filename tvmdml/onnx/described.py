@@ -90,7 +90,7 @@ class _Known(Mapping[str, list[Any]]):
     def __getitem__(self, name: str) -> list[Any]:
         if not name:
             raise KeyError(name)
-        found: list[Any] = self._node.known(int(name)).reshape(-1).tolist()
+        found: list[Any] = self._node.elements(int(name)).reshape(-1).tolist()
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.onnx.node import Node, Result, axis_of
+from tvmdml.onnx import folding
+from tvmdml.onnx.node import Node, Result, axis_of, broadcast_sizes
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import MAX_RANK
@@ -72,9 +73,7 @@ def _joined(sizes: Sequence[int], groups: Sequence[Sequence[int]]) -> Shape:
 
 def _seen(node: Node, value: Value, sizes: Shape) -> Value:
     """An input with other sizes."""
-    if value.array is not None:
-        return Value.known(value.array.reshape(sizes))
-    return Value.computed(value.flat(node.graph).reshape(sizes))
+    return value.reshaped(node.graph, sizes)
 
 
 def _with(node: Node, inputs: Sequence[Value | None], shapes: Sequence[Shape], by_rule: ByRule, **attributes: Any) -> Results:
@@ -88,11 +87,9 @@ def _spread(node: Node, value: Value, output: int) -> Value:
     shape = node.results[output].shape
     if shape is None:
         raise Refused("the sizes of its result are not known")
-    if value.array is not None:
-        return Value.known(value.array.reshape(shape))
-    if len(shape) > MAX_RANK:
+    if value.elements is None and len(shape) > MAX_RANK:
         return Value.of_many(shape, value.flat(node.graph))
-    return Value.computed(value.flat(node.graph).reshape(shape))
+    return value.reshaped(node.graph, shape)
 
 
 # -- Nodes ------------------------------------------------------------------------------------------------------------
@@ -100,7 +97,7 @@ def _spread(node: Node, value: Value, output: int) -> Value:
 
 def _by_element(node: Node, by_rule: ByRule) -> Results:
     given = [() if one is None else one.shape or () for one in node.inputs]
-    sizes = np.broadcast_shapes(*given)
+    sizes = broadcast_sizes(*given)
     aligned = [(1,) * (len(sizes) - len(shape)) + shape for shape in given]
     groups = _groups(sizes, [tuple(shape[axis] == 1 for shape in aligned) for axis in range(len(sizes))])
     inputs = [
@@ -132,12 +129,12 @@ def _transposed(node: Node, by_rule: ByRule) -> Results:
 
 
 def _expanded(node: Node, by_rule: ByRule) -> Results:
-    sizes = np.broadcast_shapes(node.shape(), tuple(node.integers(1)))
+    sizes = broadcast_sizes(node.shape(), node.integers(1))
     shape = (1,) * (len(sizes) - len(node.shape())) + node.shape()
     groups = _groups(sizes, [n == 1 for n in shape])
     wanted = _joined(sizes, groups)
     x = _seen(node, node.value(0), _joined(shape, groups))
-    return _with(node, [x, Value.known(np.array(wanted, np.int64))], [wanted], by_rule)
+    return _with(node, [x, Value.of_sizes(folding.objects(wanted), np.int64)], [wanted], by_rule)
 
 
 def _reduced(node: Node, by_rule: ByRule) -> Results:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.node import Node, Result, axis_of
+from tvmdml.onnx.node import Node, Result, axis_of, broadcast_sizes
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
+from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 from tvmdml.operators.cast import converted
 from tvmdml.operators.element_wise_binary import greater, less, quotient
 from tvmdml.operators.fill_value import length
+from tvmdml.sizes import is_open
 
 _MOST = 1 << 16
 """The most elements of an array that is computed here; the graph computes larger ones."""
@@ -35,21 +39,35 @@ def _constant(node: Node) -> NumpyArray:
     raise Refused(f"its {name} is not one of DirectML's types")
 
 
-def _shape(node: Node) -> NumpyArray:
-    return np.asarray(node.shape()[node.integer("start", 0) : node.attributes.get("end")], np.int64)
+def _shape(node: Node) -> Value:
+    return _of_sizes(node.shape()[node.integer("start", 0) : node.attributes.get("end")])
 
 
-_ALWAYS: Mapping[str, Callable[[Node], NumpyArray]] = {
+def _of_sizes(sizes: Sequence[int]) -> Value:
+    return Value.of_sizes(objects(sizes), np.int64)
+
+
+def objects(sizes: Sequence[int]) -> NumpyArray:
+    """An array of sizes as they are."""
+    found = np.empty(len(sizes), object)
+    found[:] = sizes
+    return found
+
+
+_ALWAYS: Mapping[str, Callable[[Node], NumpyArray | Value]] = {
     "Constant": _constant,
     "Shape": _shape,
-    "Size": lambda node: np.asarray(math.prod(node.shape()), np.int64),
+    "Size": lambda node: Value.of_sizes(objects([math.prod(node.shape())]).reshape(()), np.int64),
 }
 
 # -- Of known inputs -------------------------------------------------------------------------------------------------
 
 
 def _slice(node: Node) -> NumpyArray:
-    x = node.known(0)
+    return _sliced(node, node.known(0))
+
+
+def _sliced(node: Node, x: NumpyArray) -> NumpyArray:
     starts, ends = node.integers(1), node.integers(2)
     axes = node.integers(3) if node.has(3) else range(len(starts))
     steps = node.integers(4) if node.has(4) else [1] * len(starts)
@@ -197,7 +215,7 @@ _OF_UNKNOWN_SIZE = ("NonZero",)
 
 
 def _reshaped(node: Node) -> tuple[int, ...]:
-    x, wanted = node.known(0), node.integers(1)
+    x, wanted = node.elements(0), node.integers(1)
     if not node.integer("allowzero", 0):
         wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
     known = math.prod(n for n in wanted if n >= 0)
@@ -222,13 +240,153 @@ def _flattened(node: Node) -> tuple[int, ...]:
 
 
 _SHAPES: Mapping[str, Callable[[Node], tuple[int, ...]]] = {
-    "Expand": lambda node: np.broadcast_shapes(node.shape(), tuple(node.integers(1))),
+    "Expand": lambda node: broadcast_sizes(node.shape(), node.integers(1)),
     "Flatten": _flattened,
     "Reshape": _reshaped,
     "Squeeze": _squeezed,
     "Unsqueeze": _unsqueezed,
 }
 """The shapes of results, of operators for which they are usually taken from inference."""
+
+
+# -- Of sizes that are open ------------------------------------------------------------------------------------------
+
+
+def _each(function: Callable[..., Any]) -> Callable[[Node], Any]:
+    """A function of elements, by NumPy's rules for shapes."""
+
+    def fold(node: Node) -> Any:
+        return functools.reduce(np.frompyfunc(function, 2, 1), (_objects_of(node, i) for i in range(len(node.inputs))))
+
+    return fold
+
+
+def _compared(function: Callable[[Any, Any], bool]) -> Callable[[Node], Any]:
+    def fold(node: Node) -> Any:
+        return np.asarray(_each(function)(node)).astype(np.bool_)
+
+    return fold
+
+
+def _objects_of(node: Node, position: int) -> NumpyArray:
+    """The elements of an input. Floats that are whole numbers are those integers."""
+    elements = node.elements(position)
+    if elements.dtype.kind == "f":
+        if not (np.abs(elements) < _EXACT).all() or (elements % 1).any() or np.signbit(elements[elements == 0]).any():
+            raise _LaterOn
+        elements = elements.astype(np.int64)
+    return elements.astype(object)
+
+
+_EXACT = 1 << 24
+"""Whole numbers below are exact in float32."""
+
+
+def _divided(a: Any, b: Any) -> Any:
+    """Rounded towards 0, as integers of kernels are."""
+    return a // b if a >= 0 and b > 0 else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def _cast_sizes(node: Node) -> Any:
+    to = node.dtype(1) if node.kind == "CastLike" else dtype_of(node.integer("to", 0))
+    if to == np.bool_:
+        return np.asarray(np.frompyfunc(bool, 1, 1)(_objects_of(node, 0))).astype(np.bool_)
+    if to not in (np.int32, np.int64, np.float32, np.float64):
+        raise _LaterOn
+    return _objects_of(node, 0)
+
+
+def _reduced_sizes(function: Callable[[Any, Any], Any]) -> Callable[[Node], Any]:
+    def fold(node: Node) -> Any:
+        x = _objects_of(node, 0)
+        axes = tuple(node.integers(1)) if node.has(1) else ()
+        if not x.size or (not axes and node.integer("noop_with_empty_axes", 0)):
+            raise _LaterOn
+        every = {axis_of(axis, x.ndim) for axis in axes} or set(range(x.ndim))
+        for axis in sorted(every, reverse=True):
+            x = np.asarray(np.frompyfunc(function, 2, 1).reduce(x, axis=axis, keepdims=bool(node.integer("keepdims", 1))), object)
+        return x
+
+    return fold
+
+
+def _taken(node: Node) -> Any:
+    x, at = _objects_of(node, 0), node.known(1)
+    axis = node.axis(x.ndim)
+    return np.take(x, np.where(at < 0, at + x.shape[axis], at), axis, mode="clip")
+
+
+_OF_ALL: Mapping[str, Callable[[Node], Any]] = {
+    "Add": _each(operator.add),
+    "Concat": lambda node: np.concatenate([_objects_of(node, i) for i in range(len(node.inputs))], node.axis(len(node.shape()))),
+    "Div": _each(_divided),
+    "Equal": _compared(operator.eq),
+    "Greater": _compared(operator.gt),
+    "GreaterOrEqual": _compared(operator.ge),
+    "Less": _compared(operator.lt),
+    "LessOrEqual": _compared(operator.le),
+    "Max": _each(max),
+    "Min": _each(min),
+    "Mod": _each(operator.mod),
+    "Mul": _each(operator.mul),
+    "Sub": _each(operator.sub),
+    "Sum": _each(operator.add),
+    "Where": lambda node: np.where(node.known(0), _objects_of(node, 1), _objects_of(node, 2)),
+}
+"""Operators that compute with integers that follow from sizes in any input."""
+_OF_FIRST: Mapping[str, Callable[[Node], Any]] = {
+    "Abs": lambda node: np.frompyfunc(abs, 1, 1)(_objects_of(node, 0)),
+    "Cast": _cast_sizes,
+    "CastLike": _cast_sizes,
+    "Expand": lambda node: np.broadcast_to(_objects_of(node, 0), broadcast_sizes(node.shape(), node.integers(1))),
+    "Flatten": lambda node: _objects_of(node, 0).reshape(_flattened(node)),
+    "Ceil": lambda node: _objects_of(node, 0),
+    "Floor": lambda node: _objects_of(node, 0),
+    "Gather": _taken,
+    "Round": lambda node: _objects_of(node, 0),
+    "Identity": lambda node: _objects_of(node, 0),
+    "Neg": lambda node: np.frompyfunc(operator.neg, 1, 1)(_objects_of(node, 0)),
+    "ReduceMax": _reduced_sizes(max),
+    "ReduceMin": _reduced_sizes(min),
+    "ReduceProd": _reduced_sizes(operator.mul),
+    "ReduceSum": _reduced_sizes(operator.add),
+    "Reshape": lambda node: _objects_of(node, 0).reshape(_reshaped(node)),
+    "Slice": lambda node: _sliced(node, _objects_of(node, 0)),
+    "Squeeze": lambda node: _objects_of(node, 0).reshape(_squeezed(node)),
+    "Tile": lambda node: np.tile(_objects_of(node, 0), node.integers(1)),
+    "Transpose": lambda node: np.transpose(_objects_of(node, 0), node.attributes.get("perm")),
+    "Unsqueeze": lambda node: _objects_of(node, 0).reshape(_unsqueezed(node)),
+}
+"""Those that move the elements of the first input, or compute with them; the others are known."""
+
+
+def _of_open_sizes(node: Node) -> list[Any] | None:
+    """The result of a node that computes with integers that follow from sizes; ``None`` if the graph computes it."""
+    function = _OF_ALL.get(node.kind)
+    others = [one for one in node.inputs if one is not None]
+    if function is None:
+        function, others = _OF_FIRST.get(node.kind), others[1:]
+        if any(one.array is None for one in others):
+            return None
+    if function is None or len(node.outputs) != 1 or any(one.elements is None or one.size > _MOST_SIZES for one in others):
+        return None
+    dtype = np.dtype(node.results[0].dtype or node.dtype(node.kind == "Where"))
+    if dtype.kind == "f" and node.kind in ("Div", "Mod", "ReduceProd", "ReduceSum"):
+        return None  # rounded, or in the order of a kernel
+    if node.kind == "Mod" and node.integer("fmod", 0):
+        return None
+    try:
+        found = np.asarray(function(node))
+    except _LaterOn:
+        return None
+    if found.dtype == np.bool_:
+        return [found]
+    if dtype.kind == "f" and not all(-_EXACT < n < _EXACT for n in found.reshape(-1)):
+        return None
+    return [Value.of_sizes(found.astype(object), dtype)]
+
+
+_MOST_SIZES = 1024
 
 
 def folds_again(kind: str) -> bool:
@@ -262,11 +420,15 @@ def fold(node: Node) -> Any:
     """The result of a node if it is known now; ``None`` otherwise."""
     if (always := _ALWAYS.get(node.kind)) is not None:
         return [always(node)]
+    if any(one is not None and one.array is None and one.sizes is not None for one in node.inputs):
+        return _of_open_sizes(node)
     function = _FOLDED.get(node.kind)
     if function is None or len(node.outputs) != 1 or not all(one is None or one.array is not None for one in node.inputs):
         return None
     known = [one for one in node.inputs if one is not None]
     shape = node.results[0].shape
+    if shape is not None and any(map(is_open, shape)):
+        return None
     if not known or any(one.size > _MOST for one in known) or not all(is_ours(one.dtype) for one in known):
         return None
     if node.kind not in _OF_UNKNOWN_SIZE and (shape is None or math.prod(shape) > _MOST):

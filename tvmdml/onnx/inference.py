@@ -13,6 +13,7 @@ from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
 from tvmdml.onnx_nodes import element_of
+from tvmdml.sizes import hint, is_open, texts_for_keys
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
@@ -71,6 +72,7 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         raise Malformed(f"it has {len(proto.input)} inputs; allowed: {found.min_input} to {found.max_input}")
     _check_places(attributes, inputs)
     types, data = {}, {}
+    sizes: dict[str, Any] = {}
     node = _plain(proto, attributes, inputs)
     for i, value in enumerate(inputs):
         if value is None:
@@ -83,20 +85,34 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         array = value.array
         if (found.name, i) in _OF_64_BITS and array is not None:
             array, kind = array.astype(np.int64), onnx.TensorProto.INT64
-        types[name] = onnx.helper.make_tensor_type_proto(kind, shape)
+        types[name] = onnx.helper.make_tensor_type_proto(kind, None if shape is None else [_named(n, sizes) for n in shape])
         if array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and not is_narrow(value.dtype):
             data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]
     node.output.extend(names)
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
-    try:
-        inferred = onnx.shape_inference.infer_node_outputs(found, node, types, data, opset_imports=imports)
-    except MemoryError:
-        raise
-    except Exception as error:  # ONNX does not document its exceptions
-        raise Malformed(" ".join(str(error).split())[:300]) from None
-    several = [_result(inferred.get(name)) for name in names]
+
+    def infer() -> list[Result]:
+        try:
+            inferred = onnx.shape_inference.infer_node_outputs(found, node, types, data, opset_imports=imports)
+        except MemoryError:
+            raise
+        except Exception as error:  # ONNX does not document its exceptions
+            raise Malformed(" ".join(str(error).split())[:300]) from None
+        return [_result(inferred.get(name), sizes) for name in names]
+
+    several = infer()
+    if sizes:  # it checks more where sizes are known
+        _close(types, sizes)
+        data |= {
+            f"x{i}": onnx.numpy_helper.from_array(_in_this_case(value), f"x{i}")
+            for i, value in enumerate(inputs)
+            if value is not None and value.array is None and value.sizes is not None and value.sizes.ndim <= 1
+        }
+        several = [
+            one if one.shape is not None else one._replace(case=own.shape) for one, own in zip(several, infer(), strict=True)
+        ]
     return [Result(_type(found, i, inputs), None) if one.dtype is None else one for i, one in enumerate(several)]
 
 
@@ -145,7 +161,10 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
             types = []
             for value in inputs:
                 kind = None if value is None else _element(value)
-                one = onnx.TypeProto() if value is None or kind is None else onnx.helper.make_tensor_type_proto(kind, value.shape)
+                one = onnx.TypeProto()
+                if value is not None and kind is not None:
+                    shape = None if value.shape is None else [_named(n, {}) for n in value.shape]
+                    one = onnx.helper.make_tensor_type_proto(kind, shape)
                 types.append(one.SerializeToString())
             able = [one for one in found.context_dependent_function_opset_versions if one <= version]
             node = _plain(proto, attributes, inputs).SerializeToString()
@@ -196,11 +215,39 @@ def _element(value: Value) -> int | None:
         return None
 
 
-def _result(kind: Any) -> Result:
+def _close(types: Mapping[str, Any], sizes: Mapping[str, Any]) -> None:
+    """Put the sizes of the case at hand in the places of those that are open."""
+    for kind in types.values():
+        for dimension in kind.tensor_type.shape.dim:
+            if dimension.dim_param in sizes:
+                dimension.dim_value = hint(sizes[dimension.dim_param])
+
+
+def _in_this_case(value: Value) -> Any:
+    assert value.sizes is not None
+    return np.array([hint(n) for n in value.sizes.reshape(-1).tolist()], value.dtype).reshape(value.sizes.shape)
+
+
+def _named(size: Any, sizes: dict[str, Any]) -> int | str:
+    """A size, or the name of one that is open."""
+    if not is_open(size):
+        return int(size)
+    with texts_for_keys():
+        name = f"{size}"
+    sizes[name] = size
+    return name
+
+
+def _result(kind: Any, sizes: Mapping[str, Any]) -> Result:
+    """What was inferred; ``sizes`` are those that are open, by their names."""
     if kind is None or not kind.HasField("tensor_type"):
         return Result(None, None)
     tensor = kind.tensor_type
     shape: tuple[int, ...] | None = None
-    if tensor.HasField("shape") and all(one.HasField("dim_value") and one.dim_value >= 0 for one in tensor.shape.dim):
-        shape = tuple(int(one.dim_value) for one in tensor.shape.dim)
+    if tensor.HasField("shape") and all(_is_known(one, sizes) for one in tensor.shape.dim):
+        shape = tuple(sizes[one.dim_param] if one.dim_param else int(one.dim_value) for one in tensor.shape.dim)
     return Result(dtype_of(tensor.elem_type), shape)
+
+
+def _is_known(dimension: Any, sizes: Mapping[str, Any]) -> bool:
+    return dimension.dim_param in sizes or (dimension.HasField("dim_value") and dimension.dim_value >= 0)

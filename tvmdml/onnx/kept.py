@@ -7,14 +7,16 @@ hash, and so other plans. What was compiled is kept only if the files still have
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
@@ -29,6 +31,8 @@ from tvmdml.targets import Target
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
+    from tvmdml.graph.kept_plan import KeptPlan
+    from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -144,6 +148,68 @@ class Kept:
         """Whether a graph reads nothing but inputs that have shapes and the state of random numbers, and gives every output."""
         return self._header is not None and set(reads) <= {*shapes, STATE} and outputs == len(self._header.about.outputs)
 
+    # -- Recordings
+
+    def recordings(self, pattern: Hashable) -> list[str]:
+        """The names of the recordings of a pattern."""
+        found = self.find_part(f"recordings {pattern!r}")
+        names = [] if found is None else found.described.get("names", [])
+        return [name for name in names if type(name) is str]
+
+    def recording(self, name: str, arenas: list[Any], finish: Callable[[Sequence[int]], Finished]) -> tuple[KeptPlan, Ready] | None:
+        """A recording, and what is the same for all sizes; ``None`` if it is not there, or not whole."""
+        at_hand("tvmdml.graph.kept_plan")
+        from tvmdml.graph.kept_plan import KeptPlan
+
+        found = self.find_part(name)
+        if found is None:
+            return None
+        with contextlib.suppress(*kept.DAMAGED):
+            about = found.described
+            plan = KeptPlan(about["plan"], found.arrays, self._target, arenas, finish)
+            for i in itertools.count():
+                part = self.find_part(f"{name} {i}")
+                if part is None:
+                    break
+                plan.add_part(part.described, part.arrays)
+            known = {_index(i): found.arrays[_index(number)] for i, number in about["known"]}
+            reads, lengths = tuple(map(str, about["reads"])), tuple(about["lengths"])
+            if self._header is None or not all(n is None or type(n) is int for n in lengths):
+                return None
+            ready = Ready(None, reads, known, lengths=lengths)
+            count = ready.count(len(self._header.about.outputs))
+            if len(lengths) not in (0, len(self._header.about.outputs)) or len(known) + len(plan.results) != count:
+                return None
+            return plan, ready
+        return None
+
+    def keep_recording(self, pattern: Hashable, plan: OpenPlan, ready: Ready) -> str | None:
+        """Keep a recording, or what is new in it; returns its name, or ``None`` if it cannot be kept."""
+        at_hand("tvmdml.graph.kept_plan")
+        from tvmdml.graph import kept_plan
+
+        if ready.tail is not None or (whole := kept_plan.written(plan)) is None:
+            return None
+        known = [[i, len(whole.arrays) + k] for k, i in enumerate(ready.known)]
+        described = {"plan": whole.described, "reads": list(ready.inputs), "known": known, "lengths": list(ready.lengths)}
+        arrays = [*whole.arrays, *ready.known.values()]
+        name = key_of("recording", repr(pattern), json.loads(json.dumps(described)), [array.tobytes().hex() for array in arrays])
+        names = self.recordings(pattern)
+        if self.find_part(name) is None and not self.keep_part(name, described, arrays):
+            return None
+        if name not in names:
+            self.keep_part(f"recordings {pattern!r}", {"names": [*names, name]})
+        return name if self.keep_answers(name, plan) else None
+
+    def keep_answers(self, name: str, plan: OpenPlan) -> bool:
+        """Keep what is new in a recording that is kept; returns whether that could be done."""
+        at_hand("tvmdml.graph.kept_plan")
+        from tvmdml.graph import kept_plan
+
+        part = kept_plan.written_part(plan)
+        number = next(i for i in itertools.count() if self._store.find(self._part(f"{name} {i}")) is None)
+        return part is not None and self.keep_part(f"{name} {number}", part.described, part.arrays)
+
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""
         if _has_own_rules():
@@ -171,6 +237,12 @@ class Kept:
     def _plan(self, shapes: Shapes, decided: Decided) -> str:
         known = {name: [array.dtype.str, array.shape, array.tobytes().hex()] for name, array in decided.items()}
         return key_of("plan", self._around, self.content.digest, self._others, dict(shapes), known)
+
+
+def _index(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"the number {value!r}")
+    return value
 
 
 def _has_own_rules() -> bool:

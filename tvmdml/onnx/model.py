@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -22,10 +22,10 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message, safe_repr
 from tvmdml.onnx.kept import Kept
-from tvmdml.onnx.learned import Learned
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import Numbers
+from tvmdml.onnx.recording import Pattern, Recordings, pattern_of
 from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.types import Undecided, decides
@@ -34,7 +34,6 @@ from tvmdml.packs.files import is_pack
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.graph.program import Finished
-    from tvmdml.onnx.functions import Functions
     from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
@@ -104,10 +103,9 @@ class Model(Runnable):
         self._lock = threading.RLock()
         _models.add(self)
         self._read: Origin | None = None
-        self._grown: Functions | None = None
+        self._recordings: dict[Hashable, Recordings] = {}
         self._is_known = False
         self._kept = Kept.of(model, sizes, target)
-        self._learned = None if self._kept is None else Learned(self._kept, target)
         header = None if self._kept is None else self._kept.header()
         if header is None:
             self._about, self._deciding = self._origin().about(sizes), frozenset[str]()
@@ -171,12 +169,12 @@ class Model(Runnable):
 
                 content = None if self._kept is None else self._kept.content
                 file = None if content is None else content.opened()
-                read = Origin(self._given, file, self.target, self._check, self._functions())
+                read = Origin(self._given, file, self.target)
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"
                         raise ModelError(message(self.name, given, "the same file", "Load it again."))
-                    self._kept = self._learned = None  # it is changing now
+                    self._kept = None  # it is changing now
                 elif content is not None and content.folder is not None:
                     read.source.folder, read.source.home = content.folder, content.home
                 self.name, self._read, self._given = read.name, read, None
@@ -226,30 +224,33 @@ class Model(Runnable):
         return found
 
     def _found(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        """Made from those of other sizes, from the cache, or converted and compiled."""
-        if self._grown is not None and not decided and (graph := self._grown.graph(shapes)) is not None:
-            return _grown(graph)
+        """Of a recording, from the cache, or converted and compiled."""
+        pattern = pattern_of(shapes, self.feeds, tuple(decided))
+        if pattern.places:
+            return self._opened(shapes, decided, pattern)
         if self._kept is not None:
             finished = functools.partial(self._finished, shapes, decided)
             if (found := self._kept.find(shapes, decided, finished)) is not None:
                 return found
-        if self._learned is not None and not decided and (name := self._learned.find(shapes)) is not None:
-            known = self._functions()
-            if known.read(name, lambda: self._origin().model) and (graph := known.graph(shapes)) is not None:
-                return _grown(graph)
-        found = self._origin().compiled(shapes, decided, self._progress, self._known_shapes() is None)
+        found = self._origin().compiled(shapes, decided, self._progress)
         if self._kept is not None and found.tail is None:
             self._kept.keep(shapes, decided, found)
         return found
 
-    def _functions(self) -> Functions:
-        """What is known for sizes that grow."""
-        if self._grown is None:
-            at_hand("tvmdml.onnx.functions")
-            from tvmdml.onnx.functions import Functions
-
-            self._grown = Functions(self.target, self._learned)
-        return self._grown
+    def _opened(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray], pattern: Pattern) -> Ready:
+        """Of a recording that holds for the sizes, or of a new one."""
+        key = pattern.key, _elements_key(decided)
+        known = self._recordings.get(key)
+        if known is None:
+            known = self._recordings[key] = Recordings(
+                pattern, key, self._kept, lambda shapes: self._origin().finished(shapes, decided)
+            )
+        if (ready := known.at(shapes, self._progress)) is not None:
+            return ready
+        recording = self._origin().recording(shapes, pattern, decided)
+        if recording is None:
+            return self._origin().compiled(shapes, decided, self._progress)
+        return known.add(recording, shapes, self._progress)
 
     def _finished(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Finished:
         return self._origin().finished(shapes, decided)
@@ -347,13 +348,13 @@ class InferenceSession(Runnable):
         return self._model._ready(shapes, views)
 
 
-def _grown(graph: CompiledGraph) -> Ready:
-    return Ready(graph, graph.input_names(), {})
-
-
 def _key(shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Any:
     """Both in the order of the inputs."""
     return tuple(shapes.items()), tuple([(name, array.tobytes()) for name, array in decided.items()]) if decided else ()
+
+
+def _elements_key(decided: Mapping[str, NumpyArray]) -> Hashable:
+    return tuple((name, array.tobytes()) for name, array in decided.items())
 
 
 def _decides(view: Any) -> bool:

@@ -13,6 +13,7 @@ from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import versions
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.sizes import are_equal, is_one, is_open
 
 
 class Result(NamedTuple):
@@ -21,6 +22,8 @@ class Result(NamedTuple):
     dtype: Any
     """``None`` if it is not known, or NumPy has no such type."""
     shape: tuple[int, ...] | None
+    case: tuple[int, ...] | None = None
+    """The shape in the case at hand, if ONNX does not infer how it follows from sizes that are open."""
 
 
 class Around(Protocol):
@@ -132,9 +135,21 @@ class Node:
         """Whether the elements of an input are known already."""
         return self.has(position) and self.value(position).array is not None
 
+    def elements(self, position: int) -> NumpyArray:
+        """The elements of an input that decides how the node is computed. Sizes that are open are objects."""
+        sizes = self.value(position).sizes
+        return self.known(position) if sizes is None or self.is_known(position) else sizes
+
     def integers(self, position: int) -> list[int]:
-        """The elements of an input as integers."""
-        return [int(n) for n in self.known(position).reshape(-1)]
+        """The elements of an input as integers, which may be sizes that are open."""
+        return [n if is_open(n) else int(n) for n in self.elements(position).reshape(-1).tolist()]
+
+    def count(self, position: int) -> int:
+        """The only element of an input as an integer, which may be a size that is open."""
+        several = self.integers(position)
+        if len(several) != 1:
+            raise Refused(f"its input {position} has {len(several)} elements, and not one")
+        return several[0]
 
     def number(self, position: int) -> float | int:
         """The only element of an input."""
@@ -193,6 +208,26 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise Refused(f"it has axis {axis}, for {rank} dimensions")
     return axis % max(rank, 1)
+
+
+def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes to which several are repeated by NumPy's rules.
+
+    Raises:
+        Refused: they do not fit.
+    """
+    rank = max(map(len, shapes), default=0)
+    found = []
+    for axis in range(rank):
+        every = [shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0]
+        size = 1
+        for n in every:
+            if is_one(size) or (not are_equal(n, size) and not is_one(n) and size == 1):
+                size = n
+            elif not (are_equal(n, size) or is_one(n) or n == size or n == 1):
+                raise Refused(f"sizes that do not fit each other: {', '.join(str(list(shape)) for shape in shapes)}")
+        found.append(size)
+    return tuple(found)
 
 
 def along(axis: int, key: Any) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -12,16 +13,17 @@ from tvmdml import onnx_bounds, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
-from tvmdml.graph.building import finished
+from tvmdml.graph.building import finished, recorded
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laying import laid_out
+from tvmdml.graph.open_graph import OpenGraph
+from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
-from tvmdml.onnx.functions import Functions
-from tvmdml.onnx.growing import Growth
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.recording import LEAST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.session import ModelMetadata
@@ -30,6 +32,7 @@ from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
 from tvmdml.scheduling import remembering
+from tvmdml.sizes import Record
 
 Shapes = Mapping[str, tuple[int, ...]]
 _WITH_DEFAULTS = 4
@@ -56,17 +59,13 @@ class Recorded(NamedTuple):
 class Origin:
     """A model that was read."""
 
-    def __init__(
-        self, given: Any, file: BinaryIO | None, target: targets.Target, fits: Callable[[Shapes], None], functions: Functions
-    ) -> None:
+    def __init__(self, given: Any, file: BinaryIO | None, target: targets.Target) -> None:
         """Read it.
 
         Args:
             given: a path, the bytes of a file, or an ``onnx.ModelProto``; or what was read of one.
             file: the file at the path, where it was opened before.
             target: where it will run.
-            fits: raises an error for shapes that the model does not take.
-            functions: what is known of it for sizes that grow; it gets what is learned.
 
         Raises:
             ModelError: it is not a valid model.
@@ -79,9 +78,8 @@ class Origin:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
         self.model, self._target = converting.Model(source, {}), target
-        self._takes_tensors = all(one.type.HasField("tensor_type") for one in source.model.graph.input)
-        self._weights = functions.weights
-        self._growth = Growth(self.model, target, fits, self._unseen, functions)
+        self._weights: Shared = WeakValueDictionary()
+        """The packed weights of all sizes."""
 
     @property
     def name(self) -> str:
@@ -133,7 +131,6 @@ class Origin:
         shapes: Shapes,
         decided: Mapping[str, NumpyArray],
         progress: Callable[[int, int], object] | None,
-        grows: bool,
     ) -> Ready:
         """Convert and compile it.
 
@@ -141,7 +138,6 @@ class Origin:
             shapes: of the inputs.
             decided: the elements of inputs that decide how it is computed.
             progress: called while kernels compile.
-            grows: whether sizes are open.
 
         Raises:
             Undecided: the elements of more inputs must be known.
@@ -154,14 +150,29 @@ class Origin:
         with remembering():
             program = finished(conversion.graph, rest, target)
             laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
-        if grows and self._takes_tensors and not (known or decided or tail or lengths):
-            self._growth.saw(shapes, conversion)
         return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known, tail, lengths)
 
-    def _unseen(self, shapes: Shapes) -> Conversion | None:
-        """The model for shapes that it may be called with later."""
-        found = Conversion.of(self.model, shapes, {})
-        return None if found.problems or found.tail or any(one.array is not None for one in found.outputs) else found
+    def recording(self, shapes: Shapes, pattern: Pattern, decided: Mapping[str, NumpyArray]) -> Recording | None:
+        """Convert it for all sizes of which it asks the same as for these; ``None`` if all outputs are known.
+
+        Args:
+            shapes: of the inputs.
+            pattern: which of their sizes are open.
+            decided: the elements of inputs that decide how it is computed.
+
+        Raises:
+            Undecided: the elements of more inputs must be known.
+            ModelError, Unsupported: as ``load``.
+        """
+        record = Record()
+        values = zip(pattern.places, pattern.values(shapes), strict=True)
+        sizes: dict[str, Any] = {name: record.symbol(name, value, least=LEAST) for name, value in values}
+        conversion, known, rest, tail, lengths = self._converted(pattern.opened(shapes, sizes), decided, record)
+        if not rest:
+            return None
+        finished = recorded(conversion.graph, rest)
+        graph = OpenGraph(finished, record, self._target, self._weights)
+        return Recording(pattern, graph, Ready(None, tuple(one.name for one in finished.inputs), known, tail, lengths))
 
     def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
         """The graph after all passes."""
@@ -189,10 +200,10 @@ class Origin:
         )
 
     def _converted(
-        self, shapes: Shapes, decided: Mapping[str, NumpyArray]
+        self, shapes: Shapes, decided: Mapping[str, NumpyArray], record: Record | None = None
     ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, Lengths]:
         """The model for shapes, what is known of its outputs' tensors, what the graph computes, and what is computed after it."""
-        conversion = Conversion.of(self.model, shapes, decided)
+        conversion = Conversion.of(self.model, shapes, decided, record)
         raise_all(self.name, conversion.problems)
         outputs, graph = conversion.outputs, conversion.graph
         tensors = [tensor for one in outputs for tensor in one.tensors()]

@@ -10,10 +10,12 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
-from tvmdml.graph.nodes import Call, Constant, Input
+from tvmdml.graph.nodes import Call, Constant, Input, SizesArray
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.types import Undecided, decides, is_narrow, is_ours, wide_of
 from tvmdml.onnx_nodes import Refused
+from tvmdml.sizes import is_open
+from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import MAX_RANK, TensorDataType
 
 
@@ -35,6 +37,8 @@ class Value:
         """The sizes; ``None`` after an error, where they are unknown."""
         self.array = array
         """The elements, if they are known."""
+        self.sizes: NumpyArray | None = None
+        """The elements, if they follow from sizes that are open: an array of objects, sizes or Python's own integers."""
         self._expression = expression
         self._wide: Value | None = None
         self.parts: tuple[Value, ...] | None = None
@@ -68,6 +72,16 @@ class Value:
         """A tensor whose elements are known."""
         found = np.asarray(array)
         return cls(found.dtype, found.shape, found, None)
+
+    @classmethod
+    def of_sizes(cls, elements: Any, dtype: Any) -> Value:
+        """A tensor of integers that may follow from sizes that are open; an array of objects."""
+        every = elements.reshape(-1).tolist()
+        if not any(map(is_open, every)):
+            return cls.known(np.array(every, dtype).reshape(elements.shape))
+        made = cls(np.dtype(dtype), elements.shape, None, None)
+        made.sizes = elements
+        return made
 
     @classmethod
     def computed(cls, expression: Expression) -> Value:
@@ -109,12 +123,17 @@ class Value:
     @property
     def is_lost(self) -> bool:
         """Whether there is neither an array nor an expression."""
-        return self.array is None and self._expression is None and self.parts is None and not (self.is_later or self.is_nothing)
+        return not (self.is_tensor or self.parts is not None or self.is_later or self.is_nothing)
 
     @property
     def is_tensor(self) -> bool:
         """Whether it is a tensor, and no sequence, after what could be an error."""
-        return self.array is not None or self._expression is not None
+        return self.array is not None or self.sizes is not None or self._expression is not None
+
+    @property
+    def elements(self) -> NumpyArray | None:
+        """The elements if they are known, or follow from sizes."""
+        return self.sizes if self.array is None else self.array
 
     def tensors(self) -> Iterator[Value]:
         """The tensors that it consists of: those of a sequence, or itself."""
@@ -131,9 +150,32 @@ class Value:
         return self if self.is_nothing else function(self)
 
     @property
+    def is_open(self) -> bool:
+        """Whether sizes that are open are in it."""
+        return any(one.sizes is not None or any(map(is_open, one.shape or ())) for one in self.tensors())
+
+    def closed(self) -> Value:
+        """A tensor whose sizes are Python's own integers."""
+        if not self.is_open:
+            return self
+        if self.sizes is not None and self.array is None:
+            return Value.known(np.array([own(n) for n in self.sizes.reshape(-1).tolist()], self.dtype).reshape(self.sizes.shape))
+        found = Value(self.dtype, None if self.shape is None else tuple(map(own, self.shape)), self.array, None)
+        found._expression = None if self._expression is None else self._expression.closed()
+        return found
+
+    @property
     def content(self) -> NumpyArray | Expression | None:
         """The array if it is known, or the expression."""
         return self._expression if self.array is None else self.array
+
+    def reshaped(self, graph: Graph, shape: tuple[int, ...]) -> Value:
+        """The same elements in another shape."""
+        if self.array is not None:
+            return Value.known(self.array.reshape(shape))
+        if self.sizes is not None:
+            return Value.of_sizes(self.sizes.reshape(shape), self.dtype)
+        return Value.computed(self.flat(graph).reshape(shape))
 
     @property
     def node(self) -> Constant | None:
@@ -155,6 +197,8 @@ class Value:
         self._require_tensor()
         if len(self.shape or ()) > MAX_RANK:
             raise Refused(f"its input has {len(self.shape or ())} dimensions, of which DirectML has {MAX_RANK}")
+        if self._expression is None and self.sizes is not None:
+            self._expression = graph.sizes_array(self.sizes, self.dtype)
         if self._expression is None:
             assert self.array is not None
             if is_narrow(self.dtype):
@@ -205,6 +249,9 @@ class Value:
             TooLate: they depend on inputs that do not.
         """
         self._require_tensor()
+        if self.array is None and self.sizes is not None:
+            every = [own(n) for n in self.sizes.reshape(-1).tolist()]
+            self.array = np.array(every, self.dtype).reshape(self.sizes.shape)
         if self.array is None:
             assert self._expression is not None
             inputs = dependencies(self._expression)
@@ -212,8 +259,8 @@ class Value:
                 raise TooLate(f"it must be known before the model runs, but depends on the elements of {large[0]}")
             if inputs:
                 raise Undecided(one.name for one in inputs)
-            (found,) = graph.compile([self._expression], "cpu")()
-            self.array = found.reshape(self.shape)
+            self.array = graph.evaluated(self._expression)
+            self.shape = self.array.shape
         return self.array
 
 
@@ -224,7 +271,8 @@ def dependencies(expression: Expression) -> list[Input]:
     while waiting:
         node = waiting.pop()
         if isinstance(node, Input):
-            found.append(node)
+            if not isinstance(node, SizesArray):
+                found.append(node)
         elif isinstance(node, Call):
             for edge in node.edges.values():
                 if id(edge.source) not in seen:

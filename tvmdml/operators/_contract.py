@@ -63,7 +63,7 @@ from tvmdml.operators._roles import Size as Size
 from tvmdml.operators._roles import Uint as Uint
 from tvmdml.operators._roles import Uints as Uints
 from tvmdml.operators._support import Support, refusal, where_supported
-from tvmdml.sizes import texts_for_keys, texts_for_messages
+from tvmdml.sizes import has_open_sizes, texts_for_keys, texts_for_messages
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
@@ -222,10 +222,11 @@ class Operator:
         Raises:
             InvalidArgument: a field is missing, unknown or invalid.
         """
-        draft = cls(**fields_of(cls, inputs, given))
-        if cls.BROADCAST:
-            draft = dataclasses.replace(draft, **draft.broadcast()[1])  # type: ignore[type-var] # a dataclass, as all are
-        return dataclasses.replace(draft, **outputs_of(draft, draft.infer(), given))  # type: ignore[type-var]
+        with texts_for_messages():
+            draft = cls(**fields_of(cls, inputs, given))
+            if cls.BROADCAST:
+                draft = dataclasses.replace(draft, **draft.broadcast()[1])  # type: ignore[type-var] # a dataclass, as all are
+            return dataclasses.replace(draft, **outputs_of(draft, draft.infer(), given))  # type: ignore[type-var]
 
     @classmethod
     def of_call(cls, *inputs: Any, **given: Any) -> Operator:
@@ -398,6 +399,11 @@ class Operator:
                 found = f"{self!r} {self._bits().hex()}"
             object.__setattr__(self, "_exactly", found)
         return found
+
+    def exactly_in_code(self) -> str:
+        """The same for what code is generated from: sizes that are open become Python's own integers."""
+        text = self.exactly()
+        return f"{self!r} {self._bits().hex()}" if has_open_sizes(text) else text
 
     def _bits(self) -> bytes:
         """The bits of all floats, those of fused operators included, which many descriptors share. They are found once."""

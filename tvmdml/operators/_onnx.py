@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml._whole import at_hand
+from tvmdml.sizes import is_open
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 
@@ -112,7 +113,8 @@ class OnnxNode:
             raise Refused("the shape of its input is unknown")
         if any(isinstance(size, str) for size in found.shape):
             raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are symbolic")
-        return found.dtype, tuple(map(int, found.shape))
+        sizes: tuple[Any, ...] = found.shape
+        return found.dtype, tuple(size if is_open(size) else int(size) for size in sizes)
 
 
 _NARROW = {

@@ -18,7 +18,8 @@ from tvmdml.kernels.launched import patterns
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Floats, Operator, Shared
 from tvmdml.operators._resampling_reference import Rule, gathered, scattered
-from tvmdml.sizes import cached, is_open
+from tvmdml.sizes import cached, fraction, is_open
+from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
@@ -127,25 +128,28 @@ def expressions(grid: Grid) -> Grid:
 def grid_of(rule: Rule, inputs: int, outputs: int) -> Grid:
     """The places of an axis."""
     scale = Fraction(rule.scale)
-    step = Fraction(inputs, outputs) if rule.is_ratio(inputs, outputs) else 1 / scale
+    step = fraction(inputs, outputs) if rule.is_ratio(inputs, outputs) else 1 / scale
     start = -Fraction(rule.after) * step - Fraction(rule.before)
     if not rule.linear and rule.rounding == "half":
         start += Fraction(1, 2)
     parts = math.lcm(step.denominator, start.denominator)
     if not rule.linear and rule.rounding == "up":
         start += 1 - Fraction(1, parts)
+    steps, starts = int(step * parts), int(start * parts)
     reach = math.floor(1 / scale) + 1 if rule.acts else 0
     # Places beyond these are like them: the first and the last element, or beyond the reach of both.
     lowest, highest = (-(reach + 1), inputs + reach) if reach else (0, inputs - 1)
-    first = min(max(math.floor((lowest - start) / step) + 1, 0), outputs)
-    last = min(max(math.ceil((highest - start) / step), first), outputs)
-    start += first * step
+    first = min(max((lowest * parts - starts) // steps + 1, 0), outputs)
+    last = min(max(-((starts - highest * parts) // steps), first), outputs)
+    starts += first * steps
     most = (_LIMIT - 1) // (highest - lowest + 2)
-    parts = parts if parts <= min(most, _MOST_PARTS if reach else most) else 1 << (min(most, _MOST_PARTS).bit_length() - 1)
     if last - first <= 1:
-        step = min(step, Fraction(highest - lowest + 1))
+        steps = min(steps, (highest - lowest + 1) * parts)
+    if parts > min(most, _MOST_PARTS if reach else most):
+        fewer = 1 << (min(most, _MOST_PARTS).bit_length() - 1)
+        steps, starts, parts = (round(Fraction(own(n) * fewer, parts)) for n in (steps, starts, parts))
+        steps = max(steps, 1)
     fall = scale.limit_denominator(_LIMIT // (4 * parts)) if reach else Fraction(0)
-    steps, starts = max(round(step * parts), 1), round(start * parts)
     starts = min(max(starts, lowest * parts), highest * parts)
     numbers = (steps, starts, parts, first, last, lowest * parts, highest * parts, inputs, outputs)
     return Grid(*numbers, fall.numerator, fall.denominator, patterns([rule.scale])[0] if reach else 0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tvmdml.enums import AxisDirection, InterpolationMode
 from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.sizes import is_open
 from tvmdml.tensors import ArrayTensorDesc
 
 _FARTHEST = float(np.finfo(np.float32).max)
@@ -134,6 +135,14 @@ def _more(rounding: str, more: float, factor: float) -> float:
     return 2.0**-10 if rounding == "ceil" and factor == _FARTHEST else more
 
 
+def _scaled(size: int, scale: Any, more: float) -> int:
+    """A size that follows from a scale, as a product of float32 has it."""
+    number, divisor = float(scale).as_integer_ratio()
+    if is_open(size) and not more and number * size < 1 << 24:  # the product is exact
+        return number * size // divisor
+    return math.floor(float(np.float32(size) * scale) + more)
+
+
 def text(node: Any, name: str, usual: str) -> str:
     """A string attribute."""
     value = node.attributes.get(name, usual)
@@ -154,18 +163,24 @@ def axes_of(node: OnnxNode) -> list[Axis]:
     place = 1 if node.kind == "Upsample" and not node.has(2) else 2
     scales: Any = np.asarray(node.constants("scales", place) if node.has(place) else [], np.float32)
     sizes = node.constants("sizes", 3) if node.has(3) and not scales.size else []
+    if any(map(is_open, sizes)):
+        ratios = [size / x.sizes[axis] for size, axis in zip(sizes, axes, strict=False)]
+        scales = np.asarray(ratios, np.float32)  # one is a number if it is the same in all cases
     if max(len(scales), len(sizes)) != len(axes):
         raise Refused(f"it has {len(scales)} scales and {len(sizes)} sizes, for {len(axes)} dimensions")
     policy = text(node, "keep_aspect_ratio_policy", "stretch")
     if sizes:
-        scales = np.asarray(sizes, np.float32) / np.asarray([x.sizes[axis] for axis in axes], np.float32)
+        if not any(map(is_open, sizes)):
+            scales = np.asarray(sizes, np.float32) / np.asarray([x.sizes[axis] for axis in axes], np.float32)
         if policy != "stretch":
             scales = np.broadcast_to(scales.min() if policy == "not_larger" else scales.max(), scales.shape)
     if not np.isfinite(scales).all() or not (scales > 0).all():
         raise Refused(f"its scales are {scales.tolist()}")
     for i, axis in enumerate(axes):
-        exact = float(np.float32(x.sizes[axis]) * scales[i])
-        wanted = math.floor(exact) if not sizes else int(sizes[i]) if policy == "stretch" else math.floor(exact + 0.5)
+        if sizes and policy == "stretch":
+            wanted = sizes[i] if is_open(sizes[i]) else int(sizes[i])
+        else:
+            wanted = _scaled(x.sizes[axis], scales[i], 0.5 if sizes else 0.0)
         found[axis] = found[axis]._replace(outputs=wanted, scale=float(scales[i]))
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize" and node.has(1):
         region = node.constants("roi", 1)

@@ -1,6 +1,33 @@
 """Sizes that are open: integers that are expressions over named symbols, and what was asked of them."""
 
 from tvmdml.sizes.record import Record
-from tvmdml.sizes.size import Size, are_equal, cached, is_one, is_open, texts_for_keys, texts_for_messages
+from tvmdml.sizes.size import (
+    Size,
+    are_equal,
+    cached,
+    choice,
+    fraction,
+    has_open_sizes,
+    hint,
+    is_one,
+    is_open,
+    key_of,
+    texts_for_keys,
+    texts_for_messages,
+)
 
-__all__ = ["Record", "Size", "are_equal", "cached", "is_one", "is_open", "texts_for_keys", "texts_for_messages"]
+__all__ = [
+    "Record",
+    "Size",
+    "are_equal",
+    "cached",
+    "choice",
+    "fraction",
+    "has_open_sizes",
+    "hint",
+    "is_one",
+    "is_open",
+    "key_of",
+    "texts_for_keys",
+    "texts_for_messages",
+]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.sizes.size import Size, Terms
@@ -35,6 +35,14 @@ class Quotient(NamedTuple):
 
 
 Atom = Symbol | Quotient
+
+
+class Open(NamedTuple):
+    """An argument that is a polynomial."""
+
+    terms: Terms
+
+
 _records = itertools.count()
 
 
@@ -47,6 +55,11 @@ class Within:
         self.least: float = -_INFINITE
         self.most: float = _INFINITE
         self.without: set[int] = set()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Within) and (self.least, self.most, self.without) == (other.least, other.most, other.without)
+
+    __hash__ = None  # type: ignore[assignment] # it changes
 
     def copy(self) -> Within:
         """The same, apart."""
@@ -74,6 +87,8 @@ class Record:
         """In the order in which they were asked: a later one may be undefined where an earlier one fails."""
         self._bounds: dict[Terms, tuple[float, float]] = {}
         """What is true of polynomials in all cases."""
+        self.choices: dict[tuple[Callable[..., Any], tuple[Any, ...]], Any] = {}
+        """Functions of integers, their arguments, which may be terms, and what they must return."""
         self.specialized = 0
         """How often a size became Python's own integer."""
 
@@ -126,6 +141,7 @@ class Record:
         record = Record()
         record.atoms, record._numbers, record._bounds = list(self.atoms), dict(self._numbers), dict(self._bounds)
         record.guards = {terms: guard.copy() for terms, guard in self.guards.items()}
+        record.choices = dict(self.choices)
         for atom in self.atoms:
             own = values[atom.name] if isinstance(atom, Symbol) else record.value(atom.number) // record.value(atom.divisor)
             record._values.append(own)
@@ -182,7 +198,16 @@ class Record:
         rest = {atoms: factor % b for atoms, factor in _terms(a)}
         outside = self._size(whole, self.value(tuple(whole.items())))
         inside = self._size(rest, self.value(tuple(rest.items())))
-        return self.added(outside, inside // b if type(inside) is int else self._quotient(inside, b), 1)
+        return self.added(outside, self._rounded(inside, b) if type(inside) is Size else inside // b, 1)
+
+    def _rounded(self, a: Size, b: int) -> Operand:
+        """``a // b``, which no factor leaves: ``(n // 2 + 1) // 2`` is ``(n + 2) // 4``."""
+        constant, terms = _apart(a.terms)
+        if len(terms) == 1 and len(terms[0][0]) == 1 and terms[0][1] == 1:
+            atom = self.atoms[terms[0][0][0]]
+            if isinstance(atom, Quotient) and isinstance(atom.divisor, int) and not isinstance(atom.number, int):
+                return self.divided(self.added(self.size(atom.number), constant * atom.divisor, 1), atom.divisor * b)
+        return self._quotient(a, b)
 
     def remainder(self, a: Operand, b: Operand) -> Operand:
         """``a % b``."""
@@ -320,6 +345,12 @@ class Record:
                 raise InvalidArgument(message(f"size {text}", given, "arithmetic and comparisons", f"{text} is not known yet."))
             self.specialized += 1
             self._asked(size, size.value, self._is)
+
+    def choose(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """What a function of integers returns in the case at hand; the record holds for others in which it returns the same."""
+        answer = function(*(size.value if type(size) is Size else size for size in arguments))
+        self.choices[function, tuple(Open(size.terms) if type(size) is Size else size for size in arguments)] = answer
+        return answer
 
     def _asked(self, size: Size, number: int, ask: Callable[[Terms, int, int, int], bool]) -> bool:
         """Ask in a normal form: without a constant, without a common factor, with a positive first factor."""

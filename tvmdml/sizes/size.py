@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable
 from contextvars import ContextVar
+from fractions import Fraction
 from typing import Any, TypeVar
 
 Terms = tuple[tuple[tuple[int, ...], int], ...]
@@ -22,6 +24,11 @@ Terms = tuple[tuple[tuple[int, ...], int], ...]
 def is_open(value: object) -> bool:
     """Whether a value is a size, and not Python's own integer."""
     return type(value) is Size
+
+
+def hint(size: Any) -> int:
+    """The value in the case at hand. A size that is open is asked nothing: for what decides how fast something is, and no more."""
+    return size.value if type(size) is Size else size
 
 
 def is_one(size: Any) -> bool:
@@ -37,6 +44,23 @@ def are_equal(size: Any, other: Any) -> bool:
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def choice(function: _F) -> _F:
+    """A schedule's choice: a function of integers and tuples of numbers, which returns such.
+
+    Where sizes are open, it is asked as a whole: the record holds for all cases with the same answer. That is for answers which
+    follow from many comparisons, such as the best of a hundred tiles.
+    """
+    known: Any = functools.lru_cache(1 << 12)(function)
+
+    @functools.wraps(function)
+    def call(*given: Any) -> Any:
+        record = next((size.record for size in given if type(size) is Size), None)
+        return known(*given) if record is None else record.choose(call, given)
+
+    call.is_choice = True  # type: ignore[attr-defined] # a mark
+    return call  # type: ignore[return-value] # it has the same arguments
 
 
 def cached(most: int) -> Callable[[_F], _F]:
@@ -62,6 +86,18 @@ _KEYS, _MESSAGES = "keys", "messages"
 _texts: ContextVar[str] = ContextVar("tvmdml texts of sizes", default="")
 
 
+def fraction(a: Any, b: Any) -> Fraction:
+    """The exact ratio of two sizes. It may be the same in all cases, as that of ``2 * n`` and ``n`` is."""
+    if type(a) is Size and type(b) is Size and a.record.are_proportional(a, b):
+        return Fraction(a.terms[0][1], b.terms[0][1])
+    return Fraction(int(a), int(b))
+
+
+def key_of(value: Any) -> Any:
+    """What is equal for integers that are equal in all cases, and can be a key."""
+    return (value.record.number, value.terms) if type(value) is Size else value
+
+
 class _Texts:
     """Within it, texts of sizes leave no guard."""
 
@@ -85,6 +121,14 @@ def texts_for_messages() -> _Texts:
 def texts_for_keys() -> _Texts:
     """A size has the text of its expression, and of its record: equal texts are equal in all cases."""
     return _Texts(_KEYS)
+
+
+_KEY = re.compile(r"<\d+: \(")
+
+
+def has_open_sizes(key: str) -> bool:
+    """Whether a text that was made within ``texts_for_keys`` is of a size that is open."""
+    return _KEY.search(key) is not None
 
 
 class Size:

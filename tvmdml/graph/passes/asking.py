@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvmdml.graph.by_size import Described
+from tvmdml.graph.templates import Template
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Operator
 from tvmdml.scheduling import kernel_for
@@ -18,5 +18,5 @@ def kernel_in_this_case(desc: Operator, target: Target) -> Kernel:
     """
     tensors = (tensor for _, tensor in desc.tensors() if tensor is not None)
     if any(is_open(n) for tensor in tensors for n in (*tensor.sizes, *(tensor.strides or ()))):
-        desc = Described.of(desc).filled(lambda size: size.value)
+        desc = Template.of(desc).filled(lambda size: size.value)
     return kernel_for(desc, target)

@@ -17,6 +17,7 @@ from tvmdml.graph.program import Fusion, Program, Value, ordered
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
+from tvmdml.sizes import key_of
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -112,7 +113,7 @@ class _Groups:
                         return None
                     wires.append(Result(at[source], _places(source).index(edge.output)))
                     continue
-                key = (edge.value, edge.offset, str(view))
+                key = (edge.value, key_of(edge.offset), str(view))
                 if key not in numbers:
                     numbers[key] = len(edges)
                     edges.append(edge)

@@ -9,9 +9,9 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.compiler import CompiledOperator
-from tvmdml.graph.by_size import Described
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.program import Program, Value
+from tvmdml.graph.templates import Template
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Role
 from tvmdml.operators.join import Join
@@ -50,7 +50,7 @@ def run(program: Program, target: Target) -> None:
 
 def _is_open(call: Call, edges: dict[str, Edge]) -> bool:
     """Whether a result depends on open sizes: one array would not serve all of them."""
-    return Described.of((call.desc, *(edge.offset for edge in edges.values()))).varies
+    return Template.of((call.desc, *(edge.offset for edge in edges.values()))).is_open
 
 
 def _let_go(call: Call) -> None:

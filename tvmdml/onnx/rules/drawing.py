@@ -91,7 +91,7 @@ def _dropout(node: Node) -> Results:
 
 def _form(node: Node) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """The type and shape of the result."""
-    dtype, shape = node.results[0]
+    dtype, shape = node.results[0][:2]
     if dtype is None or dtype.name not in _FLOATS or shape is None:
         raise Refused(f"its numbers are of the type {dtype}, which is none of {', '.join(_FLOATS)}")
     return dtype, shape

@@ -12,6 +12,7 @@ from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.sizes import is_open
 
 
 @rule("Gather")
@@ -19,8 +20,8 @@ def _gather(node: Node) -> Results:
     """One index is a view."""
     x = node.x()
     axis = node.axis(x.ndim)
-    if node.is_known(1) and not node.shape(1):
-        at, count = int(node.number(1)), x.shape[axis]
+    if node.value(1).elements is not None and not node.shape(1):
+        at, count = node.count(1), x.shape[axis]
         return x[
             along(axis, min(max(at + count if at < 0 else at, 0), count - 1))
         ]  # one that is beyond is the nearest, as in gather
@@ -46,6 +47,8 @@ def _extracted(node: Node) -> Results:
 @rule("OneHot")
 def _one_hot(node: Node) -> Results:
     """Indices may be of every type; those of floats are whole numbers."""
+    if node.shape(2) != (2,):
+        raise Refused(f"its values are {list(node.shape(2))}, and not two")
     if node.dtype().kind == "f" or node.dtype().itemsize < 4:
         node.inputs[0] = Value.computed(node.x().astype(np.int64))
     return described.convert(node)
@@ -62,6 +65,13 @@ def _compress(node: Node) -> Results:
 
 @rule("Range")
 def _range(node: Node) -> Results:
+    if any(node.value(i).sizes is not None and not node.is_known(i) for i in range(3)) and node.is_known(2):
+        start, limit, delta = (node.count(i) for i in range(3))
+        if delta and (node.dtype().kind != "f" or (delta == 1 and start == 0)):
+            count = max(-(-(limit - start) // delta), 0)
+            graph: Any = node.graph
+            found = tvmdml.fill_value_sequence([count], 0, delta, dtype=node.dtype(), device=graph)
+            return found + (node.x().reshape(1) if is_open(start) else node.like(start, found))
     for i in range(3):
         node.number(i)
     return described.convert(node)

@@ -18,6 +18,8 @@ from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._resampling_onnx import SIMPLE, Axis, axes_of
 from tvmdml.operators._resampling_reference import weighed
+from tvmdml.sizes import hint, is_open
+from tvmdml.sizes.evaluating import own
 
 _MOST_WEIGHTS = 1 << 24
 _MOST_PLACES = 1 << 22
@@ -136,8 +138,13 @@ def _nearest(node: Node) -> Results:
     mode, axes = _coordinates(node)
     moved = {i: axis for i, axis in enumerate(axes) if _is_moved(axis)}
     long = [axis.outputs for axis in moved.values() if axis.outputs > _MOST_PLACES]
+    if not long and all(_is_exact(axis) for axis in moved.values() if is_open(axis.outputs)):
+        seen = [axis._replace(inputs=hint(axis.inputs), outputs=hint(axis.outputs)) for axis in axes]
+    else:
+        seen = [axis._replace(inputs=own(axis.inputs), outputs=own(axis.outputs)) for axis in axes]
+    moved = {i: seen[i] for i in moved}
     places = {} if long else {i: _places(mode, axis) for i, axis in moved.items()}
-    taken = {i: _taken(node, axes[i], one) for i, one in places.items()}
+    taken = {i: _taken(node, seen[i], one) for i, one in places.items()}
     wide = x.dtype.kind != "f" and x.dtype.itemsize > 1
     node.inputs[0] = Value.computed(x.view(f"float{8 * x.dtype.itemsize}") if wide else x)
     try:
@@ -146,17 +153,24 @@ def _nearest(node: Node) -> Results:
     except (Refused, TvmdmlError):
         rules = None
     if rules is not None and all(
-        np.array_equal(weighed(rules[i], axes[i].inputs, axes[i].outputs)[0][:, 0], one) for i, one in taken.items()
+        np.array_equal(weighed(rules[i], seen[i].inputs, seen[i].outputs)[0][:, 0], one) for i, one in taken.items()
     ):
         (found,) = described.add(node, desc)
         assert found is not None
         return found.view(kind)
+    axes = [axis._replace(inputs=own(axis.inputs), outputs=own(axis.outputs)) for axis in axes]
     if long:
         raise Refused(f"it has {long[0]} places in a row; allowed: {_MOST_PLACES}, where DirectML's operator is another one")
     found = x
     for i, one in taken.items():
         found = tvmdml.gather(found, node.constant(one.astype(np.int32 if axes[i].inputs < 1 << 31 else np.int64)), axis=i)
     return _filled(node, found, {i: _beyond(axes[i], mode, one) for i, one in places.items()})
+
+
+def _is_exact(axis: Axis) -> bool:
+    """Whether places are exact in float32, so that those of one size show those of all: the scale is a power of 2."""
+    number, divisor = axis.scale.as_integer_ratio()
+    return axis.is_ratio and not (number & (number - 1) or divisor & (divisor - 1)) and max(number, divisor) <= 64
 
 
 def _places(mode: str, axis: Axis) -> NumpyArray:

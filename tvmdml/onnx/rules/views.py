@@ -9,7 +9,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
+from tvmdml.onnx.node import Node, Results, along, axis_of, broadcast_sizes, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
@@ -72,7 +72,7 @@ def _transpose(node: Node) -> Results:
 @rule("Expand")
 def _expand(node: Node) -> Results:
     x = node.x()
-    return x.broadcast(np.broadcast_shapes(x.shape, tuple(node.integers(1))))
+    return x.broadcast(broadcast_sizes(x.shape, node.integers(1)))
 
 
 @rule("Slice")

@@ -1,0 +1,579 @@
+"""``OpenPlan``: the launches of a program whose sizes are open, and for certain sizes what runs.
+
+What follows from sizes is arithmetic: places, integers of launches, the lengths of pieces of memory. It is one function of the
+sizes. Which kernel serves a launch follows from what its schedule asked of sizes: each answer holds for all sizes that pass its
+guards, and a size that passes none asks the schedule again, for this launch alone.
+
+A plan is made of a program (``open_planning``), or read from the cache (``kept_plan``). Of the latter nothing is trusted.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from tvmdml.errors import CompileError, Unsupported, counted
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.forms import Calls, Forms
+from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
+from tvmdml.graph.memory import stacked
+from tvmdml.sizes.evaluating import Evaluator, Function
+from tvmdml.targets import Launch, Run, Step, Target
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.graph.kernels import Progress
+    from tvmdml.graph.program import Finished
+
+_MOST_ANSWERS = 32
+"""So many answers of a schedule are known for one launch; the oldest is forgotten."""
+_MOST_LAYOUTS = 8
+_LITTLE = 1 << 24
+"""So many bytes may be more than a size needs, if another one has room for all."""
+ARENA = 0
+"""The slot of the memory of intermediate results."""
+
+
+class Missing(Exception):
+    """A plan that was read has no answer for a launch, or not the weights that it needs: the program must be planned again."""
+
+
+class Source(NamedTuple):
+    """Memory: a piece of the arena, a constant, an array of sizes, an input, or an output."""
+
+    kind: str
+    number: int
+
+
+class Argument(NamedTuple):
+    """An array of a launch."""
+
+    source: Source
+    name: str
+    """The tensor's; empty for a condition."""
+    offset: int
+    """The place of the offset among the plan's numbers."""
+    size: int
+    """The place of its bytes there."""
+
+
+class Launching(NamedTuple):
+    """A launch of the program."""
+
+    group: int
+    title: str
+    """The call, for messages."""
+    arguments: tuple[Argument, ...]
+    wanted: tuple[bool, ...]
+    """What each condition must be."""
+
+
+class Tensor(NamedTuple):
+    """An input, an output, or an array of sizes: the places of its integers among the plan's numbers."""
+
+    name: str
+    shown: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    nbytes: int
+    source: Source | None
+    """Where it is computed, for an output; for an input itself, or ``None`` if nothing reads it."""
+    copies: int | NumpyArray | None = None
+    """For an output an earlier one with the same bytes, or an array."""
+
+
+class Weight(NamedTuple):
+    """An input that a kernel takes packed: its name, how it is packed, and from what."""
+
+    name: str
+    layout: str
+    nbytes: int
+    sources: tuple[tuple[int, int], ...]
+    """The constants, and the places of the offsets among the plan's numbers."""
+
+    @property
+    def key(self) -> object:
+        """Equal for weights that are the same bytes."""
+        return self.layout, self.sources
+
+
+class Answer:
+    """What a schedule chooses, for all sizes for which it is asked the same and answers the same."""
+
+    def __init__(self, function: Function, count: int, types: Sequence[str], packed: Sequence[tuple[Any, ...]]) -> None:
+        """
+        Args:
+            function: makes the integers of the launch, and then the numbers of elements of temporaries.
+            count: how many integers there are.
+            types: of the temporaries.
+            packed: of each input that the kernel takes packed its name, the layout, the bytes, and the names of what is packed.
+        """
+        self.function, self.count, self.types, self.packed = function, count, tuple(types), tuple(packed)
+
+    @functools.cached_property
+    def numbers(self) -> Evaluator:
+        """The integers for sizes; ``None`` if the answer is another one."""
+        return self.function.compiled()
+
+    def temporaries(self, numbers: Sequence[int]) -> tuple[tuple[str, int], ...]:
+        """The types and the numbers of elements."""
+        return tuple(zip(self.types, numbers[self.count :], strict=True)) if self.types else ()
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        raise NotImplementedError
+
+    def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
+        """The launch with these integers.
+
+        Raises:
+            CompileError: the kernel cannot be made.
+        """
+        raise NotImplementedError
+
+
+class Chosen(NamedTuple):
+    """A launch for certain sizes."""
+
+    launch: Launch
+    answer: Answer
+    numbers: tuple[int, ...]
+
+
+class Group:
+    """Launches of one descriptor with one kernel and its integers."""
+
+    def __init__(self, answers: Mapping[int, list[Answer]] | None = None) -> None:
+        self.answers: dict[int, list[Answer]] = dict(answers or {})
+        """By the number of tasks that schedules choose for. The last used is the first."""
+        self.new: list[tuple[int, Answer]] = []
+        """Those that the cache has not."""
+
+    def known(self, values: Sequence[int], tasks: int) -> tuple[Answer, tuple[int, ...]] | None:
+        """The answer that holds for sizes, and the integers."""
+        answers = self.answers.get(tasks, ())
+        for i, answer in enumerate(answers):
+            if (numbers := answer.numbers(*values)) is not None:
+                if i:
+                    answers.insert(0, answers.pop(i))  # type: ignore[union-attr] # a list, as it is not empty
+                return answer, numbers
+        return None
+
+    def add(self, tasks: int, answer: Answer) -> None:
+        """Know one more."""
+        answers = self.answers.setdefault(tasks, [])
+        del answers[_MOST_ANSWERS - 1 :]
+        answers.insert(0, answer)
+        self.new.append((tasks, answer))
+
+
+class Wired:
+    """What is in each slot, where kernels take certain weights packed."""
+
+    def __init__(self, plan: OpenPlan, packed: Sequence[Sequence[tuple[Any, ...]]]) -> None:
+        """``packed`` has what the kernel of each group takes packed."""
+        self.weights: dict[object, tuple[int, Weight]] = {}
+        """By their keys: the first launching that reads it, and it."""
+        own: list[dict[str, Weight]] = []
+        for i, launching in enumerate(plan.launchings):
+            by_name = {argument.name: argument for argument in launching.arguments}
+            found = {}
+            for name, layout, nbytes, names in packed[launching.group]:
+                sources = tuple((by_name[one].source.number, by_name[one].offset) for one in names)
+                found[name] = weight = Weight(name, layout, nbytes, sources)
+                self.weights.setdefault(weight.key, (i, weight))
+            own.append(found)
+        read = {
+            argument.source
+            for launching, mine in zip(plan.launchings, own, strict=True)
+            for argument in launching.arguments
+            if argument.name not in mine and argument.source.kind in ("constant", "array")
+        }
+        self.constants = [source for source in plan.sources if source in read]
+        slots = {source: 1 + i for i, source in enumerate(self.constants)}
+        first = 1 + len(self.constants)
+        packed_slots = {key: first + i for i, key in enumerate(self.weights)}
+        first += len(self.weights)
+        others = [source for source in plan.sources if source.kind == "input"] + [Source("output", i) for i in range(plan.outputs)]
+        slots |= {source: first + i for i, source in enumerate(others)}
+        self.count = first + len(others)
+        self.slot = slots
+        self.places: list[list[tuple[int, int, int]]] = []
+        """Of each launch the slot of each array, the piece of memory, and the place of the offset among the numbers."""
+        self.sizes: list[list[int]] = []
+        """The places of their bytes; of packed weights the bytes themselves, as -1 - n."""
+        for launching, mine in zip(plan.launchings, own, strict=True):
+            places, sizes = [], []
+            for argument in launching.arguments:
+                if argument.name in mine:
+                    places.append((packed_slots[mine[argument.name].key], -1, plan.zero))
+                    sizes.append(-1 - mine[argument.name].nbytes)
+                elif argument.source.kind == "piece":
+                    places.append((ARENA, argument.source.number, argument.offset))
+                    sizes.append(argument.size)
+                else:
+                    places.append((slots[argument.source], -1, argument.offset))
+                    sizes.append(argument.size)
+            self.places.append(places)
+            self.sizes.append(sizes)
+        self.buffers: list[Weights] | None = None
+        """The packed weights."""
+        self.is_written = False
+        """Whether the cache has all of this."""
+        self.placed: dict[Source, Any] = {}
+        """Constants on a device."""
+        self.calls: Calls | None = None
+        self.bases: dict[int, tuple[Run, list[Chosen], Sequence[int]]] = {}
+        """For each layout a sequence, its launches and the numbers."""
+
+
+class _Layout(NamedTuple):
+    """Places for pieces of memory."""
+
+    sizes: list[int]
+    """The bytes for which each piece has room."""
+    offsets: list[int]
+    size: int
+    number: int
+    """Which layout it is."""
+
+
+class OpenPlan:
+    """The launches of a program for all sizes that pass the guards."""
+
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        function: Function,
+        groups: Sequence[Group],
+        launchings: Sequence[Launching],
+        pieces: Sequence[int],
+        order: Sequence[tuple[int, Sequence[int]]],
+        constants: list[NumpyArray],
+        tensors: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+        arenas: list[Any],
+    ) -> None:
+        """
+        Args:
+            name: the graph's.
+            target: where it runs.
+            function: the numbers for sizes, and the guards. The first number is 0.
+            groups: of the launches.
+            launchings: the launches in order.
+            pieces: the place of the bytes of each piece of intermediate memory among the numbers.
+            order: on which others each piece lies (``memory.supports``).
+            constants: the arrays that never change.
+            tensors: the inputs, the outputs, and the arrays of sizes, whose elements are the ``strides``.
+            arenas: intermediate memory that plans share.
+        """
+        self.name, self.target, self.function = name, target, function
+        self.groups, self.launchings, self.pieces, self.order = groups, launchings, pieces, order
+        self.constants, (self.inputs, self.results, self.arrays) = constants, tensors
+        self.zero = 0
+        self.outputs = 1 + max((one.source.number for one in self.results if one.source is not None), default=-1)
+        self.sources = [
+            *(Source("constant", i) for i in range(len(constants))),
+            *(Source("array", i) for i in range(len(self.arrays))),
+            *(one.source for one in self.inputs if one.source is not None),
+        ]
+        self._evaluate = function.compiled()
+        self._without_guards = function._replace(conditions=(), choices=()).compiled()
+        self._wired: dict[object, Wired] = {}
+        self._layouts: list[_Layout] = []
+        self._layout_count = 0
+        self._arenas = arenas
+        self.written_weights: set[object] = set()
+        """The packed weights, by their keys, and the constants that the cache has."""
+
+    # -- For sizes
+
+    def holds(self, values: Sequence[int]) -> bool:
+        """Whether the guards hold for sizes."""
+        return self._evaluate(*values) is not None
+
+    def at(self, values: Sequence[int], progress: Progress | None = None) -> CompiledGraph | None:
+        """The compiled graph for sizes; ``None`` if a guard fails.
+
+        Args:
+            values: of the symbols, in their order.
+            progress: called with (kernels ready, kernels in all) while kernels compile.
+
+        Raises:
+            Missing: the plan was read, and lacks something.
+            Unsupported, CompileError: a kernel cannot be made; the message names the call.
+        """
+        numbers = self._evaluate(*values)
+        if numbers is None:
+            return None
+        chosen = self.chosen(values, progress)
+        wired = self._wired_for([one.answer.packed for one in chosen])
+        layout = self._layout(values, numbers)
+        self.check(wired, layout, numbers)
+        sequence = self._sequence(wired, layout, chosen, numbers)
+        if wired.buffers is None:
+            wired.buffers = self.packed(wired, chosen)
+        constants = [self._array(source, numbers) for source in wired.constants]
+        lay = functools.partial(self._laid, tuple(values), wired, layout, chosen, constants)
+        forms = Forms(
+            tuple((_of(numbers, one.shape), _of(numbers, one.strides)) for one in self.inputs),
+            tuple(_of(numbers, one.shape) for one in self.results),
+        )
+        calls = wired.calls
+        if calls is None:
+            returned = self._returned(wired, numbers)
+            calls = Calls.of(self._given(wired, numbers), returned, self.target)
+            if not any(isinstance(one.copies, np.ndarray) for one in returned):
+                wired.calls = calls
+        placed = [self._placed(source, array, wired) for source, array in zip(wired.constants, constants, strict=True)]
+        return CompiledGraph.of_parts(
+            self.name, self.target, sequence, calls, forms, placed, wired.buffers, layout.size, self._arenas, lay
+        )
+
+    def chosen(self, values: Sequence[int], progress: Progress | None) -> list[Chosen]:
+        """The launch of each group.
+
+        Raises:
+            Missing, Unsupported, CompileError: as ``at``.
+        """
+        tasks = self.target.tasks()
+        found = []
+        for group in self.groups:
+            known = group.known(values, tasks)
+            if known is None:
+                raise Missing
+            answer, numbers = known
+            found.append(Chosen(answer.launch(numbers, self.target), answer, numbers))
+        return found
+
+    def check(self, wired: Wired, layout: _Layout, numbers: Sequence[int]) -> None:
+        """Refuse launches that would write, or read, outside of what a run gives them.
+
+        Raises:
+            ValueError: there is one.
+        """
+        most = [0] * wired.count
+        most[ARENA] = layout.size
+        for source, slot in wired.slot.items():
+            if source.kind == "constant":
+                most[slot] = self.constants[source.number].nbytes
+            elif source.kind == "array":
+                one = self.arrays[source.number]
+                most[slot] = one.dtype.itemsize * len(one.strides)
+        for one in self.inputs:
+            if one.source is not None:
+                most[wired.slot[one.source]] = numbers[one.nbytes]
+        for one in self.results:
+            if one.source is not None:
+                most[wired.slot[one.source]] = one.dtype.itemsize * int(np.prod(_of(numbers, one.shape), dtype=object))
+        for i, (_, weight) in enumerate(wired.weights.values()):
+            most[1 + len(wired.constants) + i] = weight.nbytes
+        offsets = layout.offsets
+        if any(begin < 0 for begin in layout.sizes):
+            raise ValueError("a piece of memory with less than no bytes")
+        for places, sizes in zip(wired.places, wired.sizes, strict=True):
+            for (slot, piece, n), size in zip(places, sizes, strict=True):
+                begin, nbytes = numbers[n] if piece < 0 else offsets[piece] + numbers[n], numbers[size] if size >= 0 else -1 - size
+                if begin < 0 or nbytes < 0 or begin + nbytes > most[slot]:
+                    raise ValueError(f"bytes {begin} to {begin + nbytes} of {most[slot]}")
+
+    def packed(self, wired: Wired, chosen: Sequence[Chosen]) -> list[Weights]:
+        """The packed weights.
+
+        Raises:
+            Missing: the plan was read, and the cache has not all of them.
+        """
+        raise Missing
+
+    def _wired_for(self, packed: Sequence[Sequence[tuple[Any, ...]]]) -> Wired:
+        key = tuple(map(tuple, packed))
+        if (wired := self._wired.get(key)) is None:
+            wired = Wired(self, packed)
+            self.check_wiring(wired)
+            self._wired[key] = wired
+        return wired
+
+    def wired(self) -> list[Wired]:
+        """All ways in which kernels take weights."""
+        return list(self._wired.values())
+
+    def check_wiring(self, wired: Wired) -> None:
+        """Refuse what is not there.
+
+        Raises:
+            Missing: the plan was read, and lacks a constant.
+        """
+
+    def _layout(self, values: Sequence[int], numbers: Sequence[int]) -> _Layout:
+        """Places for the pieces: those of other sizes, if they have room and not too much of it."""
+        sizes = [numbers[n] for n in self.pieces]
+        total = sum(sizes)
+        for i, layout in enumerate(self._layouts):
+            if all(map(int.__le__, sizes, layout.sizes)) and (layout.size <= _LITTLE or sum(layout.sizes) <= 2 * total):
+                if i:
+                    self._layouts.insert(0, self._layouts.pop(i))
+                return layout
+        ahead = self._without_guards(*(n + -(-n // 8) for n in values))  # a text that grows has the same places for some words
+        if ahead is not None:
+            sizes = [max(size, ahead[n]) for size, n in zip(sizes, self.pieces, strict=True)]
+        offsets, most = stacked(self.order, sizes)
+        self._layout_count += 1
+        layout = _Layout(sizes, offsets, most, self._layout_count)
+        for old in self._layouts[_MOST_LAYOUTS - 1 :]:
+            for wired in self._wired.values():
+                wired.bases.pop(old.number, None)
+        del self._layouts[_MOST_LAYOUTS - 1 :]
+        self._layouts.insert(0, layout)
+        return layout
+
+    def _sequence(self, wired: Wired, layout: _Layout, chosen: list[Chosen], numbers: Sequence[int]) -> Run:
+        base = wired.bases.get(layout.number)
+        if base is not None and (varied := getattr(base[0], "varied", None)) is not None:
+            _, launches, old = base
+            moved = tuple(
+                (i, self._step(i, wired, layout, chosen, numbers).short())
+                for i, places in enumerate(wired.places)
+                if any(numbers[n] != old[n] for _, _, n in places)
+            )
+            pairs = tuple((mine.launch, new.launch) for mine, new in zip(launches, chosen, strict=True))
+            sequence: Run = varied(pairs, moved)
+            return sequence
+        steps = [self._step(i, wired, layout, chosen, numbers) for i in range(len(wired.places))]
+        sequence = self.target.sequence(steps, wired.count)
+        wired.bases[layout.number] = sequence, chosen, numbers
+        return sequence
+
+    def _step(self, i: int, wired: Wired, layout: _Layout, chosen: Sequence[Chosen], numbers: Sequence[int]) -> Step:
+        launching = self.launchings[i]
+        offsets = layout.offsets
+        places = tuple((slot, numbers[n] if piece < 0 else offsets[piece] + numbers[n]) for slot, piece, n in wired.places[i])
+        sizes = tuple(numbers[n] if n >= 0 else -1 - n for n in wired.sizes[i])
+        return Step(chosen[launching.group].launch, places, sizes, launching.wanted)
+
+    def _array(self, source: Source, numbers: Sequence[int]) -> NumpyArray:
+        """A constant, or an array of sizes."""
+        if source.kind == "constant":
+            return self.constants[source.number]
+        one = self.arrays[source.number]
+        return np.array(_of(numbers, one.strides), one.dtype).reshape(_of(numbers, one.shape))
+
+    def _placed(self, source: Source, array: NumpyArray, wired: Wired) -> Any:
+        """A constant where kernels read it."""
+        if not self.target.moves:
+            return array
+        if source.kind == "array":
+            return self.target.asarray(array)
+        if (known := wired.placed.get(source)) is None:
+            known = wired.placed[source] = self.target.asarray(array)
+        return known
+
+    # -- What callers see
+
+    def _given(self, wired: Wired, numbers: Sequence[int]) -> list[Given]:
+        return [
+            Given(
+                one.name,
+                one.shown,
+                one.dtype,
+                _of(numbers, one.shape),
+                _of(numbers, one.strides),
+                numbers[one.nbytes],
+                False,
+                -1 if one.source is None else wired.slot[one.source],
+                None,
+            )
+            for one in self.inputs
+        ]
+
+    def _returned(self, wired: Wired, numbers: Sequence[int]) -> tuple[Returned, ...]:
+        found = []
+        for one in self.results:
+            shape = _of(numbers, one.shape)
+            if one.source is not None:
+                found.append(Returned(one.dtype, shape, wired.slot[one.source], None))
+            elif isinstance(one.copies, (int, type(None))):
+                found.append(Returned(one.dtype, shape, -1, one.copies))
+            else:
+                found.append(Returned(one.dtype, shape, -1, self.copied(one, numbers, shape)))
+        return tuple(found)
+
+    def copied(self, one: Tensor, numbers: Sequence[int], shape: tuple[int, ...]) -> NumpyArray:
+        """An output that no kernel computes."""
+        assert isinstance(one.copies, np.ndarray)
+        return one.copies.reshape(shape)
+
+    def finished(self, values: Sequence[int]) -> Finished:
+        """The program for sizes, after all passes.
+
+        Raises:
+            Missing: the plan was read.
+        """
+        raise Missing
+
+    def reports(self, values: Sequence[int], chosen: Sequence[Chosen], steps: Sequence[Step], laid: Laid) -> Reports:
+        """What is said of the graph for sizes."""
+        titles = [launching.title for launching in self.launchings]
+        lines = [(title, f"kernel {i}: {laid.kernels[i]}") for i, title in enumerate(titles)]
+        total = f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results"
+        nodes = [f"  k{i} [label={json.dumps(title)}];" for i, title in enumerate(titles)]
+        dot = "\n".join([f"digraph {json.dumps(self.name or 'graph')} {{", "  node [shape=box];", *nodes, "}"])
+        return Reports(titles, [{} for _ in titles], lines, total, dot)
+
+    def _laid(
+        self,
+        values: tuple[int, ...],
+        wired: Wired,
+        layout: _Layout,
+        chosen: Sequence[Chosen],
+        constants: Sequence[NumpyArray],
+    ) -> Laid:
+        """What is not needed to run the graph for sizes."""
+        numbers = self._evaluate(*values)
+        assert numbers is not None
+        assert wired.buffers is not None
+        buffers = wired.buffers
+        steps = tuple(self._step(i, wired, layout, chosen, numbers) for i in range(len(wired.places)))
+        laid = Laid(
+            self.name,
+            tuple(self._given(wired, numbers)),
+            self._returned(wired, numbers),
+            steps,
+            tuple(chosen[launching.group].answer.name for launching in self.launchings),
+            wired.count,
+            tuple(constants),
+            tuple(weight.nbytes for _, weight in wired.weights.values()),
+            layout.size,
+            layout.size,
+            lambda owned: buffers,
+            functools.cache(lambda: self.reports(values, chosen, steps, laid)),
+            lambda: self.finished(values),
+            None,
+        )
+        return laid
+
+
+def _of(numbers: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
+    return tuple([numbers[n] for n in places])
+
+
+T = TypeVar("T")
+
+
+def naming(title: str, make: Callable[[], T]) -> T:
+    """What a function makes for a launch. Errors name its call.
+
+    Raises:
+        Unsupported, CompileError: as the function does.
+    """
+    try:
+        return make()
+    except (Unsupported, CompileError) as error:
+        if type(error) not in (Unsupported, CompileError):
+            raise
+        raise type(error)(f"{title}: {error}") from error

@@ -1,0 +1,214 @@
+"""``Recording``: a model that was converted for all sizes for which the guards hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml._whole import apart, at_hand
+from tvmdml.graph.kept import DAMAGED
+from tvmdml.graph.open_plan import Missing
+from tvmdml.onnx.kept import Kept
+from tvmdml.onnx.kinds import parts
+from tvmdml.onnx.random_state import STATE
+from tvmdml.onnx.running import Argument, Ready, unnamed
+
+if TYPE_CHECKING:
+    from tvmdml.graph.kept_plan import KeptPlan
+    from tvmdml.graph.kernels import Progress
+    from tvmdml.graph.open_graph import OpenGraph
+    from tvmdml.graph.program import Finished
+
+Shapes = Mapping[str, tuple[int, ...]]
+LEAST = 2
+"""The least value of a size that stays open. One of 1 is another recording: kernels, and ways to read memory, are others."""
+
+
+class Place(NamedTuple):
+    """A dimension of an input."""
+
+    input: str
+    axis: int
+
+
+class Pattern(NamedTuple):
+    """Which sizes of inputs stay open."""
+
+    key: Hashable
+    """Equal for shapes with the same open sizes, and the same other ones."""
+    places: Mapping[str, Place]
+    """Where each open size is read, by its name."""
+
+    def values(self, shapes: Shapes) -> tuple[int, ...]:
+        """The open sizes of shapes with this pattern."""
+        return tuple(shapes[place.input][place.axis] for place in self.places.values())
+
+    def shapes(self, values: Sequence[int]) -> Shapes:
+        """Shapes of tensors with these open sizes."""
+        sizes = dict(zip(self.places, values, strict=True))
+        found: dict[str, tuple[int, ...]] = {}
+        for name, *known in self.key:  # type: ignore[attr-defined] # tuples of a name and what is known of it
+            found[name] = tuple(sizes[n] if isinstance(n, str) else n for n in known[0])
+            found |= dict(zip(parts(name, {name: known[0]}), known[1:], strict=True)) if len(known) > 1 else {}
+        return found
+
+    def opened(self, shapes: Shapes, sizes: Mapping[str, int]) -> Shapes:
+        """Shapes with these sizes in the places of open ones, by their names."""
+        own = {name: known for name, *known in self.key}  # type: ignore[attr-defined] # tuples of a name and what is known of it
+        return {name: self._opened(own.get(name, ()), shape, sizes) for name, shape in shapes.items()}
+
+    @staticmethod
+    def _opened(known: Sequence[Sequence[int | str]], shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
+        if not known or not any(isinstance(name, str) for name in known[0]):
+            return shape
+        return tuple(sizes[name] if isinstance(name, str) else name for name in known[0])
+
+
+def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Sequence[str] = ()) -> Pattern:
+    """Which sizes stay open.
+
+    Args:
+        shapes: of the inputs, and of the tensors of sequences.
+        feeds: what a call may give.
+        decided: the inputs whose elements are known.
+    """
+    places: dict[str, Place] = {}
+    key: list[Hashable] = []
+    for about in feeds:
+        if about.name not in shapes:
+            continue
+        shape = shapes[about.name]
+        if about.kind.is_sequence:
+            key.append((about.name, shape, *(shapes[name] for name in parts(about.name, shapes))))
+            continue
+        if about.name in decided or 0 in shape:
+            key.append((about.name, shape))
+            continue
+        declared = about.shape or (None,) * len(shape)
+        sizes: list[int | str] = []
+        for axis, (size, name) in enumerate(zip(shape, declared, strict=True)):
+            if isinstance(name, int) or size < LEAST:
+                sizes.append(size)
+            else:
+                symbol = name or unnamed(about.name, axis)
+                places.setdefault(symbol, Place(about.name, axis))
+                sizes.append(symbol)
+        key.append((about.name, tuple(sizes)))
+    return Pattern(tuple(key), places)
+
+
+class Recording:
+    """A model that was converted once, for all sizes that pass the guards of its graph."""
+
+    def __init__(self, pattern: Pattern, graph: OpenGraph, ready: Ready) -> None:
+        """``ready`` is what is the same for all sizes: everything but the graph."""
+        self.pattern, self.graph, self.ready = pattern, graph, ready
+        self._names: dict[int, str | None] = {}
+        """What the cache calls each plan, by its identity; ``None`` if it does not keep it."""
+
+    def at(self, shapes: Shapes, progress: Progress | None = None) -> Ready | None:
+        """The model for shapes with the pattern; ``None`` if a guard fails.
+
+        Raises:
+            Unsupported, CompileError: a kernel cannot be made.
+        """
+        values = self.pattern.values(shapes)
+        if not self.graph.holds(values):
+            return None
+        return self.ready._replace(graph=self.graph.for_values(values, progress))
+
+    def keep(self, kept: Kept, key: Hashable) -> None:
+        """Let the cache have what is new."""
+        at_hand("tvmdml.graph.kept_plan")
+        from tvmdml.graph import kept_plan
+
+        for plan in self.graph.plans:
+            if not kept_plan.has_new(plan):
+                continue
+            if id(plan) not in self._names:
+                self._names[id(plan)] = kept.keep_recording(key, plan, self.ready)
+            elif (name := self._names[id(plan)]) is not None:
+                kept.keep_answers(name, plan)
+
+
+class KeptRecording:
+    """A recording of the cache."""
+
+    def __init__(self, pattern: Pattern, plan: KeptPlan, ready: Ready) -> None:
+        self._pattern, self._plan, self._ready = pattern, plan, ready
+
+    def at(self, shapes: Shapes, progress: Progress | None = None) -> Ready | None:
+        """The model for shapes with the pattern; ``None`` if a guard fails, or the cache lacks something for them."""
+        if not set(self._ready.inputs) <= {*shapes, STATE}:
+            return None
+        try:
+            graph = apart(lambda: self._plan.at(self._pattern.values(shapes), progress))
+        except (Missing, *DAMAGED):
+            return None
+        return None if graph is None else self._ready._replace(graph=graph)
+
+    def keep(self, kept: Kept, key: Hashable) -> None:
+        """Nothing is new in it."""
+
+
+class Recordings:
+    """The recordings of a pattern: those of this process, and those of the cache, which are read as far as they are needed."""
+
+    def __init__(self, pattern: Pattern, key: Hashable, kept: Kept | None, finish: Callable[[Shapes], Finished]) -> None:
+        """
+        Args:
+            pattern: of their shapes.
+            key: of the pattern, and of elements that decide.
+            kept: the cache's entries.
+            finish: makes the program for shapes.
+        """
+        self._pattern, self._key, self._kept, self._finish = pattern, key, kept, finish
+        self.every: list[Recording | KeptRecording] = []
+        """The last used is the first."""
+        self._names = None if kept is None else iter(kept.recordings(key))
+        self._arenas: list[Any] = []
+
+    def at(self, shapes: Shapes, progress: Progress | None) -> Ready | None:
+        """The model for shapes, if a recording holds for them.
+
+        Raises:
+            Unsupported, CompileError: a kernel cannot be made.
+        """
+        for i, recording in enumerate(self.every):
+            if (ready := recording.at(shapes, progress)) is not None:
+                if i:
+                    self.every.insert(0, self.every.pop(i))
+                self._saved(recording)
+                return ready
+        while (other := self._read()) is not None:
+            self.every.append(other)
+            if (ready := other.at(shapes, progress)) is not None:
+                return ready
+        return None
+
+    def add(self, recording: Recording, shapes: Shapes, progress: Progress | None) -> Ready:
+        """Add one that was made for shapes; returns the model for them.
+
+        Raises:
+            Unsupported, CompileError: a kernel cannot be made.
+        """
+        ready = recording.at(shapes, progress)
+        assert ready is not None, "a guard fails in the case that it was recorded for"
+        self.every.insert(0, recording)
+        self._saved(recording)
+        return ready
+
+    def _read(self) -> KeptRecording | None:
+        """The next one of the cache."""
+        if self._names is None or self._kept is None:
+            return None
+        for name in self._names:
+            found = self._kept.recording(name, self._arenas, lambda values: self._finish(self._pattern.shapes(values)))
+            if found is not None:
+                return KeptRecording(self._pattern, *found)
+        self._names = None
+        return None
+
+    def _saved(self, recording: Recording | KeptRecording) -> None:
+        if self._kept is not None:
+            recording.keep(self._kept, self._key)
