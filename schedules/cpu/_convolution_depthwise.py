@@ -38,7 +38,7 @@ def suits(desc: Any) -> bool:
     taps = desc.products() // max(channels, 1)
     small = taps <= _MOST_TAPS and desc.products() <= KC and all(one.stride <= 4 and one.dilation <= 8 for one in along)
     far = max(max(one.start, one.end, one.span) for one in along)
-    return bool(contiguous and small and along[-1].stride <= 2 and far < 1 << 30 and max(x.sizes) < 1 << 30)
+    return bool(contiguous and small and along[-1].stride <= 2 and far < 1 << 30 and all(n < 1 << 30 for n in x.sizes))
 
 
 class Depthwise:

@@ -270,7 +270,9 @@ class Graph:
         place = targets.resolve(target, "Graph.compile target")
         values = dict(self._known(one, array) for one, array in known.items())
         if self.record.symbols:
-            return OpenGraph(recorded(self, several, values), self.record, place)
+            graph = OpenGraph(recorded(self, several, values), self.record, place)
+            graph.check()
+            return graph
         with remembering():
             laid = laid_out(finished(self, several, place, values), place, calls=self.calls, progress=progress, shared=self.shared)
         return CompiledGraph(laid, place)

@@ -10,6 +10,7 @@ from tvmdml.graph.conditional import SIDES, Guard, Guards, chooses
 from tvmdml.graph.memory import ALIGNMENT
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
+from tvmdml.sizes import are_equal
 from tvmdml.tensors import TensorDesc
 
 
@@ -35,7 +36,7 @@ def parts(call: Call, kind: str, kept: Collection[Value]) -> list[Part]:
     found = list(_parts(call))
     values = {part.edge.value for part in found}
     step = 64 if kind == "cpu" else ALIGNMENT  # where kernels are as fast as anywhere
-    fits = all(_is_whole(part) and part.edge.value not in kept and part.offset % step == 0 for part in found)
+    fits = all(_is_whole(part) and part.edge.value not in kept and are_equal(part.offset % step, 0) for part in found)
     return found if fits and len(values) == len(found) else []
 
 

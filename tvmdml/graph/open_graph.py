@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -58,31 +59,33 @@ class OpenGraph(CompiledGraph):
         self._holds = evaluator(self._record, [])
         self._inputs_open = [given(node, i, i) for i, node in enumerate(finished.inputs)]
         self.symbols = tuple(record.symbols)
-        self._places = self._read_from(record)
         self.plans: list[ProgramPlan] = []
         """The program after passes, for sizes of which they asked the same. The last used is the first."""
         self._graphs: dict[tuple[int, ...], tuple[int | None, CompiledGraph]] = {}
         self._packed_weights: Shared = WeakValueDictionary() if shared is None else shared
         self._all_arenas: list[Any] = []
 
-    def _read_from(self, record: Record) -> list[_Read]:
-        """Where each size is read from.
+    def check(self) -> None:
+        """Refuse sizes that the shapes of arrays do not say.
 
         Raises:
             InvalidArgument: one is a dimension of no input.
         """
+        missing = [name for name, place in zip(self.symbols, self._places, strict=True) if place is None]
+        if missing:
+            allowed = "sizes that are a dimension of an input each"
+            raise InvalidArgument(message("Graph.compile", f"sizes {', '.join(missing)}", allowed))
+
+    @functools.cached_property
+    def _places(self) -> list[_Read | None]:
+        """Where each size is read from; ``None`` for one that is a dimension of no input."""
         places: dict[Any, _Read] = {}
         for i, about in enumerate(self._inputs_open):
             sizes: tuple[Any, ...] = about.shape
             for dimension, size in enumerate(sizes):
                 if is_open(size):
                     places.setdefault(size.terms, _Read(i, dimension))
-        missing = [name for name in self.symbols if record.symbol_terms(name) not in places]
-        if missing:
-            raise InvalidArgument(
-                message("Graph.compile", f"sizes {', '.join(missing)}", "sizes that are a dimension of an input each")
-            )
-        return [places[record.symbol_terms(name)] for name in self.symbols]
+        return [places.get(self._record.symbol_terms(name)) for name in self.symbols]
 
     # -- The graph for sizes
 
@@ -159,6 +162,7 @@ class OpenGraph(CompiledGraph):
         several = [by_place[id(about)] for about in order]
         values = []
         for place in self._places:
+            assert place is not None
             about = order[place.input]
             where = f"CompiledGraph {about.shown}"
             shape = arrays.view(several[place.input], where).shape

@@ -222,6 +222,9 @@ class Wired:
                     sizes.append(argument.size)
             self.places.append(places)
             self.sizes.append(sizes)
+        fixed = [isinstance(terms, int) for terms in plan.function.wanted]
+        self.moving = [i for i, own in enumerate(self.places) if not all(fixed[n] for _, _, n in own)]
+        """The launches whose offsets depend on sizes."""
         self.buffers: list[Weights] | None = None
         """The packed weights."""
         self.is_written = False
@@ -321,10 +324,7 @@ class OpenPlan:
             wired.buffers = self.packed(wired, chosen)
         constants = [self._array(source, numbers) for source in wired.constants]
         lay = functools.partial(self._laid, tuple(values), wired, layout, chosen, constants)
-        forms = Forms(
-            tuple((_of(numbers, one.shape), _of(numbers, one.strides)) for one in self.inputs),
-            tuple(_of(numbers, one.shape) for one in self.results),
-        )
+        forms = self._forms(numbers)
         calls = wired.calls
         if calls is None:
             returned = self._returned(wired, numbers)
@@ -438,8 +438,8 @@ class OpenPlan:
             _, launches, old = base
             moved = tuple(
                 (i, self._step(i, wired, layout, chosen, numbers).short())
-                for i, places in enumerate(wired.places)
-                if any(numbers[n] != old[n] for _, _, n in places)
+                for i in wired.moving
+                if any(numbers[n] != old[n] for _, _, n in wired.places[i])
             )
             pairs = tuple((mine.launch, new.launch) for mine, new in zip(launches, chosen, strict=True))
             sequence: Run = varied(pairs, moved)
@@ -474,6 +474,18 @@ class OpenPlan:
         return known
 
     # -- What callers see
+
+    def _forms(self, numbers: Sequence[int]) -> Forms:
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+        def of(places: tuple[int, ...]) -> tuple[int, ...]:
+            if (found := known.get(places)) is None:
+                found = known[places] = _of(numbers, places)
+            return found
+
+        return Forms(
+            tuple([(of(one.shape), of(one.strides)) for one in self.inputs]), tuple([of(one.shape) for one in self.results])
+        )
 
     def _given(self, wired: Wired, numbers: Sequence[int]) -> list[Given]:
         return [

@@ -61,7 +61,7 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
         if node.integer("ceil_mode", 0) and room % strides[i] and count * strides[i] < n + starts[i]:
             count += 1
         sizes.append(count)
-    if min(sizes) < 1:
+    if any(n < 1 for n in sizes):
         raise Refused("its windows do not fit into its input")
     numbers = {"strides": strides, "window_size": window, "dilations": dilations, "start_padding": starts, "end_padding": ends}
     return {**numbers, "output_tensor": x.with_sizes((*x.sizes[:2], *sizes))}

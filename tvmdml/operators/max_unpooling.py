@@ -64,7 +64,7 @@ class MaxUnpooling(Operator):
         sizes = [*x.sizes[:2], *own]
         if node.has(2) and node.constants("output_shape", 2) != sizes:
             raise Refused(f"its output_shape is not {sizes}, the sizes that its windows say, and that its indices count")
-        if min(sizes) < 1:
+        if any(n < 1 for n in sizes):
             raise Refused(f"its output has the sizes {sizes}")
         return cls.of(x, ArrayTensorDesc(TensorDataType.UINT64, places.sizes, places.layout), output_tensor=x.with_sizes(sizes))
 

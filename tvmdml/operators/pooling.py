@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 from typing import Any
 
@@ -21,8 +20,6 @@ __all__ = ["AveragePooling", "AveragePooling1", "LpPooling", "LpPooling1", "MaxP
 
 _SIZES = MappingProxyType({"output_sizes": Uints})
 _ABSENT = {**dict.fromkeys(ABSENT), "output_sizes": None}
-_LARGE = 1024
-"""The elements of a window that one thread should not add up."""
 _KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
 
 
@@ -36,11 +33,9 @@ class AveragePooling(Pooling, Average):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """One window over the whole image; for a large one a reduction, which GPUs share among many threads."""
+        """A reduction, whose kernel serves images of all sizes; a window over the whole image is another one for each."""
         x = image(node)
-        if math.prod(x.sizes[2:]) >= _LARGE:
-            return Reduce.of(x, function="average", axes=range(2, x.rank))
-        return cls.of(x, include_padding=False, **everywhere(x))
+        return Reduce.of(x, function="average", axes=range(2, x.rank))
 
     def canonical(self) -> Operator:
         return _dilated(AveragePooling1, self)

@@ -421,6 +421,8 @@ def _avg_pool(
 @entry(aten._adaptive_avg_pool2d.default)
 def _adaptive(x: Expression, sizes: Sequence[int]) -> Any:
     _require(x.ndim == 4 and all(n % m == 0 for n, m in zip(x.shape[2:], sizes, strict=True)), "uneven adaptive pooling")
+    if all(n == 1 for n in sizes):
+        return tvmdml.reduce(x, function="average", axes=[2, 3])
     window = [n // m for n, m in zip(x.shape[2:], sizes, strict=True)]
     return tvmdml.average_pooling(x, window_sizes=window, strides=window)
 

@@ -6,6 +6,7 @@ are constants: weights are packed once, and a graph is made again when one was c
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 import warnings
@@ -20,14 +21,19 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
+from tvmdml import targets
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
+from tvmdml.graph.building import recorded
+from tvmdml.graph.open_graph import OpenGraph
+from tvmdml.sizes import Record
 from tvmdml.tensors import TensorDataType
 from tvmdml.torch._aten import FIRST_ONLY, MIXED, TABLE
 
 _TYPES = {getattr(torch, one.tvm) for one in TensorDataType if hasattr(torch, one.tvm) and not one.is_nibble} | {torch.bool}
 _NUMBERS = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.ops.aten.sym_size.int}
 _MOST_SHOWN = 5
+_LEAST = 2
 MOST_CHANGES = 3
 """After so many changes of parameters they are inputs: a program that trains without gradients would compile at each step."""
 
@@ -110,30 +116,32 @@ def _is_returned_view(node: Node) -> bool:
 class _Made(NamedTuple):
     """A part as a graph."""
 
-    graph: CompiledGraph
+    graph: CompiledGraph | OpenGraph
     orders: tuple[list[int] | None, ...]
     """For each result that PyTorch expects to lie otherwise than row-major: the order of dimensions that makes it so."""
 
 
 class _Part(torch.nn.Module):  # type: ignore[misc] # as above
-    """A part of a module, compiled for the sizes that it is called with."""
+    """A part of a module. Sizes that PyTorch has as symbols stay open, if they are 2 or more, as it assumes of them."""
 
     def __init__(self, part: GraphModule, fixed: Sequence[bool]) -> None:
         super().__init__()
         self._part, self._fixed = part, list(fixed)
-        self._compiled: dict[Any, _Made | None] = {}
+        self._compiled: dict[Any, list[_Made | None]] = {}
+        """What was made for arguments that differ in open sizes only; ``None`` for what PyTorch is to compute."""
+        self._symbols = [_symbols(node.meta.get("val")) for node in part.graph.nodes if node.op == "placeholder"]
         self._versions: tuple[Any, ...] = ()
         self._changes = 0
         self._lock = threading.RLock()
 
     def forward(self, *arguments: Any) -> Any:
         """Run on tensors and sizes."""
-        made, given = self._ready(arguments)
-        if made is None:
+        graph, orders, given = self._ready(arguments)
+        if graph is None:
             return self._part(*arguments)
         found = [
             torch.from_numpy(array) if order is None else torch.from_numpy(array).permute(order)
-            for array, order in zip(made.graph(given), made.orders, strict=True)
+            for array, order in zip(graph(given), orders, strict=True)
         ]
         return found[0] if isinstance(self._output, Node) else tuple(found)
 
@@ -141,8 +149,8 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
     def _output(self) -> Any:
         return next(node for node in self._part.graph.nodes if node.op == "output").args[0]
 
-    def _ready(self, arguments: Sequence[Any]) -> tuple[_Made | None, list[Any]]:
-        """The graph for such arguments, and the arrays that it takes; ``None`` if PyTorch is to compute it."""
+    def _ready(self, arguments: Sequence[Any]) -> tuple[CompiledGraph | None, tuple[Any, ...], list[Any]]:
+        """The graph for such arguments, what ``_Made`` says of results, and the arrays; ``None`` if PyTorch is to compute it."""
         given = [_plain(one) if isinstance(one, torch.Tensor) else one for one in arguments]
         with self._lock:
             versions = tuple(_version(one) for one, keep in zip(arguments, self._fixed, strict=True) if keep)
@@ -153,17 +161,37 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
                 if self._changes > MOST_CHANGES:
                     self._fixed = [False] * len(self._fixed)
                     self._versions = ()
-            key = tuple((tuple(one.shape), one.dtype) if isinstance(one, torch.Tensor) else (type(one), one) for one in given)
-            fixed = self._fixed
-            if key not in self._compiled:
-                self._compiled[key] = self._tried(given)
-            made = self._compiled[key]
-        return made, [one.numpy() for one, keep in zip(given, fixed, strict=True) if isinstance(one, torch.Tensor) and not keep]
+            sizes: dict[str, int] = {}
+            key = tuple(
+                (_left_open(one.shape, names, sizes), one.dtype)
+                if isinstance(one, torch.Tensor)
+                else (type(one), *_left_open((one,), names, sizes))
+                for one, names in zip(given, self._symbols, strict=True)
+            )
+            fixed, values = self._fixed, tuple(sizes.values())
+            graph, orders = self._found(key, given, sizes, values)
+        arrays = [one.numpy() for one, keep in zip(given, fixed, strict=True) if isinstance(one, torch.Tensor) and not keep]
+        return graph, orders, arrays
 
-    def _tried(self, given: Sequence[Any]) -> _Made | None:
-        """The part as a graph, or a warning that says why not."""
+    def _found(
+        self, key: Any, given: Sequence[Any], sizes: dict[str, int], values: tuple[int, ...]
+    ) -> tuple[CompiledGraph | None, tuple[Any, ...]]:
+        """The graph, of what was made before if its guards hold."""
+        several = self._compiled.setdefault(key, [])
+        for made in several:
+            if made is None:
+                return None, ()
+            if not isinstance(made.graph, OpenGraph) or made.graph.holds(values):
+                return self._tried(functools.partial(_of, made, values)), made.orders
+        new = self._tried(lambda: self._made(given, sizes))
+        graph = None if new is None else self._tried(functools.partial(_of, new, values))
+        several.insert(0, None if graph is None else new)
+        return graph, () if new is None else new.orders
+
+    def _tried(self, make: Callable[[], Any]) -> Any:
+        """What a function makes of the part, or a warning that says why not."""
         try:
-            return self._made(given)
+            return make()
         except (TvmdmlError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
             # entries may meet arguments that nobody thought of: PyTorch knows them
             names = list(dict.fromkeys(str(one.target) for one in self._part.graph.nodes if one.op == "call_function"))
@@ -171,17 +199,22 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
             warnings.warn(f"tvmdml: a part of the graph stays in PyTorch ({shown}): {error}", stacklevel=4)
             return None
 
-    def _made(self, given: Sequence[Any]) -> _Made:
-        """The part as a graph."""
-        graph = Graph()
+    def _made(self, given: Sequence[Any], sizes: dict[str, int]) -> _Made:
+        """The part as a graph, with these sizes open."""
+        record = Record()
+        symbols: dict[str | None, Any] = {name: record.symbol(name, size, least=_LEAST) for name, size in sizes.items()}
+        graph = Graph(record=record)
         values: dict[Node, Any] = {}
-        arguments = iter(zip(given, self._fixed, strict=True))
+        arguments = iter(zip(given, self._fixed, self._symbols, strict=True))
         for node in self._part.graph.nodes:
             if node.op == "placeholder":
-                one, keep = next(arguments)
+                one, keep, names = next(arguments)
                 if isinstance(one, torch.Tensor):
-                    one = graph.constant(one.numpy()) if keep else graph.input(one.shape, str(one.dtype).removeprefix("torch."))
-                values[node] = one
+                    shape = [symbols.get(name, n) for n, name in zip(one.shape, names, strict=True)]
+                    dtype = str(one.dtype).removeprefix("torch.")
+                    values[node] = graph.constant(one.numpy()) if keep else graph.input(shape, dtype)
+                else:
+                    values[node] = symbols.get(names[0], one)
             elif node.op == "output":
                 nodes = [node.args[0]] if isinstance(node.args[0], Node) else list(node.args[0])
                 orders = [_order(one.meta.get("val")) for one in nodes]
@@ -189,7 +222,10 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
                     values[one] if order is None else values[one].transpose([order.index(i) for i in range(len(order))])
                     for one, order in zip(nodes, orders, strict=True)
                 ]
-                return _Made(graph.compile(results), tuple(orders))
+                place = targets.resolve("cpu", "")
+                if not sizes:
+                    return _Made(graph.compile(results, place), tuple(orders))
+                return _Made(OpenGraph(recorded(graph, results), record, place), tuple(orders))
             else:
                 arguments_of = torch.fx.map_arg(node.args, values.__getitem__)
                 named = torch.fx.map_arg(node.kwargs, values.__getitem__)
@@ -197,6 +233,29 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
                 values[node] = function(*arguments_of, **named)
                 _require_form(node, values[node])
         raise AssertionError("a graph of PyTorch without an output")
+
+
+def _of(made: _Made, values: tuple[int, ...]) -> CompiledGraph:
+    """The graph for open sizes."""
+    return made.graph.for_values(values) if isinstance(made.graph, OpenGraph) else made.graph
+
+
+def _symbols(value: Any) -> list[str | None]:
+    """The names of the sizes of a tensor, or of a number, that PyTorch has as symbols. Equal names are equal sizes."""
+    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return [str(n) if isinstance(n, torch.SymInt) else None for n in numbers]
+
+
+def _left_open(numbers: Sequence[Any], names: Sequence[str | None], sizes: dict[str, int]) -> tuple[Any, ...]:
+    """Numbers, or the names of those that stay open, whose values ``sizes`` gets."""
+    found: list[Any] = []
+    for n, name in zip(numbers, names, strict=True):
+        if name is None or type(n) is not int or n < _LEAST:
+            found.append(n)
+        else:
+            sizes[name] = n
+            found.append(name)
+    return tuple(found)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:

@@ -101,7 +101,7 @@ def _pad(node: Node) -> Results:
     value = node.number(2) if node.has(2) and mode == "constant" else 0
     value = int(value) if isinstance(value, bool) else value
     sizes = [a + n + b for a, b, n in zip(starts, ends, x.shape, strict=True)]
-    if min(sizes, default=0) < 0:
+    if any(n < 0 for n in sizes):
         raise Refused(f"its pads are {pads}, for the sizes {list(x.shape)}: none may become less than 0")
     if 0 in sizes:
         return np.empty(sizes, node.dtype())
@@ -165,12 +165,12 @@ def _unpool(node: Node) -> Results:
         raise Refused(f"its windows are {window}, with strides of {strides} and pads of {pads}, for an input of {list(x.shape)}")
     rows = zip(x.shape[2:], window, strides, pads[:rank], pads[rank:], strict=True)
     space = [(n - 1) * stride + k - first - last for n, k, stride, first, last in rows]
-    if min(space) < 1:
+    if any(n < 1 for n in space):
         raise Refused(f"its windows make the sizes {space}")
     flat, places = (one.reshape(*x.shape[:2], math.prod(x.shape[2:]), 1) for one in (x, node.x(1).view(np.uint64)))
     found = tvmdml.max_unpooling(flat, places, output_sizes=(*x.shape[:2], math.prod(space), 1)).reshape(*x.shape[:2], *space)
     more = [n - m for n, m in zip(node.integers(2) if node.has(2) else found.shape, found.shape, strict=True)]
-    if min(more) < 0:
+    if any(n < 0 for n in more):
         raise Refused(f"its output_shape is {node.integers(2)}, and its windows make {list(found.shape)}")
     return tvmdml.padding(found, start_padding=[0] * found.ndim, end_padding=more) if any(more) else found
 
@@ -180,7 +180,7 @@ def _centered(node: Node) -> Results:
     """Dimensions are cut or padded with 0 at both sides, by one more behind if the number is odd."""
     x, sizes = node.x(), node.integers(1)
     axes = [axis_of(n, x.ndim) for n in node.attributes.get("axes", range(x.ndim))]
-    if len(sizes) != len(axes) or len(set(axes)) != len(axes) or min(sizes, default=1) < 1:
+    if len(sizes) != len(axes) or len(set(axes)) != len(axes) or any(n < 1 for n in sizes):
         raise Refused(f"its sizes are {sizes}, for the axes {axes}")
     starts, ends = [0] * x.ndim, [0] * x.ndim
     for axis, size in zip(axes, sizes, strict=True):

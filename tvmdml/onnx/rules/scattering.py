@@ -51,7 +51,7 @@ def _replaced(node: Node) -> Results:
     more = [0 if i == axis else n - m for i, (n, m) in enumerate(zip(x.shape, at.shape, strict=True))]
     if not any(more):
         return described.convert(node)
-    if min(more) < 0:
+    if any(n < 0 for n in more):
         raise Refused(f"its indices have the sizes {list(at.shape)}, for {list(x.shape)}")
     given: dict[str, Any] = {"start_padding": [0] * x.ndim, "end_padding": more}
     at, updates = tvmdml.padding(at, **given, padding_value=x.shape[axis]), tvmdml.padding(updates, **given)

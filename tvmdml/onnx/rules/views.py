@@ -93,7 +93,7 @@ def _slice(node: Node) -> Results:
 
 def parted(x: Expression, axis: int, sizes: list[int]) -> list[Expression]:
     """Views of the parts of a tensor along an axis."""
-    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+    if sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
         raise Refused(f"its parts have the sizes {sizes}, which are not {x.shape[axis]} together")
     found, begin = [], 0
     for n in sizes:
@@ -141,7 +141,7 @@ def _blocks(node: Node) -> Results:
 @rule("Tile")
 def _tile(node: Node) -> Results:
     x, repeats = node.x(), node.integers(1)
-    if len(repeats) != x.ndim or min(repeats, default=1) < 0:
+    if len(repeats) != x.ndim or any(n < 0 for n in repeats):
         raise Refused(f"its repeats are {repeats}, for {x.ndim} dimensions")
     wide = [(1, n) if k > 1 else (n,) for n, k in zip(x.shape, repeats, strict=True)]
     if sum(map(len, wide)) > 8:
