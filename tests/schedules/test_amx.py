@@ -264,7 +264,7 @@ assert any("does not let this process use them" in one for one in found), found
 def test_packs_for_tiles_do_not_run_without(tmp_path: Path) -> None:
     a, b = bytes_of("uint8", (33, 130), 6), bytes_of("int8", (130, 40), 7)
     desc = tvmdml.MatrixMultiplyInteger.of(TensorDesc("uint8", a.shape), None, TensorDesc("int8", b.shape))
-    for levels in ((BEYOND,), (BEYOND, "cpu:x86-64-v4")):
+    for levels in ((BEYOND,), (BEYOND, "cpu:x86-64-v3")):
         path = tmp_path / f"{len(levels)}.tvmdml"
         packs.build(Spec(levels, (Wanted(desc),), {}), path, jobs=1)
     script = f"""

@@ -34,6 +34,8 @@ CASES, FORCED = 700, 100
 """The most candidates of a schedule, among all its operators: conformance cases, and small ones with any knobs and layouts."""
 SPILLED = 512
 """Bytes that a kernel may spill to memory if it counts in 64 bits, or with constants, although it need not."""
+OF_BYTES = 16
+"""Those that any may have there: for sm_120, NVRTC 13 keeps a vector of eight bytes in memory where it takes the least of them."""
 LARGEST = (MAX_ELEMENTS, 1 << 28)
 """Elements, about, of the largest tensors that launches are made for."""
 _PIECE = 40_000
@@ -83,7 +85,7 @@ def _kernels(drawn: Drawn) -> Iterator[Kernel]:
         functions = lower(kernel.build()).functions
     for function in functions.values():
         emitted = source.emit(function)
-        stack = SPILLED if drawn.widths else 0
+        stack = SPILLED if drawn.widths else OF_BYTES
         addresses = [(8 * place, 8) for place in range(len(emitted.buffers))]
         numbers = [(8 * len(addresses) + offset, 8 if form in "qQd" else 4) for offset, form in emitted.block]
         yield Kernel(f"{drawn}: {emitted.name}", emitted.text, emitted.uses, emitted.threads, (*addresses, *numbers), stack)
