@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.tiles import run_of_places
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
@@ -72,8 +73,7 @@ class Channels:
         self.steps = self.after.steps()
         self.taps = range(self.across.kernel)
         columns, most = self.across.output, _PLACES[width]
-        fitting = range(min(_FEW_PLACES, columns), min(most, columns) + 1)
-        self.places = min(fitting, key=lambda count: (-(-columns // count) * count, -count))
+        self.places = run_of_places(columns, _FEW_PLACES, most)
         as_packed = plan.rows_contiguous and self.factors == desc.filter_tensor.data_type.tvm == "float32"
         self.owned = as_packed and "filter_tensor" in desc.owned()
         self.panels = Panels(self.lanes, 1, desc.group_count, plan.taps)

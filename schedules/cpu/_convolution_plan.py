@@ -139,8 +139,11 @@ def plan(desc: Any, floats: bool) -> Plan | None:
 
 
 def _apart(area: int) -> int:
-    """The elements from a channel of a frame to the next: those of many channels must not share few sets of a cache."""
-    return area + _LINE if area % _SETS == 0 else area
+    """The elements from a channel of a frame to the next: those of many channels must not share few sets of a cache.
+
+    A line more if the area is a multiple of the sets, by arithmetic: a size that is open is asked nothing.
+    """
+    return area + _LINE * (1 - (area % _SETS + _SETS - 1) // _SETS)
 
 
 def _merge(own: dict[str, list[int]]) -> bool:

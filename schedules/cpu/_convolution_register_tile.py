@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.kernels.contraction import KC
+from tvmdml.kernels.tiles import of_places, wastes_columns
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_filters import together
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
-from tvmdml.sizes import choice
 
 LANES = 16
 
@@ -66,10 +66,10 @@ def late(desc: Any, plan: Plan) -> bool:
 
 def few(desc: Any, plan: Plan) -> bool:
     """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing, or pack more."""
-    columns = -(-plan.places // (2 * LANES)) * 2 * LANES
-    near = KC * plan.frame <= _NEAR
-    deep = late(desc, plan) and _filled(plan) and plan.channels >= KC and near
-    return bool(plan.taps == 1 and (deep or 100 * columns > 103 * plan.places))
+    if plan.taps != 1:
+        return False
+    deep = late(desc, plan) and _filled(plan) and plan.channels >= KC and KC * plan.frame <= _NEAR
+    return bool(deep or wastes_columns(plan.places, 2 * LANES))
 
 
 _NEAR = 1 << 16
@@ -104,8 +104,6 @@ _CYCLES = Cycles(2.0, 0.75, 1.0)
 OF_FLOATS = Cycles(0.4, 0.2, 0.3)
 """Between what was seen on processors that hide this work (0.2 cycles in all) and on others (3.5): tiles that leave places over
 cost more on both."""
-_UNIT = 20
-"""Cycles are compared in twentieths, which are whole numbers."""
 _NARROW = 32
 """Rows up to which sums of places that are no places of the output take too long (``_convolution_direct.py``)."""
 
@@ -121,41 +119,4 @@ def tile_for(
 ) -> Tile:
     """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
     own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
-    return Tile(*_tile_of(plan.output1, plan.output2, plan.filters, most_vectors, tiles, lanes, whole, (*cycles,), own))
-
-
-@choice
-def _tile_of(
-    rows: Any,
-    columns: Any,
-    filters: Any,
-    most_vectors: int,
-    tiles: Sequence[tuple[int, int]],
-    lanes: int,
-    whole: bool,
-    cycles: tuple[float, float, float],
-    own: tuple[int, int, int],
-) -> tuple[int, int, int]:
-    """There are a hundred tiles to compare, and several passes over a graph ask for the same sizes."""
-    begin, read, line = cycles
-    found = [
-        Tile(run, lines, vectors)
-        for places, most in tiles
-        for vectors in {most, min(most, 2)}
-        if vectors <= most_vectors and (vectors == 1 or (vectors - 1 + whole) * lanes < filters + whole)
-        for run in range(1, min(places, columns) + 1)
-        for lines in range(1, min(places // run, rows) + 1)
-    ]
-
-    def cost(tile: Tile) -> int:
-        number = -(-columns // tile.run) * -(-rows // tile.lines) * -(-filters // (tile.vectors * lanes))
-        sums, reads = tile.places * tile.vectors, tile.places + tile.vectors
-        besides = begin + read * tile.vectors + line * (tile.lines - 1)
-        return number * round(_UNIT * (max(sums / 2, reads / 2 + 1, 4) + besides))  # type: ignore[no-any-return] # an int
-
-    def far(tile: Tile) -> tuple[int, int]:
-        """How far from what is wanted, and the cost."""
-        return sum(abs(a - b) for a, b in zip(own, tile, strict=True) if a), cost(tile)
-
-    best = min(found, key=far)
-    return best.run, best.lines, best.vectors
+    return Tile(*of_places(plan.output1, plan.output2, plan.filters, most_vectors, tuple(tiles), lanes, whole, (*cycles,), own))

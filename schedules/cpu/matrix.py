@@ -10,10 +10,10 @@ the default kernel, unless the operator has a schedule of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels import tiles
 from tvmdml.kernels.contraction import KC, Operand
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
@@ -24,7 +24,7 @@ from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
-from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor, up
+from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
@@ -53,10 +53,6 @@ KNOBS = Knobs(
     few_rows_of_bytes=Knob(4, (0, 1, 2, 3, 4), "the same of bytes"),
     **_convolution_knobs.FOR_IMAGES,
 )  # fmt: skip
-
-_TILES = {16: ((12, 2), (8, 3), (6, 4), (13, 2), (10, 2), (7, 3), (7, 2)), 8: ((6, 2), (4, 3)), 4: ((4, 2),), 0: ((8, 3), (6, 4))}
-"""Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
-
 
 _FEW_OWNED = {True: 1, False: 0}
 """The most rows for which a factor is read where it is as fast as its panels are: if its columns are contiguous, or not."""
@@ -107,7 +103,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         if blocks_of_tiles and total != "int32" and not suit(self._forms(blocks_of_tiles)):
             blocks_of_tiles = None
         lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
-        self.shape = blocks_of_tiles or _shape(rows, columns, lanes, knobs.tile, self.x86, self._may_be_short(total))
+        short = self._may_be_short(total)
+        self.shape = blocks_of_tiles or Shape(*tiles.of_product(rows, columns, lanes, knobs.tile, self.x86, short))
         self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
         mr, nr = self.shape.rows, self.shape.columns
         self.short = SIDE <= columns < nr and blocks_of_tiles is None
@@ -134,11 +131,11 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         packed = -(-places // group) * element
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
-        weights = tuple(
-            _READ if one and lines * depth * element <= 4 * knobs.column_bytes else _PACKED
-            for one, lines in zip(packs, (rows, columns), strict=True)
-        )
-        row_parts, column_parts = _parts(batch, rows, columns, self.shape, wanted, weights)
+        small = [
+            one and lines * depth * element <= 4 * knobs.column_bytes for one, lines in zip(packs, (rows, columns), strict=True)
+        ]
+        weights = tiles.READ if small[0] else tiles.PACKED, tiles.READ if small[1] else tiles.PACKED
+        row_parts, column_parts = tiles.parts_of_product(batch, rows, columns, (mr, nr), wanted, weights)
         tasks = min(wanted, batch * row_parts * column_parts)
         self.parallel = tasks > 1
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
@@ -301,42 +298,6 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         self.put(row, column, self.corrected(row, column, total, (of_row, of_column)))
 
 
-def _shape(rows: int, columns: int, lanes: int, wanted: str, x86: bool, short: bool) -> Shape:
-    """The tile that leaves the fewest rows and columns for nothing; the usual one if that is about as good.
-
-    Args:
-        rows: of the result.
-        columns: the same.
-        lanes: of a register.
-        wanted: a tile's name, or ``auto``.
-        x86: whether registers are those of x86.
-        short: whether the last vector of a tile may begin within the one before, where there are fewer columns than a tile has.
-    """
-    while lanes > max(1, columns):
-        lanes //= 2
-    known = _TILES.get(lanes if x86 else 0, _TILES[4] if x86 else _TILES[0])
-    if lanes < 16 and lanes * 2 > columns:
-        known = ((12, 1), (6, 1), (4, 1), (2, 1)) if x86 else known
-    if wanted != "auto":
-        mr, vectors = map(int, wanted.split("x"))
-        known = ((mr, vectors),)
-    most = max(1, -(-columns // lanes) if short and columns >= lanes else columns // lanes)
-    fitting = [(mr, min(vectors, most)) for mr, vectors in known]
-    smaller = [(size, vectors) for mr, vectors in fitting for size in (1, 2, 4, 6, 8) if size < mr and size >= rows]
-
-    unit = math.lcm(*(8 * mr * vectors for mr, vectors in (*fitting, *smaller)))
-
-    def cost(one: tuple[int, int]) -> int:
-        """The products that are computed, and what each costs beside: in whole numbers, which sizes that are open compare."""
-        mr, vectors = one
-        nr = vectors * lanes
-        done = -(-rows // mr) * mr * -(-columns // nr) * nr
-        return done * (unit + (8 + mr + vectors) * unit // (8 * mr * vectors))
-
-    mr, vectors = min((*fitting, *smaller), key=cost)
-    return Shape(mr, vectors, lanes)
-
-
 def _even(size: int, most: int, width: int) -> int:
     """The lines of a block: about ``most``, a multiple of the tile's, and so that no block is much smaller than others."""
     count = max(1, (2 * size + max(most, width)) // (2 * max(most, width)))
@@ -353,31 +314,3 @@ _LATE = 64
 """From so many tiles above each other on, packing columns is not worth the code: it takes about 2 % of their time."""
 _SEVERAL_BLOCKS = 1 << 17
 """From so many bytes on, columns may have several blocks. Kernels do not depend on how large those are: machines share them."""
-_PACKED, _READ = 24, 4
-"""What a line of a factor costs a task, in products of each of its places: where it is packed, or comes from another processor; and
-where it is packed already and small, so that each task may read all of it. A network's kernels then divide places alike, and most
-of what a task reads was written by the same processor."""
-
-
-def _parts(
-    batch: int, rows: int, columns: int, shape: Shape, tasks: int, weights: Sequence[int] = (_PACKED, _PACKED)
-) -> tuple[int, int]:
-    """Into how many parts rows and columns are divided, so that all tasks are busy and little is packed twice."""
-    if tasks <= 1 or batch >= 4 * tasks or batch % tasks == 0:
-        return 1, 1
-    sizes, widths = (rows, columns), (shape.rows, shape.columns)
-    most = [max(1, size // width) for size, width in zip(sizes, widths, strict=True)]
-
-    def cost(parts: tuple[int, int]) -> float:
-        units = batch * parts[0] * parts[1]
-        rounds = -(-units // tasks)
-        own = [
-            size if count == 1 else up(up(size, width), count) * width
-            for size, width, count in zip(sizes, widths, parts, strict=True)
-        ]
-        return rounds * (own[0] * own[1] + sum(weight * lines for weight, lines in zip(weights, own, strict=True)))
-
-    some = [
-        (r, c) for r in range(1, min(most[0], 2 * tasks) + 1) for c in range(1, min(most[1], 2 * tasks) + 1) if r * c <= 4 * tasks
-    ]
-    return min(some, key=cost)

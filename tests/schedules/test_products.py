@@ -12,7 +12,7 @@ from support import assert_outputs_agree, bytes_of, desc_of, reference, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
-from tvmdml.schedules.cpu import matrix
+from tvmdml.kernels import tiles
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
@@ -208,8 +208,9 @@ def test_which_kernels_serve_which_products() -> None:
 
 @pytest.mark.parametrize("columns", [240, 480, 672])
 def test_tasks_have_rows_where_the_other_factor_is_packed_and_small(columns: int) -> None:
-    shape = matrix._shape(196, columns, 16, "auto", True, False)
-    assert matrix._parts(1, 196, columns, shape, 2, (matrix._PACKED, matrix._READ)) == (2, 1), (
+    rows, vectors, lanes = tiles.of_product(196, columns, 16, "auto", True, False)
+    widths = rows, vectors * lanes
+    assert tiles.parts_of_product(1, 196, columns, widths, 2, (tiles.PACKED, tiles.READ)) == (2, 1), (
         "kernels of networks divide places alike"
     )
-    assert matrix._parts(1, 196, 4 * columns, shape, 2) == (1, 2), "less is packed twice"
+    assert tiles.parts_of_product(1, 196, 4 * columns, widths, 2) == (1, 2), "less is packed twice"

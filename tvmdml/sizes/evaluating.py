@@ -13,7 +13,8 @@ from tvmdml.sizes.size import Size, Terms
 Evaluator = Callable[..., "tuple[int, ...] | None"]
 """Called with the symbols' values, in their order: the integers, or ``None`` where a condition does not hold."""
 Polynomial = Terms | int
-_SCHEDULES = "tvmdml.schedules."
+_CHOICES = "tvmdml.kernels.tiles"
+"""The module whose functions a file may name."""
 
 
 def own(value: Any) -> Any:
@@ -251,14 +252,14 @@ def _argument(kind: str, value: Any) -> Any:
 
 
 def _name_of(function: Any) -> str:
-    if getattr(function, "is_choice", False) is not True or not function.__module__.startswith(_SCHEDULES):
+    if getattr(function, "is_choice", False) is not True or function.__module__ != _CHOICES:
         raise ValueError(f"{function!r}, which is no choice of a schedule")
-    return f"{function.__module__}:{function.__qualname__}"
+    return f"{_CHOICES}:{function.__name__}"
 
 
 def _choice(name: Any) -> Any:
     module, _, attribute = str(name).partition(":")
-    if not module.startswith(_SCHEDULES):
+    if module != _CHOICES:
         raise ValueError(f"{name!r}, which is no choice of a schedule")
     function = getattr(importlib.import_module(module), attribute)
     if getattr(function, "is_choice", False) is not True:
