@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -402,3 +403,87 @@ def test_texts_that_grow_at_the_same_time() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TVMDML_NUM_THREADS", threads)
             assert text(loaded, 21) == text(tvmdml.onnx.load(made), 21)
+
+
+def opened(made: Any, feeds: Sequence[Any]) -> tuple[Any, Any]:
+    """A model whose inputs' sizes are all open, and one that has the sizes of some arrays."""
+    several = []
+    for is_open in (True, False):
+        other = onnx.ModelProto()
+        other.CopyFrom(made)
+        for i, (one, array) in enumerate(zip(other.graph.input, feeds, strict=True)):
+            for axis, (dimension, n) in enumerate(zip(one.type.tensor_type.shape.dim, array.shape, strict=True)):
+                dimension.Clear()
+                if is_open:
+                    dimension.dim_param = f"n{i}_{axis}"
+                else:
+                    dimension.dim_value = n
+        for one in other.graph.output:
+            if one.type.HasField("tensor_type"):
+                one.type.tensor_type.ClearField("shape")
+        several.append(other)
+    return several[0], several[1]
+
+
+def outcome(made: Any, feeds: Mapping[str, Any]) -> list[Any] | None:
+    """The results; ``None`` for a refusal."""
+    with contextlib.suppress(tvmdml.TvmdmlError):
+        return tvmdml.onnx.load(made)(feeds) if isinstance(made, onnx.ModelProto) else made(feeds)
+    return None
+
+
+@pytest.mark.full
+def test_nodes_of_all_operators(draw: Any) -> None:
+    """ONNX's own cases: recorded at their sizes, run at others, as a model of those sizes does."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    skipped = ("bernoulli", "dropout", "random", "multinomial")  # drawn anew
+    cases = [one for one in collect_testcases(None) if one.model is not None and one.data_sets]
+    cases = [one for one in cases if not any(word in one.name for word in skipped)]
+    compared = 0
+    for case in draw(cases, 60):
+        made, arrays = case.model, [np.asarray(one) for one in case.data_sets[0][0]]
+        tensors = all(one.type.HasField("tensor_type") for one in made.graph.input) and len(arrays) == len(made.graph.input)
+        if not tensors or any(one.dtype.kind not in "biuf" for one in arrays):
+            continue
+        names = [one.name for one in made.graph.input]
+        whole, _ = opened(made, arrays)
+        with contextlib.suppress(tvmdml.TvmdmlError):
+            loaded = tvmdml.onnx.load(whole)
+            for more in (lambda n: 0, lambda n: 1, lambda n: n):
+                grown = [np.resize(one, [n + more(n) if n > 1 else n for n in one.shape]) for one in arrays]
+                feeds = dict(zip(names, grown, strict=True))
+                right = outcome(opened(made, grown)[1], feeds)
+                if right is None:
+                    break
+                got = outcome(loaded, feeds)
+                assert got is not None, case.name
+                for mine, other in zip(got, right, strict=True):
+                    if isinstance(mine, np.ndarray):
+                        assert (mine.shape, mine.dtype) == (other.shape, other.dtype), case.name
+                        if mine.tobytes() != other.tobytes():
+                            assert np.allclose(mine.astype(float), other.astype(float), 1e-5, 1e-6, equal_nan=True), case.name
+                compared += 1
+    assert compared > 50
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_a_table_of_positions_is_resized_to_any_image(mode: str, conversions: type[Counted]) -> None:
+    nodes = [
+        N("Shape", ["x"], ["s"], start=2, end=4),
+        N("Constant", [], ["head"], value_ints=[1, 2]),
+        N("Concat", ["head", "s"], ["sizes"], axis=0),
+        N("Resize", ["table", "", "", "sizes"], ["r"], mode=mode),
+        N("Add", ["x", "r"], ["y"]),
+    ]
+    table = np.random.default_rng(0).standard_normal((1, 2, 7, 5)).astype(np.float32)
+    sizes = [1, 2, "h", "w"]
+    made = bytes(model(nodes, [info("x", sizes)], [info("y", sizes)], {"table": table}, ir_version=10).SerializeToString())
+    loaded = tvmdml.onnx.load(made)
+    for h, w in ((9, 12), (7, 5), (14, 3), (2, 20)):
+        x = np.zeros((1, 2, h, w), np.float32)
+        (found,), before = loaded(x=x), conversions.whole
+        (right,) = tvmdml.onnx.load(made, {"h": h, "w": w})(x=x)
+        conversions.whole = before
+        assert np.allclose(found, right, 1e-5, 1e-5), (h, w)
+    assert conversions.whole == 1

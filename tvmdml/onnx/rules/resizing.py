@@ -14,6 +14,7 @@ from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, reshaped, rule
+from tvmdml.onnx.rules.resizing_open import by_open_weights
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._resampling_onnx import SIMPLE, Axis, axes_of
@@ -73,6 +74,8 @@ _KERNELS: Mapping[str, tuple[Callable[[NumpyArray, float], NumpyArray], int]] = 
 def _resize(node: Node) -> Results:
     if 0 in node.shape():
         return _of_none(node)
+    if (found := by_open_weights(node)) is not None:
+        return found
     # ONNX's inference computes sizes in higher precision, and so finds others.
     sizes = tuple(axis.outputs for axis in axes_of(described.read(node)))
     node.results = [node.results[0]._replace(shape=sizes)]
