@@ -349,3 +349,16 @@ def test_to_show_an_expression_asks_nothing() -> None:
     x = graph.input(("n", 8), name="x")
     assert repr(x) == "<Expression float32[n, 8] of input x>"
     assert not graph.record.specialized
+
+
+def test_errors_say_what_failed() -> None:
+    graph = tvmdml.Graph()
+    with pytest.raises(tvmdml.InvalidArgument, match=r"sequence of sizes, such as \('nc', 8\)"):
+        graph.input("nc")
+    n, m = graph.size("n", most=64), graph.size("m", least=3)
+    x = graph.input((n, m), name="x")
+    net = graph.compile(x[: 5 if n > 7 else 2] * 2.0)
+    with pytest.raises(tvmdml.InvalidArgument, match="OpenGraph: given n=5, m=9; allowed: 8 <= n <= 64"):
+        net.at(n=5, m=9)
+    with pytest.raises(tvmdml.InvalidArgument, match="allowed: 3 <= m <= "):
+        net.at(n=9, m=2)

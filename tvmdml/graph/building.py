@@ -134,6 +134,8 @@ class Graph:
         if data_type.is_nibble:
             given, allowed = data_type.tvm, "types of whole bytes"
             raise InvalidArgument(message("Graph.input dtype", given, allowed, "Give uint8, and DEQUANTIZE's own descriptor."))
+        if isinstance(shape, str):
+            raise InvalidArgument(message("Graph.input shape", safe_repr(shape), f"a sequence of sizes, such as ({shape!r}, 8)"))
         try:
             sizes = tuple(self.size(n) if isinstance(n, str) else n for n in itertools.islice(shape, MOST_VALUES))
         except TypeError:

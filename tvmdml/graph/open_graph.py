@@ -144,9 +144,9 @@ class OpenGraph(CompiledGraph):
         """The program after passes, for all sizes of which they ask the same."""
         if self._holds(*values) is None:
             shown = ", ".join(f"{name}={value}" for name, value in zip(self.symbols, values, strict=True))
-            allowed = "; ".join(self._record.conditions())
+            allowed = "; ".join(self._record.failed(dict(zip(self.symbols, values, strict=True))))
             advice = "The program was recorded for these; record another graph for others."
-            raise InvalidArgument(message(f"CompiledGraph {self.name}".rstrip(), shown, allowed, advice))
+            raise InvalidArgument(message(f"OpenGraph {self.name}".rstrip(), shown, allowed, advice))
         record = self._record.at(dict(zip(self.symbols, values, strict=True)))
         finished = self._whole.filled(lambda size: record.size(size.terms))
         calls = list(finished.program.calls)
@@ -164,7 +164,7 @@ class OpenGraph(CompiledGraph):
         for place in self._places:
             assert place is not None
             about = order[place.input]
-            where = f"CompiledGraph {about.shown}"
+            where = f"OpenGraph {about.shown}"
             shape = arrays.view(several[place.input], where).shape
             if len(shape) != len(about.shape):
                 raise InvalidArgument(message(where, f"sizes {list(shape)}", _form(about)))
@@ -176,9 +176,7 @@ class OpenGraph(CompiledGraph):
     @property
     def _laid(self) -> Laid:
         names = ", ".join(f"{name}=…" for name in self.symbols)
-        raise InvalidArgument(
-            message("CompiledGraph", "a graph whose sizes are open", "one for certain sizes", f"Use .at({names}).")
-        )
+        raise InvalidArgument(message("OpenGraph", "a graph whose sizes are open", "one for certain sizes", f"Use .at({names})."))
 
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays, as a compiled graph does. Their sizes decide the open ones."""
@@ -205,9 +203,7 @@ class OpenGraph(CompiledGraph):
     def initialize(self, weights: Inputs = None) -> None:
         """There are no owned inputs."""
         if weights:
-            raise InvalidArgument(
-                message("CompiledGraph initialize", "arrays", "none: a graph with open sizes has no owned inputs")
-            )
+            raise InvalidArgument(message("OpenGraph initialize", "arrays", "none: a graph with open sizes has no owned inputs"))
 
     @property
     def initialized(self) -> bool:

@@ -277,18 +277,29 @@ class Record:
         number, divisor = (text if text.isalnum() else f"({text})" for text in map(self.text, own))
         return f"({number}//{divisor})"
 
-    def conditions(self) -> list[str]:
-        """What must hold, in words: ``2 <= n <= 64``, ``n - m != 0``."""
+    def failed(self, values: Mapping[str, int]) -> list[str]:
+        """The conditions that do not hold for values of the symbols, in words; all if that cannot be said."""
+        try:
+            case = self.at(values)
+        except ZeroDivisionError:
+            return self.conditions()
+        return self.conditions(lambda terms, least, most, without: least <= (n := case.value(terms)) <= most and n not in without)
+
+    def conditions(self, holds: Callable[[Terms, float, float, set[int]], bool] = lambda *_: False) -> list[str]:
+        """What must hold, in words: ``2 <= n <= 64``, ``n - m != 0``; without what holds."""
         symbols = [(((i,), 1),) for i, atom in enumerate(self.atoms) if isinstance(atom, Symbol)]
         texts = []
         for terms in dict.fromkeys((*symbols, *self.guards)):
             least, most = self._known(terms)
+            guard = self.guards.get(terms)
+            without = guard.without if guard else set()
+            if holds(terms, least, most, without):
+                continue
             text = self.text(terms)
             low, high = (f"{least} <= " if least > -_INFINITE else ""), (f" <= {most}" if most < _INFINITE else "")
             if low or high:
                 texts.append(f"{text} == {least}" if least == most else f"{low}{text}{high}")
-            guard = self.guards.get(terms)
-            texts += [f"{text} != {number}" for number in sorted(guard.without if guard else ())]
+            texts += [f"{text} != {number}" for number in sorted(without)]
         return texts
 
     # -- What is known
