@@ -14,7 +14,8 @@ from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
-from tvmdml.graph.laid import Weights
+from tvmdml.errors import counted
+from tvmdml.graph.laid import Laid, Reports, Weights
 from tvmdml.graph.open_plan import Answer, Argument, Chosen, Group, Launching, Missing, OpenPlan, Source, Tensor, Wired
 from tvmdml.kernels import loaded
 from tvmdml.sizes.evaluating import Function
@@ -69,6 +70,8 @@ def written(plan: OpenPlan) -> Written | None:
                 for one in plan.results
             ],
             "arrays": [[one.dtype.str, one.shape, one.strides] for one in plan.arrays],
+            "tensors": plan.tensors(),
+            "said": [[], ""] if plan.last is None else [*plan.last().reports()[2:5:2]],
         }
     except ValueError:
         return None
@@ -197,7 +200,8 @@ class KeptPlan(OpenPlan):
             for dtype, shape, elements in described["arrays"]
         ]
         constants = [_ABSENT] * _place(described["constants"], 1 << 24)
-        self._finish = finish
+        self._finish, self._said = finish, described["said"]
+        self._tensors = [{str(name): str(text) for name, text in tensors.items()} for tensors in described["tensors"]]
         self._buffers: dict[object, NumpyArray] = {}
         super().__init__(
             str(described["name"]),
@@ -271,6 +275,18 @@ class KeptPlan(OpenPlan):
     def finished(self, values: Sequence[int]) -> Finished:
         """The program for sizes, after all passes."""
         return self._finish(values)
+
+    def reports(self, laid: Laid) -> Reports:
+        """What was said of the graph when it was kept. Sizes, and kernels that depend on them, are those of then."""
+        titles = [launching.title for launching in self.launchings]
+        lines = [(str(call), str(fate)) for call, fate in self._said[0]]
+        total = f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results"
+        tensors = [self._tensors[launching.group] for launching in self.launchings]
+        return Reports(titles, tensors, lines, total, str(self._said[1]))
+
+    def tensors(self) -> list[dict[str, str]]:
+        """The tensors of each group, with the names of sizes."""
+        return self._tensors
 
 
 _ABSENT = np.empty(0, np.uint8)

@@ -56,7 +56,8 @@ class OpenGraph(CompiledGraph):
         every = [size for template in self._whole.templates() for size in template.numbers if is_open(size)]
         if any(size.record is not record for size in every):
             raise InvalidArgument(message("Graph.compile", "sizes of another graph", *OWN_SIZES))
-        self._holds = evaluator(self._record, [])
+        self.holds_for = evaluator(self._record, [])
+        """Called with values of the symbols: ``None`` if the recorded graph does not hold for them."""
         self._inputs_open = [given(node, i, i) for i, node in enumerate(finished.inputs)]
         self.symbols = tuple(record.symbols)
         self.plans: list[ProgramPlan] = []
@@ -91,11 +92,11 @@ class OpenGraph(CompiledGraph):
 
     def allows(self, /, **sizes: int) -> bool:
         """Whether the recorded graph holds for values of all sizes."""
-        return self._holds(*(sizes[name] for name in self.symbols)) is not None
+        return self.holds_for(*(sizes[name] for name in self.symbols)) is not None
 
     def holds(self, values: tuple[int, ...]) -> bool:
         """The same for values in the order of ``symbols``."""
-        return self._holds(*values) is not None
+        return self.holds_for(*values) is not None
 
     def at(self, /, **sizes: int) -> CompiledGraph:
         """The compiled graph for values of all sizes, as ``CompiledGraph.at`` says."""
@@ -142,7 +143,7 @@ class OpenGraph(CompiledGraph):
 
     def _planned(self, values: tuple[int, ...]) -> ProgramPlan:
         """The program after passes, for all sizes of which they ask the same."""
-        if self._holds(*values) is None:
+        if self.holds_for(*values) is None:
             shown = ", ".join(f"{name}={value}" for name, value in zip(self.symbols, values, strict=True))
             allowed = "; ".join(self._record.failed(dict(zip(self.symbols, values, strict=True))))
             advice = "The program was recorded for these; record another graph for others."

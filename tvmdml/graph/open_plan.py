@@ -10,13 +10,12 @@ A plan is made of a program (``open_planning``), or read from the cache (``kept_
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tvmdml.errors import CompileError, Unsupported, counted
+from tvmdml.errors import CompileError, Unsupported
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
@@ -292,6 +291,8 @@ class OpenPlan:
         self._layouts: list[_Layout] = []
         self._layout_count = 0
         self._arenas = arenas
+        self.last: Callable[[], Laid] | None = None
+        """Says what is not needed to run, of the graph that was made last."""
         self.written_weights: set[object] = set()
         """The packed weights, by their keys, and the constants that the cache has."""
 
@@ -323,7 +324,7 @@ class OpenPlan:
         if wired.buffers is None:
             wired.buffers = self.packed(wired, chosen)
         constants = [self._array(source, numbers) for source in wired.constants]
-        lay = functools.partial(self._laid, tuple(values), wired, layout, chosen, constants)
+        lay = self.last = functools.partial(self._laid, tuple(values), wired, layout, chosen, constants)
         forms = self._forms(numbers)
         calls = wired.calls
         if calls is None:
@@ -528,14 +529,13 @@ class OpenPlan:
         """
         raise Missing
 
-    def reports(self, values: Sequence[int], chosen: Sequence[Chosen], steps: Sequence[Step], laid: Laid) -> Reports:
+    def tensors(self) -> list[dict[str, str]]:
+        """The tensors of each group, with the names of sizes."""
+        raise NotImplementedError
+
+    def reports(self, laid: Laid) -> Reports:
         """What is said of the graph for sizes."""
-        titles = [launching.title for launching in self.launchings]
-        lines = [(title, f"kernel {i}: {laid.kernels[i]}") for i, title in enumerate(titles)]
-        total = f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results"
-        nodes = [f"  k{i} [label={json.dumps(title)}];" for i, title in enumerate(titles)]
-        dot = "\n".join([f"digraph {json.dumps(self.name or 'graph')} {{", "  node [shape=box];", *nodes, "}"])
-        return Reports(titles, [{} for _ in titles], lines, total, dot)
+        raise NotImplementedError
 
     def _laid(
         self,
@@ -563,7 +563,7 @@ class OpenPlan:
             layout.size,
             layout.size,
             lambda owned: buffers,
-            functools.cache(lambda: self.reports(values, chosen, steps, laid)),
+            functools.cache(lambda: self.reports(laid)),
             lambda: self.finished(values),
             None,
         )

@@ -114,7 +114,7 @@ class CallGroup(Group):
         desc: Operator = self.desc.filled(lambda size: record.size(size.terms))
         symbolic = kernel_for(desc.canonical(), target, self.in_place)
         identity, _ = own((symbolic.identity, tuple((*one[:-1], one.packer.identity) for one in symbolic.owned)))
-        kernel = kernel_for(self.at(values, within).canonical(), target, self.in_place)
+        kernel = kernel_for(self.at(values, within).canonical(), target, self.in_place) if within.symbols else symbolic
         answer = KernelAnswer(kernel, symbolic.scalars, symbolic.temporaries, record, within)
         numbers = answer.numbers(*values)
         assert numbers is not None, "a guard fails in the case that it was recorded for"
@@ -309,6 +309,12 @@ class ProgramPlan(OpenPlan):
         return found
 
     # -- What is not needed to run
+
+    def tensors(self) -> list[dict[str, str]]:
+        """The tensors of each group, with the names of sizes."""
+        with texts_for_messages():
+            described = [group.desc.filled(lambda size: size) for group in self._calls_of_groups]
+            return [{name: str(tensor) for name, tensor in desc.tensors() if tensor is not None} for desc in described]
 
     @functools.cached_property
     def _filling(self) -> tuple[Mapping[Terms, int], Evaluator]:

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,14 +23,12 @@ from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.content import Content
 from tvmdml.onnx.kinds import Kind
-from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.types import is_narrow, named
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
-    from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.graph.kept_plan import KeptPlan
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
@@ -116,38 +114,6 @@ class Kept:
         self._others = others or ""
         return others is not None
 
-    # -- Plans
-
-    def find(self, shapes: Shapes, decided: Decided, finished: Callable[[], Finished]) -> Ready | None:
-        """The plan for shapes, and elements that decide."""
-        if _has_own_rules():
-            return None
-        found = kept.find(self._store, self._plan(shapes, decided), self._holdings, self._target, finished)
-        if found is None:
-            return None
-        with contextlib.suppress(*kept.DAMAGED):
-            known = dict(zip(found.described["known"], found.arrays, strict=True))
-            reads, lengths = tuple(found.described["reads"]), tuple(found.described["lengths"])
-            given = [] if found.graph is None else found.graph.forms()
-            if self._header is None or not set(reads) <= {*shapes, STATE}:
-                return None
-            outputs = len(self._header.about.outputs)
-            if len(lengths) not in (0, outputs) or not all(n is None or type(n) is int for n in lengths):
-                return None
-            ready = Ready(found.graph, reads, known, lengths=lengths)
-            count = ready.count(outputs)
-            return ready if len(known) + len(given) == count and set(known) <= set(range(count)) else None
-        return None
-
-    def keep(self, shapes: Shapes, decided: Decided, ready: Ready) -> None:
-        """Keep a plan, if the files are still those that it was found for, and nothing else that decides has changed."""
-        described = {"reads": list(ready.inputs), "known": list(ready.known), "lengths": list(ready.lengths)}
-        self._keep(self._plan(shapes, decided), ready.graph, described, list(ready.known.values()))
-
-    def fits(self, reads: Iterable[str], shapes: Shapes, outputs: int) -> bool:
-        """Whether a graph reads nothing but inputs that have shapes and the state of random numbers, and gives every output."""
-        return self._header is not None and set(reads) <= {*shapes, STATE} and outputs == len(self._header.about.outputs)
-
     # -- Recordings
 
     def recordings(self, pattern: Hashable) -> list[str]:
@@ -193,7 +159,8 @@ class Kept:
         known = [[i, len(whole.arrays) + k] for k, i in enumerate(ready.known)]
         described = {"plan": whole.described, "reads": list(ready.inputs), "known": known, "lengths": list(ready.lengths)}
         arrays = [*whole.arrays, *ready.known.values()]
-        name = key_of("recording", repr(pattern), json.loads(json.dumps(described)), [array.tobytes().hex() for array in arrays])
+        named: dict[str, Any] = {**described, "plan": {**whole.described, "said": None}}  # what is said is of the first sizes
+        name = key_of("recording", repr(pattern), json.loads(json.dumps(named)), [array.tobytes().hex() for array in arrays])
         names = self.recordings(pattern)
         if self.find_part(name) is None and not self.keep_part(name, described, arrays):
             return None
@@ -214,29 +181,22 @@ class Kept:
         """Something else of the model, by its name."""
         if _has_own_rules():
             return None
-        return kept.find(self._store, self._part(name), self._holdings, self._target, _nothing)
+        return kept.find(self._store, self._part(name), self._holdings)
 
     def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
         """Keep something else, under the same conditions as a plan; returns whether that could be done."""
-        return self._keep(self._part(name), None, described, arrays)
-
-    def _keep(self, key: str, graph: CompiledGraph | None, described: Mapping[str, Any], arrays: Sequence[NumpyArray]) -> bool:
         if self._header is None or _has_own_rules() or surroundings(self._target) != self._around:
             return False
         if not self.content.is_unchanged():
             return False
         before = len(self._holdings.names)
-        done = kept.keep(self._store, key, self._holdings, graph, described, arrays)
+        done = kept.keep(self._store, self._part(name), self._holdings, described, arrays)
         if done and len(self._holdings.names) != before:
             self.keep_header(*self._header)
         return done
 
     def _part(self, name: str) -> str:
         return key_of("part", self._around, self.content.digest, self._others, name)
-
-    def _plan(self, shapes: Shapes, decided: Decided) -> str:
-        known = {name: [array.dtype.str, array.shape, array.tobytes().hex()] for name, array in decided.items()}
-        return key_of("plan", self._around, self.content.digest, self._others, dict(shapes), known)
 
 
 def _index(value: Any) -> int:
@@ -249,10 +209,6 @@ def _has_own_rules() -> bool:
     """Whether a program has rules of its own: a plan does not say which ones it was made by."""
     node = sys.modules.get("tvmdml.onnx.node")
     return node is not None and node.has_own_rules()
-
-
-def _nothing() -> Finished:
-    raise ValueError("a graph where none is kept")
 
 
 def _written(one: Argument) -> list[Any]:

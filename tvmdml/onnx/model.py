@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import threading
@@ -25,7 +24,7 @@ from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import Numbers
-from tvmdml.onnx.recording import Pattern, Recordings, pattern_of
+from tvmdml.onnx.recording import Recordings, pattern_of
 from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.types import Undecided, decides
@@ -33,7 +32,6 @@ from tvmdml.packs.files import is_pack
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
-    from tvmdml.graph.program import Finished
     from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
@@ -224,21 +222,8 @@ class Model(Runnable):
         return found
 
     def _found(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        """Of a recording, from the cache, or converted and compiled."""
+        """Of a recording, here or in the cache, or of a new one."""
         pattern = pattern_of(shapes, self.feeds, tuple(decided))
-        if pattern.places:
-            return self._opened(shapes, decided, pattern)
-        if self._kept is not None:
-            finished = functools.partial(self._finished, shapes, decided)
-            if (found := self._kept.find(shapes, decided, finished)) is not None:
-                return found
-        found = self._origin().compiled(shapes, decided, self._progress)
-        if self._kept is not None and found.tail is None:
-            self._kept.keep(shapes, decided, found)
-        return found
-
-    def _opened(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray], pattern: Pattern) -> Ready:
-        """Of a recording that holds for the sizes, or of a new one."""
         key = pattern.key, _elements_key(decided)
         known = self._recordings.get(key)
         if known is None:
@@ -248,12 +233,7 @@ class Model(Runnable):
         if (ready := known.at(shapes, self._progress)) is not None:
             return ready
         recording = self._origin().recording(shapes, pattern, decided)
-        if recording is None:
-            return self._origin().compiled(shapes, decided, self._progress)
         return known.add(recording, shapes, self._progress)
-
-    def _finished(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Finished:
-        return self._origin().finished(shapes, decided)
 
 
 _models: WeakSet[Model] = WeakSet()

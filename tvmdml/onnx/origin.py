@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -14,8 +14,6 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.building import finished, recorded
-from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.laying import laid_out
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
@@ -31,8 +29,8 @@ from tvmdml.onnx.tail import Tail
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
-from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record
+from tvmdml.sizes.evaluating import evaluator
 
 Shapes = Mapping[str, tuple[int, ...]]
 _WITH_DEFAULTS = 4
@@ -126,34 +124,8 @@ class Origin:
                     found.append(self._argument(one, sizes))
         return found
 
-    def compiled(
-        self,
-        shapes: Shapes,
-        decided: Mapping[str, NumpyArray],
-        progress: Callable[[int, int], object] | None,
-    ) -> Ready:
-        """Convert and compile it.
-
-        Args:
-            shapes: of the inputs.
-            decided: the elements of inputs that decide how it is computed.
-            progress: called while kernels compile.
-
-        Raises:
-            Undecided: the elements of more inputs must be known.
-            ModelError, Unsupported: as ``load``.
-        """
-        target, shared = self._target, self._weights
-        conversion, known, rest, tail, lengths = self._converted(shapes, decided)
-        if not rest:
-            return Ready(None, (), known, tail, lengths)
-        with remembering():
-            program = finished(conversion.graph, rest, target)
-            laid = laid_out(program, target, calls=conversion.graph.calls, progress=progress, shared=shared)
-        return Ready(CompiledGraph(laid, target), tuple(one.name for one in program.inputs), known, tail, lengths)
-
-    def recording(self, shapes: Shapes, pattern: Pattern, decided: Mapping[str, NumpyArray]) -> Recording | None:
-        """Convert it for all sizes of which it asks the same as for these; ``None`` if all outputs are known.
+    def recording(self, shapes: Shapes, pattern: Pattern, decided: Mapping[str, NumpyArray]) -> Recording:
+        """Convert it for all sizes of which it asks the same as for these.
 
         Args:
             shapes: of the inputs.
@@ -169,10 +141,12 @@ class Origin:
         sizes: dict[str, Any] = {name: record.symbol(name, value, least=LEAST) for name, value in values}
         conversion, known, rest, tail, lengths = self._converted(pattern.opened(shapes, sizes), decided, record)
         if not rest:
-            return None
+            return Recording(pattern, evaluator(record, []), None, Ready(None, (), known, tail, lengths))
         finished = recorded(conversion.graph, rest)
         graph = OpenGraph(finished, record, self._target, self._weights)
-        return Recording(pattern, graph, Ready(None, tuple(one.name for one in finished.inputs), known, tail, lengths))
+        return Recording(
+            pattern, graph.holds_for, graph, Ready(None, tuple(one.name for one in finished.inputs), known, tail, lengths)
+        )
 
     def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
         """The graph after all passes."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.open_graph import OpenGraph
     from tvmdml.graph.program import Finished
+    from tvmdml.sizes.evaluating import Evaluator
 
 Shapes = Mapping[str, tuple[int, ...]]
 LEAST = 2
@@ -100,9 +101,15 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Sequence[str]
 class Recording:
     """A model that was converted once, for all sizes that pass the guards of its graph."""
 
-    def __init__(self, pattern: Pattern, graph: OpenGraph, ready: Ready) -> None:
-        """``ready`` is what is the same for all sizes: everything but the graph."""
-        self.pattern, self.graph, self.ready = pattern, graph, ready
+    def __init__(self, pattern: Pattern, holds: Evaluator, graph: OpenGraph | None, ready: Ready) -> None:
+        """
+        Args:
+            pattern: of the shapes.
+            holds: whether it holds for sizes: ``None`` if not.
+            graph: what computes outputs; ``None`` if all are known.
+            ready: what is the same for all sizes: everything but the graph.
+        """
+        self.pattern, self.graph, self.ready, self._holds = pattern, graph, ready, holds
         self._names: dict[int, str | None] = {}
         """What the cache calls each plan, by its identity; ``None`` if it does not keep it."""
 
@@ -113,8 +120,10 @@ class Recording:
             Unsupported, CompileError: a kernel cannot be made.
         """
         values = self.pattern.values(shapes)
-        if not self.graph.holds(values):
+        if self._holds(*values) is None:
             return None
+        if self.graph is None:
+            return self.ready
         return self.ready._replace(graph=self.graph.for_values(values, progress))
 
     def keep(self, kept: Kept, key: Hashable) -> None:
@@ -122,7 +131,7 @@ class Recording:
         at_hand("tvmdml.graph.kept_plan")
         from tvmdml.graph import kept_plan
 
-        for plan in self.graph.plans:
+        for plan in () if self.graph is None else self.graph.plans:
             if not kept_plan.has_new(plan):
                 continue
             if id(plan) not in self._names:
