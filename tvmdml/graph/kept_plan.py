@@ -5,6 +5,7 @@ A plan is written once. What schedules answer afterwards, for other sizes, is wr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -127,17 +128,33 @@ def has_new(plan: OpenPlan) -> bool:
 # -- Reading
 
 
+_NOTHING = Function((), (), (), (), ())
+
+
 class _Stored(Answer):
     """What a schedule chose in another process."""
 
-    def __init__(self, function: Function, count: int, types: Sequence[str], packed: Any, digest: str, name: str) -> None:
-        super().__init__(function, count, types, packed)
-        self._digest, self._name = digest, name
+    def __init__(self, written: Any, count: int, types: Sequence[str], packed: Any, digest: str, name: str) -> None:
+        """``written`` is the function: it is read when it is asked for, as most answers are for other sizes."""
+        super().__init__(_NOTHING, count, types, packed)
+        self._written, self._digest, self._name = written, digest, name
         self._launcher: Any = None
+
+    @functools.cached_property
+    def function(self) -> Function:
+        """What makes the integers.
+
+        Raises:
+            ValueError, TypeError: it is damaged.
+        """
+        function = Function.read(self._written)
+        if len(function.wanted) != self.count + len(self.types):
+            raise ValueError(f"{len(function.wanted)} integers of {self.count} and {len(self.types)}")
+        return function
 
     def is_like(self, other: Answer) -> bool:
         """Whether another one says the same."""
-        return isinstance(other, _Stored) and (self._digest, self.function) == (other._digest, other.function)
+        return isinstance(other, _Stored) and (self._digest, self._written) == (other._digest, other._written)
 
     @property
     def name(self) -> str:
@@ -234,10 +251,8 @@ class KeptPlan(OpenPlan):
             own = [
                 (str(each), str(layout), _place(nbytes, 1 << 62), tuple(map(str, names))) for each, layout, nbytes, names in packed
             ]
-            made = Function.read(function)
-            if len(made.wanted) != _place(scalars, 1 << 16) + len(types):
-                raise ValueError(f"{len(made.wanted)} integers of {scalars} and {len(types)}")
-            answer = _Stored(made, scalars, list(map(str, types)), own, str(digest), str(name))
+            count_of = _place(scalars, 1 << 16)
+            answer = _Stored(function, count_of, list(map(str, types)), own, str(digest), str(name))
             own_group = self.groups[_place(group, len(self.groups))]
             if not any(answer.is_like(other) for other in own_group.answers.get(tasks, ())):
                 own_group.add(_place(tasks, 1 << 24), answer)

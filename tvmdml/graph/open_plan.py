@@ -112,7 +112,12 @@ class Answer:
             types: of the temporaries.
             packed: of each input that the kernel takes packed its name, the layout, the bytes, and the names of what is packed.
         """
-        self.function, self.count, self.types, self.packed = function, count, tuple(types), tuple(packed)
+        self._function, self.count, self.types, self.packed = function, count, tuple(types), tuple(packed)
+
+    @property
+    def function(self) -> Function:
+        """What makes the integers."""
+        return self._function
 
     @functools.cached_property
     def numbers(self) -> Evaluator:
@@ -286,7 +291,6 @@ class OpenPlan:
             *(one.source for one in self.inputs if one.source is not None),
         ]
         self._evaluate = function.compiled()
-        self._without_guards = function._replace(conditions=(), choices=()).compiled()
         self._wired: dict[object, Wired] = {}
         self._layouts: list[_Layout] = []
         self._layout_count = 0
@@ -295,6 +299,10 @@ class OpenPlan:
         """Says what is not needed to run, of the graph that was made last."""
         self.written_weights: set[object] = set()
         """The packed weights, by their keys, and the constants that the cache has."""
+
+    @functools.cached_property
+    def _without_guards(self) -> Evaluator:
+        return self.function._replace(conditions=(), choices=()).compiled()
 
     # -- For sizes
 
