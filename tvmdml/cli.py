@@ -14,7 +14,7 @@ from tvmdml.conformance.cli import conformance
 from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.device_options import device_option, device_rows, feature_level_option
 from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
-from tvmdml.operation_options import Operation, named_size, operation_options, operator_name
+from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name
 from tvmdml.packs.cli import pack
 from tvmdml.run_cli import run
 from tvmdml.tuning.cli import tuning
@@ -347,12 +347,20 @@ def _bench_file(text: str) -> Any:
     callback=parsed(named_size),
     help="The value of a size that an ONNX model leaves open; may be repeated.",
 )
+@click.option(
+    "--vary",
+    metavar="NAME=LEAST:MOST:STEP",
+    multiple=True,
+    callback=parsed(named_sizes),
+    help="Run an ONNX model at sizes that change, and measure what each new one costs; may be repeated.",
+)
 @click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
 @click.option("--prepare", is_flag=True, help="With --models: export and compile them, and measure nothing.")
 @click.argument("models", metavar="[MODEL.onnx]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 def bench(
     models: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...],
+    vary: tuple[tuple[str, range], ...],
     full: bool,
     names: tuple[str, ...],
     text: str,
@@ -375,14 +383,20 @@ def bench(
     device's events, and CUDA has its own goals. On other devices the peers run on the CPU, there are no goals, and the limit is
     the device's copy speed.
 
-    Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes.
+    Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes; with --vary, what new sizes cost.
     """
+    if vary and not models:
+        raise click.UsageError("--vary needs the file of an ONNX model")
     if models:
+        from tvmdml.bench import changing
         from tvmdml.bench import models as of_models
 
         def note(text: str) -> None:
             click.secho(text, dim=True, err=True)
 
+        if vary:
+            changing.run(models, dict(vary), dict(sizes), device, threads, note, table)
+            return
         of_models.run(models, dict(sizes), device, threads, json_path, full, note, table)
         return
     if packs:

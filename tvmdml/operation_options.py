@@ -134,6 +134,18 @@ def named_size(text: str) -> tuple[str, int]:
     return name, int(value)
 
 
+def named_sizes(text: str) -> tuple[str, range]:
+    """``NAME=LEAST:MOST:STEP``: an open size of a model, and the values that it takes; ``:STEP`` may be left out."""
+    name, value = named_value(text)
+    parts = value.split(":")
+    if len(parts) not in (2, 3) or not all(part.isdecimal() and len(part) <= 18 for part in parts):
+        raise InvalidArgument(message(f"sizes {name}", repr(value), "LEAST:MOST or LEAST:MOST:STEP, of integers"))
+    least, most, step = (int(part) for part in (*parts, "1")[:3])
+    if step < 1 or least > most:
+        raise InvalidArgument(message(f"sizes {name}", repr(value), "a LEAST of at most MOST, and a STEP of 1 or more"))
+    return name, range(least, most + 1, step)
+
+
 def operator_name(text: str) -> str:
     """An operator's name, in DirectML's spelling.
 

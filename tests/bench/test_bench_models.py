@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tvmdml
-from tvmdml.bench import models, suite
+from tvmdml.bench import changing, models, suite
 from tvmdml.bench.measure import Timing
 from tvmdml.bench.networks.table import TABLE
 from tvmdml.bench.sources import Source
@@ -55,6 +55,31 @@ def test_a_size_that_is_missing_is_an_error(model: Path) -> None:
     done = CliRunner().invoke(main, ["bench", str(model)])
     assert done.exit_code != 0
     assert "rows" in str(done.output) + str(done.exception)
+
+
+def test_sizes_that_change_are_measured(model: Path) -> None:
+    done = CliRunner().invoke(main, ["bench", str(model), "--vary", "rows=1:64:3", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    assert "beyond" in done.output
+    row = changing.figures(str(model), {"rows": range(1, 64)}, {}, None, 1)
+    assert float(row["new"].split()[0]) > 0
+    assert row["sizes"] == 38
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--vary", "rows"], "NAME=VALUE"),
+        (["--vary", "rows=4"], "LEAST:MOST"),
+        (["--vary", "rows=4:2"], "at most MOST"),
+        (["--vary", "rows=1:9:0"], "STEP of 1"),
+        (["--vary", "columns=1:9"], "no values of rows"),
+    ],
+)
+def test_wrong_ranges_are_errors(model: Path, arguments: list[str], named: str) -> None:
+    done = CliRunner().invoke(main, ["bench", str(model), *arguments])
+    assert done.exit_code != 0
+    assert named in str(done.output) + str(done.exception)
 
 
 def test_differences_are_parts_of_the_largest_element() -> None:

@@ -69,7 +69,7 @@ def _tvmdml(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> 
 
 
 def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
-    session, note = models._session(str(path), threads)
+    session, note = models.peer_session(str(path), threads)
     if session is None:
         raise RuntimeError(note)
     given = {one.name: feeds[one.name] for one in session.get_inputs()}

@@ -97,7 +97,7 @@ def figures(
         graph = model.compiled(**{name: array.shape for name, array in feeds.items()})
         contenders = [Contender("ours", "tvmdml", path, count, lambda: model(feeds))]
         start = time.perf_counter()
-        session, note = _session(path, count)
+        session, note = peer_session(path, count)
         peer_loading = time.perf_counter() - start
         difference = float("nan")
         if session is not None:
@@ -145,7 +145,7 @@ def run(
         write(f"{one.model}: {parts}" + (f"; no ONNX Runtime: {one.note}" if one.note else ""))
 
 
-def _session(path: str, threads: int) -> tuple[Any, str]:
+def peer_session(path: str, threads: int) -> tuple[Any, str]:
     """ONNX Runtime's session of a model; ``None`` if there is none, and why."""
     if importlib.util.find_spec("onnxruntime") is None:
         return None, f"it is not installed ({installing.command('bench')})"

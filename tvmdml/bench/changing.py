@@ -1,0 +1,116 @@
+"""``tvmdml bench MODEL.onnx --vary NAME=LEAST:MOST:STEP``: what a size costs that was not seen before, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.bench import runner
+from tvmdml.bench.models import peer_session
+from tvmdml.console import printable
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.onnx.model import load
+from tvmdml.onnx.running import Runnable, unnamed
+from tvmdml.targets import Target, resolve
+
+DRAWS = 40
+"""How many combinations of sizes are run, the first of which are for warming up."""
+_FIRST = 2
+_AGAIN = 3
+COLUMNS = ("model", "threads", "sizes", "new", "again", "beyond", "ONNX Runtime new", "again there", "worst beyond")
+
+
+class Seconds(NamedTuple):
+    """Of one combination of sizes: the first run, and the least of some that follow."""
+
+    new: float
+    again: float
+
+
+def figures(
+    path: str, vary: Mapping[str, range], sizes: Mapping[str, int], target: Target | None, threads: int | None
+) -> dict[str, Any]:
+    """Run a model at random sizes, each by both libraries in turn; the figures are medians, as the row of a table.
+
+    Args:
+        path: the file.
+        vary: the values of sizes that change.
+        sizes: values of other open sizes.
+        target: where to run; ONNX Runtime always runs on the CPU.
+        threads: the most threads of both; ``None`` for all.
+
+    Raises:
+        ModelError, InvalidArgument, Unsupported: the model cannot be loaded, or a size is missing.
+    """
+    with runner.limited(threads) as count:
+        fixed = {name: size for name, size in sizes.items() if name not in vary}
+        model = load(path, fixed, target=resolve("cpu") if target is None else target)
+        missing = sorted({name for one in model.inputs for name in one.open_sizes()} - set(vary))
+        if missing:
+            wanted = "some for each open size of an input"
+            raise InvalidArgument(message("bench --vary", f"no values of {', '.join(missing)}", wanted))
+        peer, _ = peer_session(path, count)
+        names = [one.name for one in model.outputs]
+        rng, own, other = np.random.default_rng(0), list[Seconds](), list[Seconds]()
+        for _ in range(DRAWS):
+            feeds = _feeds(model, {name: values[rng.integers(len(values))] for name, values in vary.items()})
+            own.append(_timed(partial(model, feeds)))
+            if peer is not None:
+                other.append(_timed(partial(peer.run, names, feeds)))
+    beyond = [1e3 * (one.new - one.again) for one in own[_FIRST:]]
+    return {
+        "model": printable(Path(path).name),
+        "threads": count,
+        "sizes": DRAWS - _FIRST,
+        "new": f"{_median(one.new for one in own[_FIRST:]):.3g} ms",
+        "again": f"{_median(one.again for one in own[_FIRST:]):.3g} ms",
+        "beyond": f"{np.median(beyond):.3g} ms",
+        "ONNX Runtime new": f"{_median(one.new for one in other[_FIRST:]):.3g} ms" if other else "",
+        "again there": f"{_median(one.again for one in other[_FIRST:]):.3g} ms" if other else "",
+        "worst beyond": f"{max(beyond):.3g} ms",
+    }
+
+
+def run(
+    paths: Sequence[str],
+    vary: Mapping[str, range],
+    sizes: Mapping[str, int],
+    target: Target | None,
+    threads: int | None,
+    write: Callable[[str], object],
+    table: Callable[[Sequence[str], Sequence[Mapping[str, Any]]], object],
+) -> None:
+    """Measure models, and print a table. Kernels that are not in the cache are compiled on the way: the second time has none."""
+    rows = []
+    for path in paths:
+        write(f"measuring {printable(path)}")
+        rows.append(figures(path, vary, sizes, target, threads))
+    table(COLUMNS, rows)
+
+
+def _feeds(model: Runnable, sizes: Mapping[str, int]) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for one in model.inputs:
+        shape = tuple(n if isinstance(n, int) else sizes[n or unnamed(one.name, axis)] for axis, n in enumerate(one.shape or ()))
+        drawn = rng.standard_normal(shape) if one.dtype.kind == "f" else rng.integers(0, 2, shape)
+        feeds[one.name] = drawn.astype(one.dtype)
+    return feeds
+
+
+def _timed(run: Callable[[], object]) -> Seconds:
+    def seconds() -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    return Seconds(seconds(), min(seconds() for _ in range(_AGAIN)))
+
+
+def _median(seconds: Any) -> float:
+    return 1e3 * float(np.median(list(seconds)))
