@@ -349,3 +349,15 @@ def test_to_show_an_expression_asks_nothing() -> None:
     x = graph.input(("n", 8), name="x")
     assert repr(x) == "<Expression float32[n, 8] of input x>"
     assert not graph.record.specialized
+
+
+def test_numbers_alone_may_fill_an_open_size() -> None:
+    graph = tvmdml.Graph()
+    x: Any = graph.input(("n", 3), "float32")
+    y: Any = tvmdml.fill_value_constant([x.shape[0], 3], 2.0, dtype="float32", device=graph)
+    z = y.reshape((x.shape[0], 1, 3))
+    net = graph.compile([tvmdml.activation_relu(y), z - z])
+    for n in (4, 9, 1):
+        relu, none = net([np.zeros((n, 3), np.float32)])
+        assert np.array_equal(relu, np.full((n, 3), 2, np.float32))
+        assert np.array_equal(none, np.zeros((n, 1, 3), np.float32))
