@@ -402,3 +402,18 @@ def test_texts_that_grow_at_the_same_time() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TVMDML_NUM_THREADS", threads)
             assert text(loaded, 21) == text(tvmdml.onnx.load(made), 21)
+
+
+def test_a_part_without_elements_whose_end_is_computed() -> None:
+    """The end follows from a size by what is no arithmetic of sizes; at some sizes nothing is before it."""
+    nodes = [
+        *(N("Shape", ["a"], ["n"], start=0, end=1), N("Cast", ["n"], ["f"], to=FLOAT), N("Sqrt", ["f"], ["r"])),
+        *(N("Cast", ["r"], ["end"], to=onnx.TensorProto.INT64), integer("begin", 2), integer("none", 0), integer("step", -2)),
+        N("Slice", ["x", "begin", "end", "none", "step"], ["part"]),
+        N("Concat", ["part", "x"], ["y"], axis=0),
+    ]
+    given = [info("a", ["n"]), info("x", [8])]
+    loaded = tvmdml.onnx.load(bytes(model(nodes, given, [info("y", ["m"])], ir_version=10).SerializeToString()))
+    x = np.arange(8, dtype=np.float32)
+    for n in (8, 9, 30, 3, 10, 2):
+        assert np.array_equal(loaded(a=np.zeros(n, np.float32), x=x)[0], np.concatenate([x[2 : int(n**0.5) : -2], x])), n
