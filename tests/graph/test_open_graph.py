@@ -362,3 +362,15 @@ def test_errors_say_what_failed() -> None:
         net.at(n=5, m=9)
     with pytest.raises(tvmdml.InvalidArgument, match="allowed: 3 <= m <= "):
         net.at(n=9, m=2)
+
+
+def test_numbers_alone_may_fill_an_open_size() -> None:
+    graph = tvmdml.Graph()
+    x: Any = graph.input(("n", 3), "float32")
+    y: Any = tvmdml.fill_value_constant([x.shape[0], 3], 2.0, dtype="float32", device=graph)
+    z = y.reshape((x.shape[0], 1, 3))
+    net = graph.compile([tvmdml.activation_relu(y), z - z])
+    for n in (4, 9, 1):
+        relu, none = net([np.zeros((n, 3), np.float32)])
+        assert np.array_equal(relu, np.full((n, 3), 2, np.float32))
+        assert np.array_equal(none, np.zeros((n, 1, 3), np.float32))

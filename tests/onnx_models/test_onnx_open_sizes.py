@@ -487,3 +487,47 @@ def test_a_table_of_positions_is_resized_to_any_image(mode: str, conversions: ty
         conversions.whole = before
         assert np.allclose(found, right, 1e-5, 1e-5), (h, w)
     assert conversions.whole == 1
+
+
+def test_a_part_without_elements_whose_end_is_computed() -> None:
+    """The end follows from a size by what is no arithmetic of sizes; at some sizes nothing is before it."""
+    nodes = [
+        *(N("Shape", ["a"], ["n"], start=0, end=1), N("Cast", ["n"], ["f"], to=FLOAT), N("Sqrt", ["f"], ["r"])),
+        *(N("Cast", ["r"], ["end"], to=onnx.TensorProto.INT64), integer("begin", 2), integer("none", 0), integer("step", -2)),
+        N("Slice", ["x", "begin", "end", "none", "step"], ["part"]),
+        N("Concat", ["part", "x"], ["y"], axis=0),
+    ]
+    given = [info("a", ["n"]), info("x", [8])]
+    loaded = tvmdml.onnx.load(bytes(model(nodes, given, [info("y", ["m"])], ir_version=10).SerializeToString()))
+    x = np.arange(8, dtype=np.float32)
+    for n in (8, 9, 30, 3, 10, 2):
+        assert np.array_equal(loaded(a=np.zeros(n, np.float32), x=x)[0], np.concatenate([x[2 : int(n**0.5) : -2], x])), n
+
+
+def number_of_a_size(nodes: Sequence[Any], dtype: int) -> Any:
+    """The model with one number `y` that follows from its size `n`."""
+    every = [N("Shape", ["x"], ["n"], start=0, end=1), *nodes]
+    made = model(every, [info("x", ["n"])], [info("y", [1], dtype)], ir_version=10)
+    return tvmdml.onnx.load(bytes(made.SerializeToString()))
+
+
+def test_numbers_of_sizes_wrap_as_integers_do() -> None:
+    int32 = onnx.TensorProto.INT32
+    power = [N("Cast", ["n"], ["i"], to=int32), N("Mul", ["i", "i"], ["j"]), N("Mul", ["j", "i"], ["k"])]
+    divided = number_of_a_size([*power, integer("c", 7), N("Cast", ["c"], ["d"], to=int32), N("Div", ["k", "d"], ["y"])], int32)
+    eighth = [N("Mul", [a, a], [b]) for a, b in ("na", "ab", "bc", "cy")]
+    large = number_of_a_size(eighth, onnx.TensorProto.INT64)
+    for n in (5, 100, 1300, 1700, 30, 300):
+        x = np.zeros(n, np.float32)
+        assert divided(x=x)[0] == int(int(np.array(n**3).astype(np.int32)) / 7), n
+        assert large(x=x)[0] == (n**16 + (1 << 63)) % (1 << 64) - (1 << 63), n
+
+
+@pytest.mark.parametrize("nodes", [[N("Neg", ["d"], ["e"])], [N("Mul", ["d", "minus"], ["e"])]], ids=["Neg", "Mul"])
+def test_a_number_of_sizes_may_be_minus_0(nodes: Sequence[Any]) -> None:
+    floats = {"two": 2.0, "one": 1.0, "minus": -1.0}
+    given = [N("Constant", [], [name], value_floats=[value]) for name, value in floats.items()]
+    before = [*given, N("Cast", ["n"], ["f"], to=FLOAT), N("Sub", ["f", "two"], ["d"])]
+    loaded = number_of_a_size([*before, *nodes, N("Div", ["one", "e"], ["y"])], FLOAT)
+    for n in (6, 2, 4):
+        assert loaded(x=np.zeros(n, np.float32))[0] == (-1 / (n - 2) if n > 2 else -np.inf), n

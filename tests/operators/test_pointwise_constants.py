@@ -25,7 +25,8 @@ def _numbers(dtype: str) -> Array:
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", SIGNED)
 def test_sequences_of_negative_numbers(dtype: str, target: Target) -> None:
-    for start, delta, count in ((-1, 1, 70), (-3, -2, 70), (13, -1, 21), (-4, 0, 21), (0, 0, 3), (-1, 1, 1), (0, -1, 1)):
+    short = ((0, 0, 3), (-1, 1, 1), (0, -1, 1), (7, -1, 7), (-5, -2, 5))
+    for start, delta, count in ((-1, 1, 70), (-3, -2, 70), (13, -1, 21), (-4, 0, 21), *short):
         found = tvmdml.fill_value_sequence((count,), start, delta, dtype=dtype, device=target.name)
         assert_same_bits(found, (start + np.arange(count) * delta).astype(dtype))
 

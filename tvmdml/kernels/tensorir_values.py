@@ -133,7 +133,8 @@ def hidden(value: Any, number: int | float) -> Any:
     found = T.like(value, number)
     if T.is_float(value) or T.bits_of(value) < 32 or T.is_on_device() or T.saturated(number, T.scalar_type(value)) == 0:
         return found
-    return found ^ (value ^ wrapped(value))  # which is 0; of a fenced constant LLVM knows the class as a float, and so bits
+    # 0. Of a fenced constant, which a value is in an unrolled loop, LLVM knows the class as a float, and so the first bit
+    return found ^ ((value ^ wrapped(value)) << T.like(value, 1))
 
 
 def settled(value: Any) -> Any:

@@ -316,12 +316,14 @@ class Conversion:
                 results = inference.results(proto, attributes, inputs, scope.versions)
             return results, self._converted(proto, kind, inputs, attributes, results, scope)
 
+        unknown = [one for one in inputs if one is not None and one.array is None]
         try:
             return made(inputs)
         except (Undecided, TooLate, MemoryError):
             raise
         except Exception:
-            if not any(one is not None and one.is_open for one in inputs):
+            # elements that were computed for this node say more of its results, too
+            if not any(one is not None and one.is_open for one in inputs) and all(one.array is None for one in unknown):
                 raise
         return made([None if one is None else one.mapped(Value.closed) for one in inputs])
 

@@ -381,8 +381,13 @@ def _of_open_sizes(node: Node) -> list[Any] | None:
         return None
     if found.dtype == np.bool_:
         return [found]
-    if dtype.kind == "f" and not all(-_EXACT < n < _EXACT for n in found.reshape(-1)):
+    every = found.reshape(-1).tolist()
+    if dtype.kind == "f" and not all(-_EXACT < n < _EXACT for n in every):
         return None
+    if dtype.kind == "f" and node.kind in ("Mul", "Neg") and not all(every):
+        return None  # a 0 may have a sign
+    if dtype.kind in "iu" and not all(np.iinfo(dtype).min <= n <= np.iinfo(dtype).max for n in every):
+        return None  # it wraps
     return [Value.of_sizes(found.astype(object), dtype)]
 
 

@@ -21,7 +21,7 @@ from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.reading import Source, opsets
-from tvmdml.onnx.recording import LEAST, Pattern, Recording
+from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.session import ModelMetadata
@@ -138,7 +138,7 @@ class Origin:
         """
         record = Record()
         values = zip(pattern.places, pattern.values(shapes), strict=True)
-        sizes: dict[str, Any] = {name: record.symbol(name, value, least=LEAST) for name, value in values}
+        sizes: dict[str, Any] = {name: record.symbol(name, value, least=LEAST, most=MOST) for name, value in values}
         conversion, known, rest, tail, lengths = self._converted(pattern.opened(shapes, sizes), decided, record)
         if not rest:
             return Recording(pattern, evaluator(record, []), None, Ready(None, (), known, tail, lengths))

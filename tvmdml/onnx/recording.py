@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, tuple[int, ...]]
 LEAST = 2
 """The least value of a size that stays open. One of 1 is another recording: kernels, and ways to read memory, are others."""
+MOST = 2**31 - 1
+"""The largest one: arithmetic with it need not ask whether it has more bits than ONNX's integers."""
 
 
 class Place(NamedTuple):
@@ -88,7 +90,7 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Sequence[str]
         declared = about.shape or (None,) * len(shape)
         sizes: list[int | str] = []
         for axis, (size, name) in enumerate(zip(shape, declared, strict=True)):
-            if isinstance(name, int) or size < LEAST:
+            if isinstance(name, int) or not LEAST <= size <= MOST:
                 sizes.append(size)
             else:
                 symbol = name or unnamed(about.name, axis)

@@ -342,7 +342,8 @@ class Operator:
         named: dict[str, list[str]] = {}
         for name, _ in self.tensors():
             named.setdefault(name.partition("[")[0], []).append(name)
-        return tuple(pair for source, result in self.SHARES for pair in itertools.product(named[source], named[result]))
+        several = (itertools.product(named.get(source, ()), named.get(result, ())) for source, result in self.SHARES)
+        return tuple(itertools.chain.from_iterable(several))  # a field may have no tensor: a fused call of constants alone
 
     def positions(self, shared: Shared) -> tuple[tuple[int, int], ...]:
         """Pairs as positions among the input tensors that are present, and among such output tensors."""
