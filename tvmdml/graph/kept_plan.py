@@ -17,7 +17,8 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
 from tvmdml.errors import counted
 from tvmdml.graph.laid import Laid, Reports, Weights
-from tvmdml.graph.open_plan import Answer, Argument, Chosen, Group, Launching, Missing, OpenPlan, Source, Tensor, Wired
+from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, Missing, Source, Tensor
+from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.kernels import loaded
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Launch, Target

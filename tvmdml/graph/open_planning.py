@@ -11,10 +11,11 @@ from tvmdml.compiler import Ready
 from tvmdml.graph import passes
 from tvmdml.graph.kernels import Progress, compile_kernels
 from tvmdml.graph.laid import Laid, Weights
+from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, Source, Tensor
 from tvmdml.graph.laying import given, laid_of
 from tvmdml.graph.memory import Places, planned, supports
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
-from tvmdml.graph.open_plan import Answer, Argument, Chosen, Group, Launching, OpenPlan, Source, Tensor, Wired, naming
+from tvmdml.graph.open_plan import OpenPlan, Wired, naming
 from tvmdml.graph.packing import Shared, pack
 from tvmdml.graph.plan import Launches, Packed, Plan, arranged, launch_of, outputs_of
 from tvmdml.graph.plan import Step as Planned

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml._whole import apart, at_hand
 from tvmdml.graph.kept import DAMAGED
-from tvmdml.graph.open_plan import Missing
+from tvmdml.graph.launching import Missing
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.kinds import parts
 from tvmdml.onnx.random_state import STATE

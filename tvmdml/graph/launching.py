@@ -1,0 +1,158 @@
+"""What a program of open sizes launches: its arrays, and of each launch the answers that its schedule gave."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.sizes.evaluating import Evaluator, Function
+from tvmdml.targets import Launch, Target
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+
+_MOST_ANSWERS = 32
+"""So many answers of a schedule are known for one launch; the oldest is forgotten."""
+
+
+class Missing(Exception):
+    """A plan that was read has no answer for a launch, or not the weights that it needs: the program must be planned again."""
+
+
+class Source(NamedTuple):
+    """Memory: a piece of the arena, a constant, an array of sizes, an input, or an output."""
+
+    kind: str
+    number: int
+
+
+class Argument(NamedTuple):
+    """An array of a launch."""
+
+    source: Source
+    name: str
+    """The tensor's; empty for a condition."""
+    offset: int
+    """The place of the offset among the plan's numbers."""
+    size: int
+    """The place of its bytes there."""
+
+
+class Launching(NamedTuple):
+    """A launch of the program."""
+
+    group: int
+    title: str
+    """The call, for messages."""
+    arguments: tuple[Argument, ...]
+    wanted: tuple[bool, ...]
+    """What each condition must be."""
+
+
+class Tensor(NamedTuple):
+    """An input, an output, or an array of sizes: the places of its integers among the plan's numbers."""
+
+    name: str
+    shown: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    nbytes: int
+    source: Source | None
+    """Where it is computed, for an output; for an input itself, or ``None`` if nothing reads it."""
+    copies: int | NumpyArray | None = None
+    """For an output an earlier one with the same bytes, or an array."""
+
+
+class Weight(NamedTuple):
+    """An input that a kernel takes packed: its name, how it is packed, and from what."""
+
+    name: str
+    layout: str
+    nbytes: int
+    sources: tuple[tuple[int, int], ...]
+    """The constants, and the places of the offsets among the plan's numbers."""
+
+    @property
+    def key(self) -> object:
+        """Equal for weights that are the same bytes."""
+        return self.layout, self.sources
+
+
+class Answer:
+    """What a schedule chooses, for all sizes for which it is asked the same and answers the same."""
+
+    def __init__(self, function: Function, count: int, types: Sequence[str], packed: Sequence[tuple[Any, ...]]) -> None:
+        """
+        Args:
+            function: makes the integers of the launch, and then the numbers of elements of temporaries.
+            count: how many integers there are.
+            types: of the temporaries.
+            packed: of each input that the kernel takes packed its name, the layout, the bytes, and the names of what is packed.
+        """
+        self._function, self.count, self.types, self.packed = function, count, tuple(types), tuple(packed)
+
+    @property
+    def function(self) -> Function:
+        """What makes the integers."""
+        return self._function
+
+    @functools.cached_property
+    def numbers(self) -> Evaluator:
+        """The integers for sizes; ``None`` if the answer is another one."""
+        return self.function.compiled()
+
+    def temporaries(self, numbers: Sequence[int]) -> tuple[tuple[str, int], ...]:
+        """The types and the numbers of elements."""
+        return tuple(zip(self.types, numbers[self.count :], strict=True)) if self.types else ()
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        raise NotImplementedError
+
+    def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
+        """The launch with these integers.
+
+        Raises:
+            CompileError: the kernel cannot be made.
+        """
+        raise NotImplementedError
+
+
+class Chosen(NamedTuple):
+    """A launch for certain sizes."""
+
+    launch: Launch
+    answer: Answer
+    numbers: tuple[int, ...]
+
+
+class Group:
+    """Launches of one descriptor with one kernel and its integers."""
+
+    def __init__(self, answers: Mapping[int, list[Answer]] | None = None) -> None:
+        self.answers: dict[int, list[Answer]] = dict(answers or {})
+        """By the number of tasks that schedules choose for. The last used is the first."""
+        self.new: list[tuple[int, Answer]] = []
+        """Those that the cache has not."""
+
+    def known(self, values: Sequence[int], tasks: int) -> tuple[Answer, tuple[int, ...]] | None:
+        """The answer that holds for sizes, and the integers."""
+        answers = self.answers.get(tasks, ())
+        for i, answer in enumerate(answers):
+            if (numbers := answer.numbers(*values)) is not None:
+                if i:
+                    answers.insert(0, answers.pop(i))  # type: ignore[union-attr] # a list, as it is not empty
+                return answer, numbers
+        return None
+
+    def add(self, tasks: int, answer: Answer) -> None:
+        """Know one more."""
+        answers = self.answers.setdefault(tasks, [])
+        del answers[_MOST_ANSWERS - 1 :]
+        answers.insert(0, answer)
+        self.new.append((tasks, answer))
