@@ -374,3 +374,19 @@ def test_numbers_alone_may_fill_an_open_size() -> None:
         relu, none = net([np.zeros((n, 3), np.float32)])
         assert np.array_equal(relu, np.full((n, 3), 2, np.float32))
         assert np.array_equal(none, np.zeros((n, 1, 3), np.float32))
+
+
+@pytest.mark.full
+def test_more_than_two_to_the_31_elements() -> None:
+    graph = tvmdml.Graph()
+    n, m = graph.size("n"), graph.size("m")
+    x: Any = graph.input((n, m), "uint8")
+    y: Any = x + 1
+    net = graph.compile([y, tvmdml.reduce(y, function="MAX", axes=[1]), y.reshape((n * m,))[-3:]])
+    for sizes in ((3, 7), (46341, 46341)):
+        given = np.full(sizes, 3, np.uint8)
+        given[-1, -1], given[0, 0] = 250, 9
+        added, largest, last = net([given])
+        assert (added[0, 0], added[-1, -1], added[-1, -2]) == (10, 251, 4)
+        assert (largest[0, 0], largest[1, 0], largest[-1, 0]) == (10, 4, 251)
+        assert last.tolist() == [4, 4, 251]
