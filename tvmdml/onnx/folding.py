@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.node import Node, Result, axis_of, broadcast_sizes
+from tvmdml.onnx.node import Node, axis_of, broadcast_sizes
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
@@ -239,16 +239,6 @@ def _flattened(node: Node) -> tuple[int, ...]:
     return math.prod(shape[:axis]), math.prod(shape[axis:])
 
 
-_SHAPES: Mapping[str, Callable[[Node], tuple[int, ...]]] = {
-    "Expand": lambda node: broadcast_sizes(node.shape(), node.integers(1)),
-    "Flatten": _flattened,
-    "Reshape": _reshaped,
-    "Squeeze": _squeezed,
-    "Unsqueeze": _unsqueezed,
-}
-"""The shapes of results, of operators for which they are usually taken from inference."""
-
-
 # -- Of sizes that are open ------------------------------------------------------------------------------------------
 
 
@@ -392,28 +382,6 @@ def _of_open_sizes(node: Node) -> list[Any] | None:
 
 
 _MOST_SIZES = 1024
-
-
-def folds_again(kind: str) -> bool:
-    """Whether a node that was folded can be folded with other inputs by ``again``."""
-    return kind in _FOLDED and kind not in _OF_UNKNOWN_SIZE
-
-
-def again(node: Node) -> NumpyArray | None:
-    """The result of a node that was folded, with other inputs of the same types; ``None`` if it must be looked at more closely.
-
-    Raises:
-        Refused: the node cannot be computed for these.
-    """
-    if not all(one is None or (one.array is not None and 0 < one.size <= _MOST) for one in node.inputs):
-        return None
-    if (shape := _SHAPES.get(node.kind)) is not None:
-        node.results = [Result(None, shape(node))]
-    try:
-        found = np.asarray(_FOLDED[node.kind](node))
-    except _LaterOn:
-        return None
-    return found if 0 < found.size <= _MOST else None
 
 
 def folds(kind: str) -> bool:
