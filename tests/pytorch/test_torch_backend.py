@@ -114,6 +114,21 @@ def test_gradients_are_pytorchs() -> None:
         torch.testing.assert_close(one.grad, other, rtol=1e-4, atol=1e-5)
 
 
+def test_gradients_of_attention() -> None:
+    def attention(x: Any) -> Any:
+        y = x.view(1, x.shape[0], 2, -1).transpose(1, 2)
+        return nn.functional.scaled_dot_product_attention(y, y, y, is_causal=True)
+
+    compiled = torch.compile(attention, backend="tvmdml", dynamic=True)
+    for n in (8, 5, 21):
+        given = [torch.randn(n, 16, generator=torch.Generator().manual_seed(n)).requires_grad_() for _ in range(2)]
+        found, right = (function(x) for function, x in zip((compiled, attention), given, strict=True))
+        torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-5)
+        for result in (found, right):
+            result.square().sum().backward()
+        torch.testing.assert_close(given[0].grad, given[1].grad, rtol=1e-4, atol=1e-4)
+
+
 def test_what_does_not_map_stays_in_pytorch(graphs: list[Any]) -> None:
     def function(x: Any) -> Any:
         y = torch.relu(x) * 2

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, remove_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from torch.fx import GraphModule, Node
@@ -34,6 +34,8 @@ _TYPES = {getattr(torch, one.tvm) for one in TensorDataType if hasattr(torch, on
 _NUMBERS = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.ops.aten.sym_size.int}
 _MOST_SHOWN = 5
 _LEAST = 2
+_WHOLE_WITH_GRADIENTS = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,)
+"""Operators whose decompositions in PyTorch return another second result than the one that their gradients read."""
 MOST_CHANGES = 3
 """After so many changes of parameters they are inputs: a program that trains without gradients would compile at each step."""
 
@@ -56,8 +58,12 @@ def tvmdml(module: GraphModule, examples: Sequence[Any], **others: Any) -> Calla
     def with_gradients(traced: GraphModule, _: Any) -> Callable[..., Any]:
         return make_boxed_func(_parted(traced, ()))  # type: ignore[no-any-return] # PyTorch has no types here
 
+    decompositions = core_aten_decompositions()
+    tensors = [one for one in (*examples, *module.parameters()) if isinstance(one, torch.Tensor)]
+    if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
+        remove_decompositions(decompositions, _WHOLE_WITH_GRADIENTS)
     compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=with_gradients, inference_compiler=without_gradients, decompositions=core_aten_decompositions()
+        fw_compiler=with_gradients, inference_compiler=without_gradients, decompositions=decompositions
     )(module, examples)
     return compiled
 
