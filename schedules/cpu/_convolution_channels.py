@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.kernels.tiles import run_of_places
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
@@ -86,7 +86,8 @@ class Channels:
         parameters = (*self.given.formula_key(), ("shape", repr(shape)), ("owned", self.owned))
         temporaries = () if self.owned else ((self.factors, self.down.kernel * own.kernel * self.given.group_count),)
         owned = (self._packing(module),) if self.owned else ()
-        return Kernel(module, "channels", parameters, self.function, self._numbers(), temporaries, also=tuple(also), owned=owned)
+        numbers, offers = self._numbers(), Offers.OWN | Offers.VECTORS | Offers.CHANNELS_LAST
+        return Kernel(module, "channels", parameters, self.function, numbers, temporaries, tuple(also), owned=owned, offers=offers)
 
     def _packing(self, module: str) -> Any:
         """How filters that never change are arranged, once."""

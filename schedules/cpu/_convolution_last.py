@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._ahead import read_far_ahead
 from tvmdml.schedules.cpu._convolution_after import After
@@ -172,8 +172,9 @@ class Last:
         panels = self.panels.panel, self.panels.room, self.panels.count
         scalars = (*self._numbers(), *panels, self.frame_elements, self.follow, self.tasks, *itertools.chain(*self.images.values()))
         return Kernel(
-            module, "last", parameters, self.function, scalars, temporaries, also=tuple(also), owned=(self._packing(module),)
-        )
+            module, "last", parameters, self.function, scalars, temporaries, tuple(also),
+            owned=(self._packing(module),), offers=Offers.OWN | Offers.VECTORS | Offers.CHANNELS_LAST,
+        )  # fmt: skip
 
     def _room(self, follow: Any) -> Any:
         """The sums that a task keeps: those of tiles of which not all is added, and finished ones that are turned."""

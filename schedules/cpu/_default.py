@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
@@ -41,4 +41,4 @@ def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
     # The text contains every attribute, and what is constant of every size and stride: everything that the code is generated from.
     parameters = (("desc", wanted.exactly_in_code()), ("parallel", parallel), ("shared", shared))
     module, *also = wanted.modules()
-    return Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), also=tuple(also))
+    return Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), tuple(also), offers=Offers.NOTHING)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
@@ -103,6 +103,7 @@ def kernel(desc: DiagonalMatrix1, target: Target, shared: Shared, knobs: Any) ->
             max(1, knobs.block_bytes // (width * itemsize)),
             *layouts[0][-2:], *layouts[1][-2:], *batch, *steps[0], *steps[1],
         ),
+        offers=Offers.OWN if way == "elements" else Offers.OWN | Offers.VECTORS,
     )  # fmt: skip
 
 

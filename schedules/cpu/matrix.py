@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels import tiles
 from tvmdml.kernels.contraction import KC, Operand
-from tvmdml.kernels.kernel import Kernel, Owned
+from tvmdml.kernels.kernel import Kernel, Offers, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
@@ -68,7 +68,8 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     module, *also = desc.modules()
     writer = _way(desc, found, target, knobs)(desc, found, target, knobs)
     made = Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
-    return made._replace(owned=writer.owned())
+    offers = made.offers | Offers.CHANNELS_LAST if isinstance(writer, _Tiles) else made.offers
+    return made._replace(owned=writer.owned(), offers=offers)
 
 
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:

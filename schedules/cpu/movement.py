@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Move, Transfer
 from tvmdml.operators._contract import Shared
@@ -181,7 +181,8 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         scratch = (("int64", (len(writer.own) + 1) * len(moves)),)
     if columns:
         scratch = ((formula.inputs[0].data_type.tvm, tasks * columns * moves[0].rules[0].size),)
-    return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also))
+    offers = Offers.OWN if writer.way == "elements" else Offers.OWN | Offers.VECTORS
+    return Kernel(module, writer.way, writer.parameters, writer.function, scalars, scratch, tuple(also), offers=offers)
 
 
 _Each = Callable[[Any], tuple[list[Any], list[Any]]]

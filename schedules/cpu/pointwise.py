@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
@@ -107,7 +107,8 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True, 
     )
     module, *also = formula.modules
     scalars = (tasks, *sizes, *sum(steps, ()), *launched.patterns(formula.words))
-    return Kernel(module, writer.way, writer.parameters, writer.function, scalars, also=tuple(also))
+    offers = Offers.OWN if way == "elements" else Offers.OWN | Offers.VECTORS
+    return Kernel(module, way, writer.parameters, writer.function, scalars, also=tuple(also), offers=offers)
 
 
 def _work(formula: Formula) -> int:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir as T
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
@@ -38,7 +38,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     # `exactly` contains every attribute, and each size and stride that is not passed: everything that the code is generated from.
     parameters = (("desc", wanted.exactly_in_code()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
     module, *also = desc.modules()
-    built = Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), tuple(also))
+    built = Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), tuple(also), offers=Offers.NOTHING)
     found: Kernel = checked(desc, target, built)
     return found
 

@@ -9,6 +9,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable
+from enum import Flag, auto
 from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,19 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,99}", re.ASCII)
 """The name of an operator's module, a kernel or a type. It has no character that is special in a path."""
 FORMAT = 1
 """Incremented when the meaning of a stored kernel changes; older entries are then ignored."""
+
+
+class Offers(Flag):
+    """What a kernel offers, for passes that choose between forms of a graph."""
+
+    NOTHING = 0
+    """It serves any operator, and computes one element at a time."""
+    OWN = auto()
+    """It was written for the operator, or its family."""
+    VECTORS = auto()
+    """It computes vectors, however the tensors of this call lie."""
+    CHANNELS_LAST = auto()
+    """It gains where the channels of images come last."""
 
 
 class Kernel(NamedTuple):
@@ -57,6 +71,7 @@ class Kernel(NamedTuple):
     owned: tuple[Owned, ...] = ()
     """The inputs that it takes in a packed form: inputs of the descriptor that are OWNED_BY_DML, and so never change. The
     parameters of the code say that they are packed."""
+    offers: Offers = Offers.OWN | Offers.VECTORS
 
     def written(self, target: Target) -> PrimFunc:
         """The TensorIR for a target: expressions may ask which instructions it has.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvmdml.graph.templates import Template
-from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.scheduling import kernel_for
 from tvmdml.sizes import is_open
@@ -20,3 +20,12 @@ def kernel_in_this_case(desc: Operator, target: Target) -> Kernel:
     if any(is_open(n) for tensor in tensors for n in (*tensor.sizes, *(tensor.strides or ()))):
         desc = Template.of(desc).filled(lambda size: size.value)
     return kernel_for(desc, target)
+
+
+def offered(desc: Operator, target: Target) -> Offers:
+    """What the kernel of a call offers in the case at hand.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    return kernel_in_this_case(desc, target).offers

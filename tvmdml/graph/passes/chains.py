@@ -12,17 +12,15 @@ from typing import NamedTuple
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.conditional import choices
 from tvmdml.graph.nodes import Call, Edge
-from tvmdml.graph.passes.asking import kernel_in_this_case
+from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.program import Fusion, Program, Value, ordered
+from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
 from tvmdml.sizes import key_of
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
-
-_SLOW = "elements"
-"""The kernel that moves single elements: one input that lies so would slow the whole group down."""
 
 
 def run(program: Program, target: Target) -> None:
@@ -142,8 +140,8 @@ class _Groups:
             desc = fuse(nodes, wiring, results)
             # Tensors that lie alike, or are one element, are read by whole vectors in any case.
             alike = all(one.is_packed or not any(one.layout) for one in (*desc.input_tensors, *desc.output_tensors))
-            if not alike and kernel_in_this_case(desc, self._target).name == _SLOW:
-                return None
+            if not alike and Offers.VECTORS not in offered(desc, self._target):
+                return None  # one input that lies so would slow the whole group down
         except (InvalidArgument, Unsupported):
             return None
         return desc

@@ -19,19 +19,15 @@ from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.conditional import choices
 from tvmdml.graph.expression import reshaped_strides
 from tvmdml.graph.nodes import Call
-from tvmdml.graph.passes.asking import kernel_in_this_case
+from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.program import Fusion, Program
+from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._following import follow_by, followed
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_RANK, TensorDesc
-
-_SLOW = "default"
-"""The kernel of what no schedule serves."""
-_SINGLE = "elements"
-"""The kernel that moves single elements: with it, functions of vectors would become functions of elements."""
 
 
 def run(program: Program, target: Target) -> None:
@@ -75,8 +71,10 @@ def _followed(head: Call, call: Call, name: str, target: Target) -> tuple[Operat
         return None
     try:
         desc = follow_by(first, chain)
-        name = kernel_in_this_case(desc, target).name
-        if name == _SLOW or (name == _SINGLE and (chain.steps() or kernel_in_this_case(first, target).name != _SINGLE)):
+        offers = offered(desc, target)
+        # Without vectors, functions of vectors would become functions of single elements.
+        single = Offers.VECTORS not in offers
+        if Offers.OWN not in offers or (single and (chain.steps() or Offers.VECTORS in offered(first, target))):
             return None
     except (InvalidArgument, Unsupported):
         return None

@@ -13,9 +13,10 @@ from typing import Any
 
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Edge, never_changes
-from tvmdml.graph.passes.asking import kernel_in_this_case
+from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.passes.owned import marked
 from tvmdml.graph.program import Program, Value
+from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._pointwise_fused import FusedPointwise, fusible
@@ -23,16 +24,12 @@ from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-KERNELS = ("last", "channels", "tiles")
-"""The kernels of convolutions that gain."""
 _CONVOLUTIONS = ("CONVOLUTION", "FUSED_CONVOLUTION")
 _IMAGES = (
     *("AVERAGE_POOLING", "AVERAGE_POOLING1", "LP_POOLING", "LP_POOLING1", "MAX_POOLING", "MAX_POOLING1", "MAX_POOLING2"),
     *("RESAMPLE", "RESAMPLE1", "RESAMPLE2", "RESAMPLE3", "UPSAMPLE_2D", "FUSED_UPSAMPLE_2D"),
 )
 """Operators of one image and one result, which may be as fast with channels last."""
-_SLOW = "default"
-"""The kernel of what no schedule serves."""
 _FEWEST = 2
 """The least convolutions that are worth copies."""
 _PRODUCTS = 1024
@@ -118,7 +115,7 @@ class _Found:
                 return False
             changed |= {} if _is_image(image) else {"input_tensor": last(image)}
         try:
-            if kernel_in_this_case(marked(changed_to(desc, changed), ["filter_tensor"]), self._target).name not in KERNELS:
+            if Offers.CHANNELS_LAST not in offered(marked(changed_to(desc, changed), ["filter_tensor"]), self._target):
                 return False
         except TvmdmlError:
             return False
@@ -135,7 +132,7 @@ class _Found:
         if len(names) != 1 or follow is None:
             return False
         changed = {names[0]: last(tensors[names[0]]), **{name: tensor for name, (tensor, _) in follow.items()}}  # type: ignore[arg-type]
-        if kernel_in_this_case(changed_to(call.desc, changed), self._target).name == _SLOW:
+        if Offers.OWN not in offered(changed_to(call.desc, changed), self._target):
             return False
         self._readers[call] = follow
         return True

@@ -19,9 +19,10 @@ from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.passes import unused
-from tvmdml.graph.passes.asking import kernel_in_this_case
+from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.program import Program
+from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.operators.convolution import QuantizedLinearConvolution
 from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply
@@ -35,8 +36,6 @@ _SCALES = (2.0**-60, 2.0**40)
 """Scales between these: products and quotients of two are far from the limits of float32."""
 _HALF = 0.499
 """What is nearer to an integer is rounded to it, however the quotient was computed."""
-_SLOW = "default"
-"""The kernel of what no schedule serves."""
 _SMALL = 1 / 128
 """The most of a step of the result that a bias may be changed by."""
 
@@ -85,7 +84,7 @@ def run(program: Program, target: Target) -> None:
             if found is None:
                 continue
             found.desc.check()
-            if kernel_in_this_case(found.desc, target).name == _SLOW:
+            if Offers.OWN not in offered(found.desc, target):
                 continue
         except TvmdmlError:
             continue
