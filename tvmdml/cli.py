@@ -395,6 +395,8 @@ def bench(
             click.secho(text, dim=True, err=True)
 
         if vary:
+            if json_path or plot_path or page_path or old or resume or full:
+                raise click.UsageError("--vary prints a table, and has no --json, --plot, --page, --compare, --resume or --full")
             changing.run(models, dict(vary), dict(sizes), device, threads, note, table)
             return
         of_models.run(models, dict(sizes), device, threads, json_path, full, note, table)

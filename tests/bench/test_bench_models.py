@@ -64,6 +64,7 @@ def test_sizes_that_change_are_measured(model: Path) -> None:
     row = changing.figures(str(model), {"rows": range(1, 64)}, {}, None, 1)
     assert float(row["new"].split()[0]) > 0
     assert row["sizes"] == 38
+    assert changing.figures(str(model), {"rows": range(4, 9)}, {}, None, 1)["sizes"] == 3
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,10 @@ def test_sizes_that_change_are_measured(model: Path) -> None:
         (["--vary", "rows=4"], "LEAST:MOST"),
         (["--vary", "rows=4:2"], "at most MOST"),
         (["--vary", "rows=1:9:0"], "STEP of 1"),
-        (["--vary", "columns=1:9"], "no values of rows"),
+        (["--vary", "columns=1:9"], "each open size: rows"),
+        (["--vary", "rows=1:9", "--size", "rows=4"], "one of both"),
+        (["--vary", "rows=1:2"], "more than 2"),
+        (["--vary", "rows=1:9", "--full"], "has no"),
     ],
 )
 def test_wrong_ranges_are_errors(model: Path, arguments: list[str], named: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,8 +20,8 @@ from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Runnable, unnamed
 from tvmdml.targets import Target, resolve
 
-DRAWS = 40
-"""How many combinations of sizes are run, the first of which are for warming up."""
+MOST = 40
+"""How many combinations of sizes are run, if there are so many; the first are for warming up."""
 _FIRST = 2
 _AGAIN = 3
 COLUMNS = ("model", "threads", "sizes", "new", "again", "beyond", "ONNX Runtime new", "again there", "worst beyond")
@@ -48,17 +50,19 @@ def figures(
         ModelError, InvalidArgument, Unsupported: the model cannot be loaded, or a size is missing.
     """
     with runner.limited(threads) as count:
-        fixed = {name: size for name, size in sizes.items() if name not in vary}
-        model = load(path, fixed, target=resolve("cpu") if target is None else target)
-        missing = sorted({name for one in model.inputs for name in one.open_sizes()} - set(vary))
-        if missing:
-            wanted = "some for each open size of an input"
-            raise InvalidArgument(message("bench --vary", f"no values of {', '.join(missing)}", wanted))
+        if twice := sorted(sizes.keys() & vary.keys()):
+            raise InvalidArgument(message("bench", f"{', '.join(twice)} by --size and by --vary", "one of both"))
+        model = load(path, sizes, target=resolve("cpu") if target is None else target)
+        wanted = {name for one in model.inputs for name in one.open_sizes()}
+        if vary.keys() != wanted:
+            given = f"values of {', '.join(sorted(vary))}"
+            raise InvalidArgument(message("bench --vary", given, f"each open size: {', '.join(sorted(wanted)) or 'there is none'}"))
+        drawn = _drawn(vary)
         peer, _ = peer_session(path, count)
         names = [one.name for one in model.outputs]
-        rng, own, other = np.random.default_rng(0), list[Seconds](), list[Seconds]()
-        for _ in range(DRAWS):
-            feeds = _feeds(model, {name: values[rng.integers(len(values))] for name, values in vary.items()})
+        own, other = list[Seconds](), list[Seconds]()
+        for combination in drawn:
+            feeds = _feeds(model, combination)
             own.append(_timed(partial(model, feeds)))
             if peer is not None:
                 other.append(_timed(partial(peer.run, names, feeds)))
@@ -66,7 +70,7 @@ def figures(
     return {
         "model": printable(Path(path).name),
         "threads": count,
-        "sizes": DRAWS - _FIRST,
+        "sizes": len(own) - _FIRST,
         "new": f"{_median(one.new for one in own[_FIRST:]):.3g} ms",
         "again": f"{_median(one.again for one in own[_FIRST:]):.3g} ms",
         "beyond": f"{np.median(beyond):.3g} ms",
@@ -91,6 +95,21 @@ def run(
         write(f"measuring {printable(path)}")
         rows.append(figures(path, vary, sizes, target, threads))
     table(COLUMNS, rows)
+
+
+def _drawn(vary: Mapping[str, range]) -> list[dict[str, int]]:
+    """Combinations of sizes, each once, in a random order.
+
+    Raises:
+        InvalidArgument: there are too few to leave out those that warm up.
+    """
+    lengths = [len(values) for values in vary.values()]
+    count = math.prod(lengths)
+    if not _FIRST < count < 1 << 62:
+        raise InvalidArgument(message("bench --vary", f"{count} combinations", f"more than {_FIRST}, and fewer than 2^62"))
+    rng = random.Random(0)  # noqa: S311 # no secret
+    places = (np.unravel_index(place, lengths) for place in rng.sample(range(count), min(MOST, count)))
+    return [{name: values[int(i)] for (name, values), i in zip(vary.items(), one, strict=True)} for one in places]
 
 
 def _feeds(model: Runnable, sizes: Mapping[str, int]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Graph:
             raise InvalidArgument(message("Graph.size name", safe_repr(name), "an identifier, such as 'n'"))
         if type(least) is not int or least < 0 or not (most is None or (type(most) is int and most >= max(least, 1))):
             given = f"least={safe_repr(least)}, most={safe_repr(most)}"
-            raise InvalidArgument(message(f"Graph.size {name}", given, "integers, 0 <= least <= most"))
+            raise InvalidArgument(message(f"Graph.size {name}", given, "integers, 0 <= least <= most, and 1 <= most"))
         bounds = least, math.inf if most is None else most
         if name in self.record.symbols:
             known: Any = self.record.size(self.record.symbol_terms(name))

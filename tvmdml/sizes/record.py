@@ -352,8 +352,10 @@ class Record:
         if least != most:
             if self._assumed:
                 text = self.text(size.terms)
-                given = "an index, a length, a key, or a number for what takes integers only"
-                raise InvalidArgument(message(f"size {text}", given, "arithmetic and comparisons", f"{text} is not known yet."))
+                given = "an index, a length, a key, a text, or a number for what takes integers only"
+                raise InvalidArgument(
+                    message(f"size {text}", given, "arithmetic, with //, and comparisons", f"{text} is not known yet.")
+                )
             self.specialized += 1
             self._asked(size, size.value, self._is)
 
