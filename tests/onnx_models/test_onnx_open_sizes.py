@@ -442,9 +442,11 @@ def test_nodes_of_all_operators(draw: Any) -> None:
     cases = [one for one in cases if not any(word in one.name for word in skipped)]
     compared = 0
     for case in draw(cases, 60):
-        made, arrays = case.model, [np.asarray(one) for one in case.data_sets[0][0]]
-        tensors = all(one.type.HasField("tensor_type") for one in made.graph.input) and len(arrays) == len(made.graph.input)
-        if not tensors or any(one.dtype.kind not in "biuf" for one in arrays):
+        made, given = case.model, case.data_sets[0][0]
+        if len(given) != len(made.graph.input) or not all(one.type.HasField("tensor_type") for one in made.graph.input):
+            continue
+        arrays = [np.asarray(one) for one in given]
+        if any(one.dtype.kind not in "biuf" for one in arrays):
             continue
         names = [one.name for one in made.graph.input]
         whole, _ = opened(made, arrays)
