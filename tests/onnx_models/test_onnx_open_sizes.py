@@ -533,3 +533,18 @@ def test_a_number_of_sizes_may_be_minus_0(nodes: Sequence[Any]) -> None:
     loaded = number_of_a_size([*before, *nodes, N("Div", ["one", "e"], ["y"])], FLOAT)
     for n in (6, 2, 4):
         assert loaded(x=np.zeros(n, np.float32))[0] == (-1 / (n - 2) if n > 2 else -np.inf), n
+
+
+def test_sizes_that_onnx_infers_as_0() -> None:
+    """Of heads' channels, where they are open, it says that there are none."""
+    nodes = [N("Attention", ["q", "k", "v"], ["y"], q_num_heads=3, kv_num_heads=3)]
+    given = [info("q", ["b", "n", "c"]), info("k", ["b", "m", "c"]), info("v", ["b", "m", "d"])]
+    made = bytes(model(nodes, given, [info("y", None)], ir_version=11, opset=23).SerializeToString())
+    loaded = tvmdml.onnx.load(made)
+    rng = np.random.default_rng(0)
+    for b, n, m, c, d in ((2, 4, 6, 24, 30), (3, 5, 2, 12, 15), (2, 4, 6, 24, 30)):
+        q, k, v = (rng.standard_normal(sizes).astype(np.float32) for sizes in ((b, n, c), (b, m, c), (b, m, d)))
+        (found,) = loaded(q=q, k=k, v=v)
+        (right,) = tvmdml.onnx.load(made, {"b": b, "n": n, "m": m, "c": c, "d": d})(q=q, k=k, v=v)
+        assert found.shape == right.shape == (b, n, d)
+        assert np.array_equal(found, right)

@@ -110,10 +110,15 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
             for i, value in enumerate(inputs)
             if value is not None and value.array is None and value.sizes is not None and value.sizes.ndim <= 1
         }
-        several = [
-            one if one.shape is not None else one._replace(case=own.shape) for one, own in zip(several, infer(), strict=True)
-        ]
+        several = [_confirmed(one, own.shape) for one, own in zip(several, infer(), strict=True)]
     return [Result(_type(found, i, inputs), None) if one.dtype is None else one for i, one in enumerate(several)]
+
+
+def _confirmed(result: Result, case: tuple[int, ...] | None) -> Result:
+    """The result's shape if it is that of the case at hand: onnx 1.23 takes an open size for 0 where it computes with one."""
+    if result.shape is not None and (case is None or tuple(map(hint, result.shape)) == case):
+        return result
+    return result._replace(shape=None, case=case)
 
 
 def _type(found: Any, position: int, inputs: Sequence[Value | None]) -> Any:
