@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -205,6 +206,30 @@ def test_sizes_that_were_seen_are_kept_and_share_memory() -> None:
         x = np.ones((9, 8), np.float32)
         results = list(pool.map(lambda _: compiled([x])[0].tobytes(), range(16)))
     assert len(set(results)) == 1
+
+
+def test_threads_may_ask_for_new_sizes_at_once() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 3), name="x")
+    y = tvmdml.reduce(x * 2.0, function="SUM", axes=[0])
+    net = graph.compile(
+        [y, tvmdml.gemm(x.reshape(1, 1, x.shape[0], 3), np.ones((1, 1, 3, 4), np.float32)), x[: x.shape[0] // 2] + y]
+    )
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+
+            def run(n: int) -> None:
+                given = np.arange(3 * n, dtype=np.float32).reshape(n, 3) % 7
+                total, product, part = net([given])
+                assert np.array_equal(total, 2 * given.sum(0, keepdims=True))
+                assert np.array_equal(product[0, 0], np.repeat(given.sum(1, keepdims=True), 4, 1))
+                assert np.array_equal(part, given[: n // 2] + total)
+
+            list(pool.map(run, [n for n in random.Random(0).sample(range(4, 3000), 300) for _ in range(3)]))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_graph_may_be_extended_after_it_was_compiled() -> None:

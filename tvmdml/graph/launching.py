@@ -136,7 +136,7 @@ class Group:
 
     def __init__(self, answers: Mapping[int, list[Answer]] | None = None) -> None:
         self.answers: dict[int, list[Answer]] = dict(answers or {})
-        """By the number of tasks that schedules choose for. The last used is the first."""
+        """By the number of tasks that schedules choose for. The last used is the first. A list never changes: threads read it."""
         self.new: list[tuple[int, Answer]] = []
         """Those that the cache has not."""
 
@@ -146,13 +146,11 @@ class Group:
         for i, answer in enumerate(answers):
             if (numbers := answer.numbers(*values)) is not None:
                 if i:
-                    answers.insert(0, answers.pop(i))  # type: ignore[union-attr] # a list, as it is not empty
+                    self.answers[tasks] = [answer, *answers[:i], *answers[i + 1 :]]
                 return answer, numbers
         return None
 
     def add(self, tasks: int, answer: Answer) -> None:
         """Know one more."""
-        answers = self.answers.setdefault(tasks, [])
-        del answers[_MOST_ANSWERS - 1 :]
-        answers.insert(0, answer)
+        self.answers[tasks] = [answer, *self.answers.get(tasks, ())][:_MOST_ANSWERS]
         self.new.append((tasks, answer))

@@ -121,7 +121,7 @@ class OpenGraph(CompiledGraph):
         if known is None or known[0] != self._tasks():
             known = self._tasks(), self._made(values, progress)
             if len(self._graphs) >= _MOST_GRAPHS:
-                self._graphs.pop(next(iter(self._graphs)), None)
+                self._graphs.pop(list(self._graphs)[0], None)  # noqa: RUF015 # a copy: other threads may add
             self._graphs[values] = known
         return known[1]
 
@@ -129,14 +129,14 @@ class OpenGraph(CompiledGraph):
         return self.target.tasks() if are_usual(self.target) else None
 
     def _made(self, values: tuple[int, ...], progress: Progress | None) -> CompiledGraph:
-        for i, plan in enumerate(self.plans):
+        plans = self.plans
+        for i, plan in enumerate(plans):
             if (graph := plan.at(values, progress)) is not None:
                 if i:
-                    self.plans.insert(0, self.plans.pop(i))
+                    self.plans = [plan, *plans[:i], *plans[i + 1 :]]
                 return graph
         plan = self._planned(values)
-        del self.plans[_MOST_PLANS - 1 :]
-        self.plans.insert(0, plan)
+        self.plans = [plan, *plans[: _MOST_PLANS - 1]]
         graph = plan.at(values, progress)
         assert graph is not None, "a guard fails in the case that it was recorded for"
         return graph

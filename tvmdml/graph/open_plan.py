@@ -10,6 +10,7 @@ A plan is made of a program (``open_planning``), or read from the cache (``kept_
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -152,7 +153,8 @@ class OpenPlan:
         self._evaluate = function.compiled()
         self._wired: dict[object, Wired] = {}
         self._layouts: list[_Layout] = []
-        self._layout_count = 0
+        """The last used is the first. The list never changes: threads read it."""
+        self._layout_numbers = itertools.count()
         self._arenas = arenas
         self.last: Callable[[], Laid] | None = None
         """Says what is not needed to run, of the graph that was made last."""
@@ -282,22 +284,21 @@ class OpenPlan:
         """Places for the pieces: those of other sizes, if they have room and not too much of it."""
         sizes = [numbers[n] for n in self.pieces]
         total = sum(sizes)
-        for i, layout in enumerate(self._layouts):
+        layouts = self._layouts
+        for i, layout in enumerate(layouts):
             if all(map(int.__le__, sizes, layout.sizes)) and (layout.size <= _LITTLE or sum(layout.sizes) <= 2 * total):
                 if i:
-                    self._layouts.insert(0, self._layouts.pop(i))
+                    self._layouts = [layout, *layouts[:i], *layouts[i + 1 :]]
                 return layout
         ahead = self._without_guards(*(n + -(-n // 8) for n in values))  # a text that grows has the same places for some words
         if ahead is not None:
             sizes = [max(size, ahead[n]) for size, n in zip(sizes, self.pieces, strict=True)]
         offsets, most = stacked(self.order, sizes)
-        self._layout_count += 1
-        layout = _Layout(sizes, offsets, most, self._layout_count)
-        for old in self._layouts[_MOST_LAYOUTS - 1 :]:
-            for wired in self._wired.values():
+        layout = _Layout(sizes, offsets, most, next(self._layout_numbers))
+        for old in layouts[_MOST_LAYOUTS - 1 :]:
+            for wired in self.wired():
                 wired.bases.pop(old.number, None)
-        del self._layouts[_MOST_LAYOUTS - 1 :]
-        self._layouts.insert(0, layout)
+        self._layouts = [layout, *layouts[: _MOST_LAYOUTS - 1]]
         return layout
 
     def _sequence(self, wired: Wired, layout: _Layout, chosen: list[Chosen], numbers: Sequence[int]) -> Run:

@@ -277,7 +277,8 @@ class ProgramPlan(OpenPlan):
             with remembering():
                 asked = [naming(one.title, functools.partial(one.ask, values, tasks, self.record, self.target)) for one in unknown]
             compile_kernels([answer.kernel.every for answer in asked], self.target, progress)
-            known = [group.known(values, tasks) for group in groups]
+            new = iter([(answer, answer.numbers(*values)) for answer in asked])
+            known = [next(new) if pair is None else pair for pair in known]  # type: ignore[misc] # it holds where it was asked
         found = []
         for group, pair in zip(groups, known, strict=True):
             assert pair is not None
