@@ -16,8 +16,8 @@ from tvmdml.bench import runner
 from tvmdml.bench.models import peer_session
 from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.onnx import command
 from tvmdml.onnx.model import load
-from tvmdml.onnx.running import Runnable, unnamed
 from tvmdml.targets import Target, resolve
 
 MOST = 40
@@ -62,7 +62,7 @@ def figures(
         names = [one.name for one in model.outputs]
         own, other = list[Seconds](), list[Seconds]()
         for combination in drawn:
-            feeds = _feeds(model, combination)
+            feeds = command.made_up(model, sizes=combination)
             own.append(_timed(partial(model, feeds)))
             if peer is not None:
                 other.append(_timed(partial(peer.run, names, feeds)))
@@ -110,16 +110,6 @@ def _drawn(vary: Mapping[str, range]) -> list[dict[str, int]]:
     rng = random.Random(0)  # noqa: S311 # no secret
     places = (np.unravel_index(place, lengths) for place in rng.sample(range(count), min(MOST, count)))
     return [{name: values[int(i)] for (name, values), i in zip(vary.items(), one, strict=True)} for one in places]
-
-
-def _feeds(model: Runnable, sizes: Mapping[str, int]) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
-    feeds = {}
-    for one in model.inputs:
-        shape = tuple(n if isinstance(n, int) else sizes[n or unnamed(one.name, axis)] for axis, n in enumerate(one.shape or ()))
-        drawn = rng.standard_normal(shape) if one.dtype.kind == "f" else rng.integers(0, 2, shape)
-        feeds[one.name] = drawn.astype(one.dtype)
-    return feeds
 
 
 def _timed(run: Callable[[], object]) -> Seconds:

@@ -137,13 +137,22 @@ def _read(name: str, file: str) -> Any:
         raise InvalidArgument(message(f"input {name}", f"{file} ({reason(error)})", "a file of numpy.save")) from None
 
 
-def made_up(model: Runnable, given: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+def made_up(
+    model: Runnable, given: Mapping[str, Any] = MappingProxyType({}), sizes: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, Any]:
     """An array for each input: those that are given, and random ones, the same in each run.
 
+    Args:
+        model: the model.
+        given: arrays of inputs.
+        sizes: values of open sizes, by their names.
+
     Raises:
-        InvalidArgument: an input that is not given has open sizes.
+        InvalidArgument: an input that is not given has other open sizes.
+        Unsupported: it is no tensor.
     """
-    return {**{one.name: _made_up(one, model) for one in model.inputs if one.name not in given}, **given}
+    others = [about.with_sizes(sizes) for about in model.inputs if about.name not in given]
+    return {**{about.name: _made_up(about, model) for about in others}, **given}
 
 
 def _made_up(one: Argument, model: Runnable) -> Any:

@@ -48,6 +48,13 @@ class Argument(NamedTuple):
         sizes = enumerate(self.shape or ())
         return [n or unnamed(self.name, axis) for axis, n in sizes if not isinstance(n, int)]
 
+    def with_sizes(self, sizes: Mapping[str, int]) -> Argument:
+        """The same with the values of these open sizes."""
+        if self.shape is None:
+            return self
+        shape = (n if isinstance(n, int) else sizes.get(n or unnamed(self.name, axis), n) for axis, n in enumerate(self.shape))
+        return self._replace(shape=tuple(shape))
+
 
 def unnamed(name: str, axis: int) -> str:
     """What an open size of an input is called if the model gives it no name: ``x.0``."""
