@@ -44,10 +44,7 @@ def share(task: Any, tasks: Any, total: Any) -> tuple[Any, Any]:
     return T.hold(T.truncdiv(total * task, tasks)), T.hold(T.truncdiv(total * (task + 1), tasks))
 
 
-def per_task(tasks: Any, parallel: bool, body: Callable[[Any], None]) -> None:
-    """Run ``body(task)`` for each task: in parallel, or directly if there is only one."""
-    if parallel:
-        with T.loop(tasks, parallel=True) as task:
-            body(task)
-    else:
-        body(T.i64(0))
+def per_task(tasks: Any, body: Callable[[Any], None]) -> None:
+    """Run ``body(task)`` for each task, an integer of the launch: in parallel, or on the caller's thread if there is only one."""
+    with T.loop(tasks, parallel=True) as task:
+        body(task)

@@ -169,7 +169,7 @@ class Arranged:
         with T.loop(n.channels) as c, T.loop(phase.taps) as t:
             T.store(self.table, base + c * phase.taps + t, self.table[other + t * 2] + c * n.frame)
         if self.packed and self.arranges:
-            per_task(self.count, self.tasks > 1, lambda task: self._pack(phase, other, task))
+            per_task(self.count, lambda task: self._pack(phase, other, task))
 
     def packed_at(self, phase: Phase, unit: Any) -> Any:
         """Where a panel of filters is: those of all phases before are in front."""

@@ -299,7 +299,6 @@ class Interleaved:
             ("words", self.words),
             ("taps", self.known_taps),
             ("sums", sums),
-            ("parallel", tasks > 1),
         )
         scalars = (*own.scalars(), self.channels, tasks)
         table = ("int64", own.products + 2 * own.taps)
@@ -312,7 +311,7 @@ class Interleaved:
                 self.real_channels, self.count = f.scalar("channels_of_image"), f.scalar("tasks")
                 self.set_panels()
                 self.phases(self.prepare)
-                per_task(self.count, tasks > 1, self.pack_bytes)
+                per_task(self.count, self.pack_bytes)
             return f.result()
 
         packer = Kernel(module, "words", choices, function, scalars, (table,))

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels import tiles
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel, Offers
-from tvmdml.kernels.tiles import run_of_places
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
     from tvmdml.targets import Target
 
-_PLACES = {16: 4, 32: 4, 64: 7}
-"""The most places of a row that are computed together, by the bytes of a register. Rows of networks are often multiples of 7."""
-_FEW_PLACES = 4
-"""A tile has no fewer if the row does not."""
+_PLACES = {16: (4, 2, 1), 32: (4, 2, 1), 64: (7, 4, 2, 1)}
+"""Places of a row that are computed together, by the bytes of a register. Rows of networks are often multiples of 7."""
 _FEWEST = 4
 _NUMBERS = (
     "batch", "groups", "batch_step", "row_step", "column_step", "height", "width", "output_batch", "output_row", "output_column",
@@ -72,8 +70,7 @@ class Channels:
             self.lanes //= 2
         self.steps = self.after.steps()
         self.taps = range(self.across.kernel)
-        columns, most = self.across.output, _PLACES[width]
-        self.places = run_of_places(columns, _FEW_PLACES, most)
+        self.places = tiles.places_together(self.across.output, _PLACES[width])
         as_packed = plan.rows_contiguous and self.factors == desc.filter_tensor.data_type.tvm == "float32"
         self.owned = as_packed and "filter_tensor" in desc.owned()
         self.panels = Panels(self.lanes, 1, desc.group_count, plan.taps)
@@ -82,7 +79,7 @@ class Channels:
         """The kernel."""
         module, *also = self.given.modules()
         own = self.across
-        shape = (own.kernel, own.stride, own.dilation, self.lanes, self.places, self.steps, self.after.places, self.tasks > 1)
+        shape = (own.kernel, own.stride, own.dilation, self.lanes, self.places, self.steps, self.after.places)
         parameters = (*self.given.formula_key(), ("shape", repr(shape)), ("owned", self.owned))
         temporaries = () if self.owned else ((self.factors, self.down.kernel * own.kernel * self.given.group_count),)
         owned = (self._packing(module),) if self.owned else ()
@@ -119,10 +116,9 @@ class Channels:
             self.tensors = f.tensors(self.desc, packed={"filter_tensor": "float32"} if self.owned else {})
             self.filters = self.tensors["filter_tensor"] if self.owned else f.buffer("arranged", self.factors)
             self.n = dict(zip(_NUMBERS, (f.scalar(name) for name in _NUMBERS), strict=True))
-            parallel = self.tasks > 1
             if not self.owned:
-                per_task(self.n["tasks"], parallel, self._arrange)
-            per_task(self.n["tasks"], parallel, self._task)
+                per_task(self.n["tasks"], self._arrange)
+            per_task(self.n["tasks"], self._task)
         return f.result()
 
     def _arrange(self, task: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels import tiles
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 _MOST_TAPS = 49
-_ROWS = (8, 7, 6, 5, 4, 3, 2, 1)
+_ROWS = (8, 4, 2, 1)
+_FEWEST_LANES = 8
 _NUMBERS = (
     "units", "groups", "channels", "batch_step", "channel_step", "row_step", "height", "width", "output_batch", "output_channel",
     "output_row", "rows", "columns", "filter_step", "filter_channel", "filter_row", "filter_column", "filter_base", "top", "left",
@@ -54,14 +56,13 @@ class Depthwise:
         full = width // (8 if self.factors == "float64" else 4)
         columns = desc.output_tensor.sizes[-1]
         self.lanes = full
-        while self.lanes > 4 and self.lanes // 2 >= columns:
+        while self.lanes > _FEWEST_LANES and self.lanes // 2 >= columns:
             self.lanes //= 2
-        self.short = columns < self.lanes
+        self.short = columns <= self.lanes
         taps = self.down.kernel * self.across.kernel
         self.kept = taps <= registers // 2 - 2
         room = registers - 4 - (taps if self.kept else 1)
-        heights = [n for n in _ROWS if n <= min(room, max(48 // taps, 2), self.down.output)] or [1]
-        self.height = min(heights, key=lambda n: (-(-self.down.output // n) * (n * taps + 4), -n))
+        self.height = tiles.rows_together(self.down.output, tuple(n for n in _ROWS if n <= min(room, max(48 // taps, 2))), taps)
 
     def kernel(self) -> Kernel:
         """The kernel."""
@@ -69,7 +70,7 @@ class Depthwise:
         shape = [(one.kernel, one.stride, one.dilation) for one in (self.down, self.across)]
         choices = {
             "shape": shape, "lanes": self.lanes, "short": self.short, "height": self.height, "kept": self.kept,
-            "one": self.given.filters()[1] == 1, "parallel": self.tasks > 1, "after": self.after.places,
+            "one": self.given.filters()[1] == 1, "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         scalars = (*self._numbers(), *self.after.steps())
@@ -99,7 +100,7 @@ class Depthwise:
             self.tensors = f.tensors(self.desc)
             self.n = dict(zip(_NUMBERS, (f.scalar(name) for name in _NUMBERS), strict=True))
             self.steps = [f.scalar(f"addend{i}") for i, _ in enumerate(self.after.steps())]
-            per_task(self.n["tasks"], self.tasks > 1, self._task)
+            per_task(self.n["tasks"], self._task)
         return f.result()
 
     def _task(self, task: Any) -> None:

@@ -68,7 +68,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             "tile": tuple(tile), "by_rows": self.by_rows, "packed": self.packed, "in_place": own.in_place, "backward": own.backward,
             "step": self.step, "panelled": self.panelled, "masked": self.masked, "flat": self.flat, "ahead": self.ahead,
             "copy_step": self.copy_step, "contiguous": own.rows_contiguous, "blocked": blocked,
-            "parallel": self.tasks > 1, "owned": self.owned, "after": self.after.places,
+            "owned": self.owned, "after": self.after.places,
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         self.blocked = blocked
@@ -91,7 +91,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         form = f"{types} {self.factors} {self.tile.rows} of {' '.join(map(str, sizes))} turned {int(self.given.turned)}"
         choices = {
             "types": types, "factors": self.factors, "rows": self.tile.rows, "backward": own.backward,
-            "contiguous": own.rows_contiguous, "parallel": self.tasks > 1,
+            "contiguous": own.rows_contiguous,
         }  # fmt: skip
         table = ("int64", own.products + 2 * own.taps + AHEAD)
         packer = Kernel(module, "filters", tuple(choices.items()), self.packer, (*own.scalars(), self.tasks), (table,))
@@ -148,10 +148,10 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         self.phases(self.prepare)
         with T.loop(n.batch) as image:
             if not self.plan.in_place:
-                per_task(self.count, self.tasks > 1, lambda task: self.copy_image(image, task))
+                per_task(self.count, lambda task: self.copy_image(image, task))
             if self.panelled:
-                per_task(self.count, self.tasks > 1, lambda task: self.pack_places(image, task))
-            self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
+                per_task(self.count, lambda task: self.pack_places(image, task))
+            self.phases(lambda phase: per_task(self.count, lambda task: self._compute(image, phase, task)))
 
     # -- Tiles
 

@@ -54,7 +54,7 @@ class Filters:
         tasks = split(panels.room * own.groups, target, TASK_ELEMENTS)
         sizes = [getattr(own, one) for one in ("groups", "filters", "channels")]
         sizes += [getattr(own, f"{one}{i}") for one in ("kernel", "dilation", "backward", "tap_step") for i in range(DIMENSIONS)]
-        choices = {"type": self.kind, "width": self.width, "runs": self.key(), "parallel": tasks > 1, "backward": own.backward}
+        choices = {"type": self.kind, "width": self.width, "runs": self.key(), "backward": own.backward}
 
         def function() -> Any:
             with T.function() as f:
@@ -63,7 +63,7 @@ class Filters:
                 n = SimpleNamespace(**{one: f.scalar(one) for one in NAMES})
                 count = f.scalar("tasks")
                 places = order(n, table)
-                per_task(count, tasks > 1, lambda task: self.pack(n, source, to, task, count, places))
+                per_task(count, lambda task: self.pack(n, source, to, task, count, places))
             return f.result()
 
         room = ("int64", 2 * own.taps)

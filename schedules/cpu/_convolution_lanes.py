@@ -132,7 +132,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         module, *also = self.given.modules()
         choices = {
             "tile": tuple(tile), "by_rows": self.by_rows, "in_place": own.in_place, "copy_step": self.copy_step,
-            "contiguous": own.rows_contiguous, "taps": self.known_taps, "blocked": self.blocked, "parallel": self.tasks > 1,
+            "contiguous": own.rows_contiguous, "taps": self.known_taps, "blocked": self.blocked,
             "owned": self.owned, "late": self.late, "by_panel": self.by_panel, "step": self.step, "backward": own.backward,
             "filters": self.packs and self.packs.key(),
             "after": self.after.places,
@@ -188,21 +188,21 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.set_panels()
         self.phases(self._tables)
         if not (self.owned or self.late or self.by_panel):
-            per_task(self.count, self.tasks > 1, self.pack_bytes if self.bytes else self._pack_floats)
+            per_task(self.count, self.pack_bytes if self.bytes else self._pack_floats)
         if self.late:
             self._by_images()
             return
         with T.loop(n.batch) as image:
             if not self.plan.in_place:
                 copy = self.copy_bytes if self.bytes else self.copy_image
-                per_task(self.count, self.tasks > 1, lambda task: copy(image, task))
+                per_task(self.count, lambda task: copy(image, task))
             if self.of_places:
                 self.sum_places()
-                per_task(self.count, self.tasks > 1, self.sum_windows)
+                per_task(self.count, self.sum_windows)
             if self.by_panel:
-                per_task(self.count, self.tasks > 1, lambda task: self._compute_panels(image, task))
+                per_task(self.count, lambda task: self._compute_panels(image, task))
             else:
-                self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute(image, phase, task)))
+                self.phases(lambda phase: per_task(self.count, lambda task: self._compute(image, phase, task)))
 
     def _by_images(self) -> None:
         """Several images at a time, whose tiles read a block of filters before the next is packed."""
@@ -212,8 +212,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
             some = T.hold(T.min(n.batch - first, at_once))
             if not self.plan.in_place:
                 with T.loop(some) as i:
-                    per_task(self.count, self.tasks > 1, lambda task: self.copy_image(T.let(first + i), task))
-            self.phases(lambda phase: per_task(self.count, self.tasks > 1, lambda task: self._compute_late(some, phase, task)))
+                    per_task(self.count, lambda task: self.copy_image(T.let(first + i), task))
+            self.phases(lambda phase: per_task(self.count, lambda task: self._compute_late(some, phase, task)))
 
     def frame_of(self, image: Any) -> Any:
         n = self.n

@@ -1,8 +1,9 @@
 """Convolutions over blocks of channels that are last: a register tile of places by vectors of filters that never change.
 
 The image is copied once, with its padding, into a frame that has blocks of channels, each with its places: then what a
-tile reads is near, and places are a known distance apart, with strides, too. Finished sums are stored as they are
-where the output's channels are last, and turned where its columns are contiguous (``_convolution_turned.py``).
+tile reads is near. A tile has places that follow each other, row after row, and holds the address of each in the frame: so
+one kernel serves images of all widths and strides. Finished sums are stored as they are where the output's channels are last,
+and turned where its places are contiguous (``_convolution_turned.py``).
 
 Tiles that follow each other meet the same block of products before the next one, so that its filters stay in the first cache; where
 there are many, tiles ask for those of the next block meanwhile.
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels import tiles
 from tvmdml.kernels.contraction import KC, multiply_add
 from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.schedules.cpu import per_task, share, split
@@ -24,7 +26,7 @@ from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import Plan
-from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, parts_of_vectors, tile_for
+from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, parts_of_vectors
 from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._crowded import after, element_at, once_more, place_of, vector_at
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
@@ -40,12 +42,16 @@ if TYPE_CHECKING:
 
     from tvmdml.targets import Target
 
-TILES = {16: ((13, 2), (7, 3), (7, 4), (14, 1)), 8: ((6, 2), (4, 3), (7, 1))}
-"""The most places, and vectors of filters, by the lanes of a vector."""
+TILES = {
+    16: ((7, 4), (12, 2), (8, 3), (12, 1), (4, 4), (4, 3), (4, 2), (4, 1), (1, 4), (1, 3), (1, 2), (1, 1)),
+    8: ((6, 2), (4, 3), (6, 1), (2, 3), (2, 2), (2, 1), (1, 3), (1, 2), (1, 1)),
+}
+"""Places, and vectors of filters, by the lanes of a vector: those for many places first."""
 _NUMBERS = (
     "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
     "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_channel", "output_row", "output_column", "rows",
-    "columns",    "room_rows", "room_columns", "stride", "kernel0", "kernel1", "dilation0", "dilation1",
+    "columns", "by_rows", "room_rows", "room_columns", "line", "stride", "kernel0", "kernel1", "dilation0",
+    "dilation1",
 )  # fmt: skip
 
 
@@ -63,13 +69,22 @@ _ASKS = 16
 """Steps between those that ask for filters."""
 
 
+_FRAME, _OUTPUT = "frame", "output"
+
+
 class _Run(NamedTuple):
     """Tiles that follow each other."""
 
     first: Any
     count: Any
-    sizes: tuple[Any, Any]
-    """The tiles above and beside each other."""
+
+
+class _Image(NamedTuple):
+    """An image of the launch: the steps from one of its images, rows and columns to the next."""
+
+    image: Any
+    row: Any
+    column: Any
 
 
 def lanes_of(target: Target) -> int:
@@ -88,7 +103,8 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
     x, y = desc.input_tensor, desc.output_tensor
     fixed = "filter_tensor" in desc.owned() and plan.rows_contiguous and desc.filter_tensor.data_type.tvm == "float32"
     after = After(desc)
-    lies = all(after.places) if _last(y) else y.layout[-1] == 1 and after.suits and parts_of_vectors(target)
+    follow = len(along) < 2 or y.sizes[-2] == 1 or y.layout[-2] == y.sizes[-1]  # rows follow each other, as columns do
+    lies = all(after.places) if _last(y) else y.layout[-1] == 1 and follow and after.suits and parts_of_vectors(target)
     return bool(lies and x.data_type.tvm == "float32" and fixed and set(after.steps()) <= {0, 1})
 
 
@@ -125,22 +141,30 @@ class Last:
         self.output_steps = [0 if flat else y.layout[2], y.layout[-1]]
         self.images = {name: [one.layout[0], 0 if flat else one.layout[2], one.layout[-1]] for name, one in self.after.images}
         """What follows reads otherwise than it writes: the steps of images, rows and columns."""
-        rows: Any = along[0].output
-        columns: Any = along[1].output
-        alike = all(down == columns * across for down, across in (self.output_steps, *(own[1:] for own in self.images.values())))
-        merged = alone and (rows == 1 or alike)
-        self.rows: Any = 1 if merged else rows
-        self.columns: Any = rows * columns if merged else columns
-        whole = all(one.stride == 1 and one.start == 0 and one.image == one.output for one in along)
-        if merged and whole and self.image_steps[0] == columns * self.image_steps[1]:  # a row of the frame, too
-            along = [one._replace(image=n, output=n) for one, n in zip(along, (1, rows * columns), strict=True)]
-            self.room = [1, rows * columns]
+        self.rows, self.columns = along[0].output, along[1].output
+        whole = alone and all(one.stride == 1 and one.start == 0 and one.image == one.output for one in along)
+        if whole and self.image_steps[0] == self.columns * self.image_steps[1]:  # then the frame is copied as one row
+            places = self.rows * self.columns
+            along = [one._replace(image=n, output=n) for one, n in zip(along, (1, places), strict=True)]
+            self.room = [1, places]
+        self.line: Any = self.columns if alone else self.strides[0] * self.room[1]
+        """From a row of places to the next, in the frame."""
+        self.flat = {
+            _FRAME: alone,
+            **{
+                name: bool(self.rows == 1 or row == self.columns * column)
+                for name, row, column in ((_OUTPUT, *self.output_steps), *((name, *own[1:]) for name, own in self.images.items()))
+            },
+        }
+        """Whether rows follow each other as columns do."""
         self.along = along
         self.filters, self.channels = desc.filters()
         self.block = min(knobs.block, self.channels)
-        self.step = self.strides[1] * self.block
-        shape = SimpleNamespace(output1=self.rows, output2=self.columns, filters=self.filters)
-        self.tile: Tile = tile_for(shape, 4, TILES[self.lanes], self.lanes, whole=not self.turns, cycles=OF_FLOATS, knobs=knobs)
+        places, vectors = tiles.of_following_places(
+            *(self.rows * self.columns, self.filters, TILES[self.lanes], self.lanes, not self.turns),
+            *((OF_FLOATS.begin, OF_FLOATS.read), (knobs.run, knobs.vectors)),
+        )
+        self.tile = Tile(places, 1, vectors)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
         self.stay = KC if min(KC, plan.products) * self.width * 4 <= _NEAR else KC // 2
@@ -149,8 +173,8 @@ class Last:
         self.frame_elements = -(-self.channels // self.block) * self.block * math.prod(self.room)
         self.by_rows = ORDERS[knobs.order](self.filters * plan.products, self.frame_elements)
         self.steps = self.after.steps()
-        tiles = -(-self.rows // self.tile.lines) * -(-self.columns // self.tile.run)
-        self.follow = -(-tiles // -(-tiles // knobs.follow))
+        count = -(-(self.rows * self.columns) // self.tile.places)
+        self.follow = -(-count // -(-count // knobs.follow))
 
     def kernel(self) -> Kernel:
         """The kernel."""
@@ -162,11 +186,11 @@ class Last:
         )
         module, *also = self.given.modules()
         choices = {
-            "tile": tuple(tile), "lanes": self.lanes, "step": self.step, "block": self.block, "blocked": self.blocked,
-            "by_rows": self.by_rows, "last": self.given.input_tensor.layout[1] == 1, "row": self.image_steps[1] == 1,
+            "tile": (tile.places, tile.vectors), "lanes": self.lanes, "block": self.block, "blocked": self.blocked,
+            "last": self.given.input_tensor.layout[1] == 1, "row": self.image_steps[1] == 1,
             "turns": self.turns, "masked": self.masked,
-            "parted": self.parted, "parallel": self.tasks > 1, "skips": self.skips[1], "steps": self.steps,
-            "after": self.after.places,
+            "parted": self.parted, "skips": self.skips[1], "steps": self.steps,
+            "after": self.after.places, "flat": list(self.flat.values()),
         }  # fmt: skip
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         panels = self.panels.panel, self.panels.room, self.panels.count
@@ -194,7 +218,8 @@ class Last:
         return (
             *(y.sizes[0], desc.group_count, self.channels, self.filters, self.plan.products),
             *(x.layout[0], x.layout[1], *self.image_steps, down.image, across.image, down.start, across.start, *self.skips),
-            *(y.layout[0], y.layout[1], *self.output_steps, self.rows, self.columns, *self.room, self.strides[0]),
+            *(y.layout[0], y.layout[1], *self.output_steps, self.rows, self.columns, int(self.by_rows)),
+            *(*self.room, self.line, self.strides[1]),
             *(down.kernel, across.kernel, down.dilation, across.dilation),
         )
 
@@ -209,16 +234,17 @@ class Last:
             self.panel, self.of_group, self.count_of_panels, self.frame_of_group, self.most, self.count = (
                 f.scalar(name) for name in ("panel", "of_group", "panels", "frame", "follow", "tasks")
             )
-            self.steps_of = {name: f.scalars(f"image{i}_step", 3) for i, name in enumerate(self.images)}
+            self.steps_of = {name: _Image(*f.scalars(f"image{i}_step", 3)) for i, name in enumerate(self.images)}
             self._prepare()
             with T.loop(self.n.batch) as image:
-                per_task(self.count, self.tasks > 1, lambda task: self._copy(image, task))
-                per_task(self.count, self.tasks > 1, lambda task: self._compute(image, task))
+                per_task(self.count, lambda task: self._copy(image, task))
+                per_task(self.count, lambda task: self._compute(image, task))
         return f.result()
 
     def _prepare(self) -> None:
-        """The table: how far from a tile's first place the element of each product is."""
+        """The table: how far from a place the element of each product is."""
         n = self.n
+        self.by_filters = T.hold(n.by_rows > T.i64(0))
         number = T.Variable("int64", T.i64(0))
         area = T.let(n.room_rows * n.room_columns * self.block)
         with T.loop(n.channels) as c:
@@ -238,9 +264,7 @@ class Last:
         begin, end = share(task, self.count, T.let(n.groups * blocks * n.room_rows))
         with T.loop(T.let(end - begin)) as i:
             unit = T.let(begin + i)
-            sizes = [blocks, n.room_rows] if self.by_rows else [n.room_rows, blocks]
-            group, *inner = (T.hold(one) for one in T.unravel(unit, [n.groups, *sizes]))
-            block, row = inner if self.by_rows else inner[::-1]
+            group, block, row = self._ordered(T.unravel(unit, self._sizes(n.groups, blocks, n.room_rows)))
             to = T.let(((group * blocks + block) * n.room_rows + row) * (n.room_columns * self.block))
             channel = T.let(block * self.block)
             y = T.let(row * n.skip_down - n.top)
@@ -311,24 +335,45 @@ class Last:
 
     # -- Tiles
 
+    def _sizes(self, groups: Any, major: Any, minor: Any) -> list[Any]:
+        """The sizes of loops whose order the launch says."""
+        return [groups, *(T.hold(T.Select(self.by_filters, a, b)) for a, b in ((major, minor), (minor, major)))]
+
+    def _ordered(self, where: Any) -> list[Any]:
+        """The places in such loops: of the group, the major and the minor one."""
+        group, outer, inner = (T.hold(one) for one in where)
+        return [group, *(T.hold(T.Select(self.by_filters, a, b)) for a, b in ((outer, inner), (inner, outer)))]
+
     def _compute(self, image: Any, task: Any) -> None:
         """A task's tiles: runs of those that meet the same filters one after the other."""
-        n, tile, most = self.n, self.tile, self.most
-        sizes = T.let(up(n.rows, tile.lines)), T.let(up(n.columns, tile.run))
-        tiles = T.let(sizes[0] * sizes[1])
-        runs = T.let(up(tiles, most))
-        order = [n.groups, *((self.count_of_panels, runs) if self.by_rows else (runs, self.count_of_panels))]
-        begin, end = share(task, self.count, T.let(n.groups * self.count_of_panels * runs * most))
+        n, most = self.n, self.most
+        count = T.let(up(T.let(n.rows * n.columns), self.tile.places))
+        order = self._sizes(n.groups, self.count_of_panels, T.let(up(count, most)))
+        begin, end = share(task, self.count, T.let(order[0] * order[1] * order[2] * most))
         first = T.let(T.truncdiv(begin, most))
         where = [T.Variable("int64", one) for one in T.unravel(first, order)]
         with T.loop(T.let(up(end, most) - first)) as i:
-            group, *inner = [T.let(one.value) for one in where]
-            panel, run = inner if self.by_rows else inner[::-1]
+            group, panel, run = self._ordered([one.value for one in where])
             T.count_up(where, order)
             at, number = T.let((first + i) * most), T.let(run * most)
             low = T.hold(T.max(begin - at, T.i64(0)))
-            high = T.hold(T.max(T.min(T.min(end - at, tiles - number), most), low))
-            self._run(image, group, panel, _Run(T.let(number + low), T.let(high - low), sizes), task)
+            high = T.hold(T.max(T.min(T.min(end - at, count - number), most), low))
+            self._run(image, group, panel, _Run(T.let(number + low), T.let(high - low)), task)
+
+    def _along(self, image: str, first: tuple[Any, Any], row: Any, column: Any) -> list[Any]:
+        """How far each place of a tile is from that of row and column 0, by the steps to the next row and column."""
+        y, x = first
+        at = T.let(y * row + x * column)
+        if self.flat[image]:
+            return [at, *(T.let(at + column * i) for i in range(1, self.tile.places))]
+        places, columns = [at], self.n.columns
+        turn = T.let(row - (columns - 1) * column)  # from the last place of a row to the first of the next
+        end = T.let(columns - x)
+        for i in range(1, self.tile.places):
+            ends = T.hold(T.expression(end == T.i64(i)))
+            end = T.hold(T.Select(ends, end + columns, end))
+            places.append(T.hold(places[-1] + T.Select(ends, turn, column)))
+        return places
 
     def _run(self, image: Any, group: Any, panel: Any, run: _Run, task: Any) -> None:
         """Its tiles, for each block of products: sums of half of ``KC`` are continued, those of ``KC`` are added to the others."""
@@ -337,9 +382,9 @@ class Last:
         size = tile.places * self.width
         scratch = T.let(task * self._room(self.most))
         with T.loop(T.let(up(n.depth, self.stay)) if self.parted else T.i64(1)) as block, T.loop(run.count) as i:
-            row, column = T.unravel(T.let(run.first + i), list(run.sizes))
-            y = T.hold(T.min(row * tile.lines, n.rows - tile.lines))
-            x = T.hold(T.min(column * tile.run, n.columns - tile.run))
+            place = T.hold(T.min((run.first + i) * tile.places, n.rows * n.columns - tile.places))
+            y = T.hold(T.truncdiv(place, n.columns))
+            where = y, T.hold(place - y * n.columns)
             begin = T.let(block * self.stay)
             end = T.hold(T.min(begin + self.stay, n.depth))
             sums = Sums(tile.places, tile.vectors, lambda r, j: zero, multiply_add)
@@ -350,13 +395,13 @@ class Last:
             if self.held:
                 with T.when(T.truncmod(begin, T.i64(KC)) > T.i64(0)):
                     self._each(lambda r, j, sums=sums, kept=unfinished: sums.set(r, j, self.totals[kept(r, j)]))
-            self._steps(sums, (group, start, y, x), begin, T.let(end - begin), (i, run.count))
+            self._steps(sums, (group, start, where), begin, T.let(end - begin), (i, run.count))
 
-            def finish(value: Any, y: Any = y, x: Any = x) -> None:
+            def finish(value: Any, place: Any = place, where: Any = where) -> None:
                 if self.turns:
-                    self._turn(image, group, panel, y, x, value, T.let(scratch + self._room(self.most) - self.width * SIDE))
+                    self._turn(image, group, panel, place, value, T.let(scratch + self._room(self.most) - self.width * SIDE))
                 else:
-                    self._finish(image, group, panel, y, x, value)
+                    self._finish(image, group, panel, where, value)
 
             def add(sums: Sums = sums, begin: Any = begin, end: Any = end, kept: Any = totals, finish: Any = finish) -> None:
                 self._add(sums, kept, begin, end, finish)
@@ -393,60 +438,51 @@ class Last:
 
         T.either(begin < T.i64(KC), lambda: self._keep(kept, sums.get), later)
 
-    def _steps(self, sums: Sums, where: tuple[Any, Any, Any, Any], begin: Any, count: Any, part: tuple[Any, Any]) -> None:
-        """Add a block of products. Each tile of a run asks for its part of the filters that the next block needs."""
-        n, tile, filters = self.n, self.tile, self.tensors["filter_tensor"]
-        group, start, y, x = where
-        line = T.let(n.stride * n.room_columns * self.block)
-        origin = T.let(group * self.frame_of_group + y * line + x * self.step)
+    def _steps(self, sums: Sums, where: tuple[Any, Any, Any], begin: Any, count: Any, part: tuple[Any, Any]) -> None:
+        """Add a block of products. Each tile of a run asks for its part of the filters that the next block needs.
 
-        def some(first: Any, count: Any) -> None:
-            with T.loop(count) as i:
-                k = T.let(first + i)
-                place = T.let(origin + self.table[k])
-                lines = [place, *(T.let(place + line * i) for i in range(1, tile.lines))]
-                self._step(sums, lines, T.let(start + k * self.width))
-
-        if not self.by_rows:  # there are few filters: they stay in the second cache
-            some(begin, count)
-            return
+        Where there are few filters, which stay in the second cache, it asks for none.
+        """
+        n, filters = self.n, self.tensors["filter_tensor"]
+        group, start, first = where
+        step = T.i64(self.block) if self.flat[_FRAME] else T.let(n.stride * self.block)
+        along = self._along(_FRAME, first, T.let(n.line * self.block), step)
+        places = [place_of(self.frame, group * self.frame_of_group + one) for one in along]
         number, of = part
-        times = T.let(up(count, _ASKS))
+        every = T.hold(T.Select(self.by_filters, T.i64(_ASKS), count))
+        times = T.let(up(count, T.max(every, T.i64(1))))
         lines = T.hold(up(count * self.width, T.let(times * of * _LINE)))
+        lines = T.hold(T.Select(self.by_filters, lines, T.i64(0)))
         to = T.let(start + (begin + self.stay) * self.width + number * times * lines * _LINE)
         with T.loop(times) as i:
             with T.loop(lines) as j:
                 read_far_ahead(filters, T.let(to + (i * lines + j) * _LINE))
-            done = T.let(i * _ASKS)
-            some(T.let(begin + done), T.hold(T.min(count - done, T.i64(_ASKS))))
+            done = T.let(i * every)
+            with T.loop(T.hold(T.min(count - done, every))) as j:
+                k = T.let(begin + done + j)
+                self._step(sums, places, T.let(self.table[k]), T.let(start + k * self.width))
 
-    def _step(self, sums: Sums, lines: list[Any], at: Any) -> None:
+    def _step(self, sums: Sums, places: list[Any], product: Any, at: Any) -> None:
         """Add a product to each sum. Without a register for the last vector of filters, it is read again for each place."""
         tile, filters = self.tile, self.tensors["filter_tensor"]
         crowded = tile.places * tile.vectors > _MOST_SUMS
         there = tile.vectors - crowded
         vectors = [T.let(filters[T.run(at + j * self.lanes, self.lanes)]) for j in range(there)]
-        if tile.vectors == 1:  # a product reads its scalar: from a place without an index, which costs some processors an operation
-            places = [once_more(place_of(self.frame, line)) for line in lines]
-            sums.add(lambda r: element_at(places[r // tile.run], r % tile.run * self.step), vectors)
-            return
-        if not crowded:
-            sums.add(lambda r: self.frame[lines[r // tile.run] + r % tile.run * self.step], vectors)
-            return
-        last = place_of(filters, at + there * self.lanes)
+        last = place_of(filters, at + there * self.lanes) if crowded else None
         for r in range(tile.places):
-            line = r // tile.run
-            if r:
-                lines[line] = after(lines[line], [sums.get(r - 1, j) for j in range(tile.vectors)])
-            last = once_more(last)
-            sums.add_row(r, self.frame[lines[line] + r % tile.run * self.step], [*vectors, vector_at(last)])
+            if r:  # else all places are read first, into registers that sums need
+                product = after(product, [sums.get(r - 1, j) for j in range(tile.vectors)])
+            if last is not None:
+                last = once_more(last)
+            sums.add_row(r, element_at(places[r], product), [*vectors, *([] if last is None else [vector_at(last)])])
 
-    def _finish(self, image: Any, group: Any, panel: Any, y: Any, x: Any, total: Any) -> None:
+    def _finish(self, image: Any, group: Any, panel: Any, where: tuple[Any, Any], total: Any) -> None:
         """Finished sums to the output, vector by vector."""
         n, tile, out = self.n, self.tile, self.tensors["output_tensor"]
         first = T.hold(T.min(panel * self.width, n.filters - self.width))
-        base = T.let(image * n.output_batch + y * n.output_row + x * n.output_column)
-        bases = {name: T.let(image * own[0] + y * own[1] + x * own[2]) for name, own in self.steps_of.items()}
+        base = T.let(image * n.output_batch)
+        places = self._along(_OUTPUT, where, n.output_row, n.output_column)
+        images = {name: self._along(name, where, own.row, own.column) for name, own in self.steps_of.items()}
         names = self.after.addends()
         for j in range(tile.vectors):
             channel = T.let(group * n.filters + first + j * self.lanes)
@@ -457,12 +493,11 @@ class Last:
 
             addends = [T.hold(T.wide(of_channel(name, number))) for number, name in enumerate(names)]
             for r in range(tile.places):
-                down, across = r // tile.run, r % tile.run
-                at = T.let(base + down * n.output_row + across * n.output_column + channel)
+                at = T.let(base + places[r] + channel)
 
-                def of_image(name: str, down: int = down, across: int = across, channel: Any = channel) -> Any:
-                    _, row, column = self.steps_of[name]
-                    return self.tensors[name][T.run(T.let(bases[name] + down * row + across * column + channel), self.lanes)]
+                def of_image(name: str, r: int = r, channel: Any = channel) -> Any:
+                    first = image * self.steps_of[name].image + images[name][r]
+                    return self.tensors[name][T.run(T.let(first + channel), self.lanes)]
 
                 value = T.hold(self.after.head.element(T.hold(total(r, j)), addends))
                 if self.after.changes:
@@ -471,16 +506,16 @@ class Last:
                     )
                 T.store(out, T.run(at, self.lanes), value)
 
-    def _turn(self, image: Any, group: Any, panel: Any, y: Any, x: Any, total: Any, scratch: Any) -> None:
-        """Finished sums to an output whose columns are contiguous, filter by filter."""
+    def _turn(self, image: Any, group: Any, panel: Any, place: Any, total: Any, scratch: Any) -> None:
+        """Finished sums to an output whose places are contiguous, filter by filter."""
         n, steps = self.n, [T.i64(step) for step in self.steps]
         turned = Turned(self.tile, self.after, self.tensors, self.totals, steps, 1, T.i64(1))
         count = T.hold(T.min(n.filters, T.i64(self.width)))
         turned.turn(total, scratch, count, kept=False)
         first = T.hold(T.max(T.min(panel * self.width, n.filters - self.width), T.i64(0)))
-        base = T.let(image * n.output_batch + y * n.output_row + x)
+        base = T.let(image * n.output_batch + place)
 
         def places(channel: Any) -> list[Any]:
-            return [T.let(base + channel * n.output_channel + n.output_row * line) for line in range(self.tile.lines)]
+            return [T.let(base + channel * n.output_channel)]
 
         turned.store(scratch, count, T.let(group * n.filters + first), places)

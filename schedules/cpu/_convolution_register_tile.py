@@ -112,11 +112,9 @@ def tile_for(
     plan: Any,
     most_vectors: int,
     tiles: Sequence[tuple[int, int]] = TILES,
-    lanes: int = LANES,
-    whole: bool = False,
     cycles: Cycles = _CYCLES,
     knobs: Any = None,
 ) -> Tile:
-    """The tile that is fastest, about; ``whole``: with filters for all of its vectors. What knobs set is nearly so."""
+    """The tile that is fastest, about. What knobs set is nearly so."""
     own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
-    return Tile(*of_places(plan.output1, plan.output2, plan.filters, most_vectors, tuple(tiles), lanes, whole, (*cycles,), own))
+    return Tile(*of_places(plan.output1, plan.output2, plan.filters, most_vectors, tuple(tiles), LANES, (*cycles,), own))

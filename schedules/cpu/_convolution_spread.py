@@ -81,7 +81,7 @@ class Spread:
         wide = (vectors - narrow * NARROW) // WIDE
         more = {"rows": own.filters * own.taps, "places": places, "wide": wide, "tiles": wide + narrow}
         module, *also = self.given.modules()
-        choices = {"turns": self.turns, "blocked": own.channels > KC, "parallel": self.tasks > 1, "after": self.after.places}
+        choices = {"turns": self.turns, "blocked": own.channels > KC, "after": self.after.places}
         parameters = (*self.given.formula_key(), *((name, repr(value)) for name, value in choices.items()))
         scalars = (*((own.numbers | more)[name] for name in _NUMBERS), *self.steps, self.tasks)
         temporaries = (
@@ -102,7 +102,7 @@ class Spread:
             self.addends = [f.scalar(f"addend{i}") for i in range(len(self.steps))]
             count = f.scalar("tasks")
             with T.loop(self.n.batch) as image:
-                per_task(count, self.tasks > 1, lambda task: self._task(image, task, count))
+                per_task(count, lambda task: self._task(image, task, count))
         return f.result()
 
     def _task(self, image: Any, task: Any, count: Any) -> None:

@@ -73,7 +73,7 @@ class TileLanes(Lanes):  # type: ignore[misc] # mypy knows these modules by anot
 
     def sum_places(self) -> None:
         """The sums of all bytes of each place of the frame, which are behind those of windows."""
-        per_task(self.count, self.tasks > 1, self._sum_places)
+        per_task(self.count, self._sum_places)
 
     def _of_places(self) -> Any:
         n = self.n

@@ -55,12 +55,14 @@ def element_at(place: Any, offset: Any) -> Any:
 
 
 def after(place: Any, sums: Sequence[Any]) -> Any:
-    """The same place, which LLVM knows once these sums of 16 float32 are computed."""
-    given = "".join(f", <16 x float> %s{i}" for i in range(len(sums)))
+    """The same integer, which LLVM knows once these sums of float32 are computed."""
+    lanes = T.lanes(sums[0])
+    given = "".join(f", <{lanes} x float> %s{i}" for i in range(len(sums)))
+    name = f"tvmdml_after{len(sums)}_{lanes}"
     source = f"""
-define i64 @tvmdml_after{len(sums)}(i64 %place{given}) alwaysinline {{
+define i64 @{name}(i64 %place{given}) alwaysinline {{
   %same = call i64 asm "", "=r,0{",v" * len(sums)}"(i64 %place{given})
   ret i64 %same
 }}
 """
-    return T.let(T.call_imported("int64", f"tvmdml_after{len(sums)}", source, place, *sums))
+    return T.let(T.call_imported("int64", name, source, place, *sums))

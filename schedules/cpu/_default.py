@@ -22,7 +22,7 @@ LEAST_PARALLEL_ITEMS = 1 << 16
 def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
     """A kernel for a class of shapes; for exactly these sizes and strides if the computation needs them as constants."""
     most = max(tensor.element_count for _, tensor in desc.tensors() if tensor is not None)
-    parallel = target.tasks() > 1 and (most >= LEAST_PARALLEL_ITEMS or bool(desc.CONSTANT_SHAPES))
+    parallel = most >= LEAST_PARALLEL_ITEMS or bool(desc.CONSTANT_SHAPES)
 
     def each(items: Any) -> AbstractContextManager[Any]:
         many = not isinstance(items, int) or items >= LEAST_PARALLEL_ITEMS

@@ -9,6 +9,7 @@ bits for every tile, block size and number of tasks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
+from tvmdml.kernels.tiles import part_of_rows
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead, read_far_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
@@ -28,9 +30,7 @@ _AHEAD = 4
 """Steps of a tile between what it reads of a panel of columns and what it asks for: the second cache's latency, also where threads
 share a core. A step of vectors of 64 bytes takes so long that asking takes no time."""
 EVERY = (8, 4, 2, 1)
-"""Places of a tile for each cache line of the next rows that it asks for: as many as let all tiles of a row ask for all of it.
-
-Or for each place of the next columns: as many as let all tiles over a panel ask for all of it."""
+"""What ``Plan.every`` may be."""
 SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
 
@@ -64,28 +64,35 @@ class Plan(NamedTuple):
     column_block: Any
     depth_block: Any
     """Places of packed panels, a multiple of ``KC``."""
+    every: Any
+    """Places of a tile for each cache line of the next rows that it asks for: as many as let all tiles of a row ask for all of it.
+
+    Or for each place of the next columns: as many as let all tiles over a panel ask for all of it."""
+    asked: Any
+    """The lines of a factor that have the cache lines for which a tile asks."""
 
 
 class Product:
     """Writes the loops of a product into a kernel."""
+
+    PARTS = True
+    """Whether what is left of the rows is computed by smaller tiles."""
 
     def __init__(
         self,
         shape: Shape,
         arithmetic: Arithmetic,
         factors: tuple[Factor, Factor],
-        parallel: bool,
         sums: tuple[bool, bool] = (False, False),
         brief: bool = True,
         late: bool = False,
         as_it_lies: bool = False,
         packed: tuple[bool, bool] = (False, False),
-        every: int = EVERY[0],
         asks_for_columns: bool = False,
     ) -> None:
-        self.packed, self.every, self.asks_for_columns = packed, every, asks_for_columns
+        self.packed, self.asks_for_columns = packed, asks_for_columns
         self.brief, self.packs_late, self.as_it_lies = brief, late, as_it_lies
-        self.shape, self.arithmetic, self.parallel, self.with_sums = shape, arithmetic, parallel, sums
+        self.shape, self.arithmetic, self.with_sums = shape, arithmetic, sums
         self.factors = factors
         self.a, self.b = (packer_of(one, arithmetic) for one in factors)
 
@@ -166,18 +173,23 @@ class Product:
                 unit = T.hold(begin + i)
                 batch, row_part, column_part = T.unravel(unit, [None, plan.row_parts, plan.column_parts])
                 self.base_a, self.base_b, self.zero_a, self.zero_b = start(batch)
-                rows = self._part(row_part, plan.row_parts, plan.rows, shape.rows)
+                rows = self._part(row_part, plan.row_parts, plan.rows, self.row_width(shape.rows, self.packed[0]))
                 columns = self._part(column_part, plan.column_parts, plan.columns, shape.columns)
                 self._part_product(*rows, *columns)
             self._leave()
 
-        per_task(plan.tasks, self.parallel, task)
+        per_task(plan.tasks, task)
 
     def _enter(self) -> None:
         """What a task begins with, in its thread."""
 
     def _leave(self) -> None:
         """What a task ends with."""
+
+    @classmethod
+    def row_width(cls, rows: int, packed: bool) -> int:
+        """A multiple of so many rows begins each part: packed panels are not divided."""
+        return (0 if packed or not cls.PARTS else part_of_rows(rows)) or rows
 
     @staticmethod
     def _part(part: Any, parts: Any, size: Any, width: int) -> tuple[Any, Any]:
@@ -235,17 +247,19 @@ class Product:
                         if self.as_it_lies:
                             self.a.begin(self.base_a, self.zero_a, self.panels_a, self.at_a, line, place, r1 - 1)
                         if self.as_it_lies and self.ask is not None:
-                            ahead = T.hold(T.min(line + mr + jr * self.a.lines_asked(KC // self.every), r1 - 1))
+                            ahead = T.hold(T.min(line + mr + jr * plan.asked, r1 - 1))
                             self.next_rows = ahead, place
                         if next_block is not None:
                             self.next_columns = self._next_columns(next_block, number + ir, jr, groups)
                         if beyond is not None:
                             along, deep, there = beyond
-                            share = T.min(number + ir, T.i64(self.every - 1)) * T.truncdiv(groups, T.i64(self.every))
+                            share = T.min(number + ir, plan.every - 1) * T.truncdiv(groups, plan.every)
                             self.next_late = T.hold(along + jr * nr), T.hold(deep + share), there
                         if late:
                             self.b.begin(self.base_b, self.zero_b, self.panels_b, b, start, place)
-                        self._tile(a, b, groups, at, first, last, where, late)
+                        own_rows = None if late else T.hold(r1 - (row + ir * mr))
+                        compute = functools.partial(self._tile, a, b, groups, at, first, last, where, late)
+                        self._tile_or_parts(compute, where, own_rows)
 
                     self._tiles(row_panels, column_panels, T.expression(r == T.i64(0)), panel, tile)
 
@@ -271,12 +285,8 @@ class Product:
     def _next_columns(self, block: Any, row: Any, jr: Any, places: Any) -> Any:
         """Where the part of the next block begins for which a tile asks: all tiles over a panel ask for the next one."""
         of_line = 64 // np.dtype(self.arithmetic.packed).itemsize
-        parts = max(self.shape.columns * self.every // of_line, 1)
-        return T.hold(
-            block
-            + jr * self._size_of_panel()
-            + T.min(row, T.i64(parts - 1)) * T.truncdiv(places * self.shape.columns, T.i64(parts))
-        )
+        parts = T.hold(T.max(T.truncdiv(self.shape.columns * self.plan.every, T.i64(of_line)), T.i64(1)))
+        return T.hold(block + jr * self._size_of_panel() + T.min(row, parts - 1) * T.truncdiv(places * self.shape.columns, parts))
 
     def _steps_of_tiles(self, row_panels: Any, column_panels: Any) -> tuple[Any, Any]:
         """From the unfinished sums of a tile to those of the next one in the same column, and in the same row."""
@@ -341,19 +351,56 @@ class Product:
         begin = base + which * panel + T.truncdiv(place, T.i64(self.arithmetic.group)) * width
         return T.hold(begin), T.hold(base + sums + which * width)
 
-    def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:
-        """The sums of a tile, which become those in memory or are added to them; after the last block they are finished."""
+    def _tile_or_parts(self, tile: Callable[..., None], where: _Where, rows: Any) -> None:
+        """A tile; or, if few rows are left, as many smaller ones as these need, which end with the last row.
+
+        Args:
+            tile: ``_tile`` with all but its part.
+            where: where the tile's sums go.
+            rows: how many rows no tile before has; ``None``: all are computed.
+        """
+        shape = self.shape
+        few = part_of_rows(shape.rows) if self.PARTS and rows is not None else 0
+        if not few:
+            tile()
+            return
+
+        def parts() -> None:
+            count = T.hold(up(rows, few))
+            start = T.hold(T.max(where.rows - count * few, T.i64(0)))
+            with T.loop(count) as i:
+                tile((T.hold(start + i * few), few))
+
+        T.either(rows <= T.i64(shape.rows - few), parts, tile)
+
+    def _tile(
+        self,
+        a: Any,
+        b: Any,
+        groups: Any,
+        at: Any,
+        first: Any,
+        last: Any,
+        where: _Where,
+        late: bool,
+        part: tuple[Any, int] | None = None,
+    ) -> None:
+        """The sums of a tile, which become those in memory or are added to them; after the last block they are finished.
+
+        ``part``: only of so many rows, from one on.
+        """
         shape, kind = self.shape, self.arithmetic.total
         mr, nr, lanes = shape.rows, shape.columns, shape.lanes
-        rows = self.a.lines() if self.as_it_lies else []
+        start, count_of_rows = (0, mr) if part is None else part
+        rows = self.a.lines(start, count_of_rows) if self.as_it_lies else []
         with blocks(groups, T.i64(KC // self.arithmetic.group)) as (k0, count):
             is_first = T.hold(T.And(first, T.expression(k0 == T.i64(0))))
             is_last = T.hold(T.And(last, T.expression(k0 + count >= groups)))
-            if self.ask is not None:
+            if self.ask is not None and part is None:
                 with T.when(is_last):
                     for i in range(mr):
                         self.ask(T.hold(where.row + T.min(T.i64(i), where.rows - 1)), where.column, nr)
-            sums = Sums(mr, shape.vectors, lambda i, j: zeros(lanes, kind), self.arithmetic.step)
+            sums = Sums(count_of_rows, shape.vectors, lambda i, j: zeros(lanes, kind), self.arithmetic.step)
 
             reads_ahead = self.ask is not None and kind != "int32" and lanes * np.dtype(self.arithmetic.packed).itemsize == 64
 
@@ -369,21 +416,21 @@ class Product:
                     along = [T.hold(self.panels_b[T.run(b + place * nr + j * lanes, lanes)]) for j in range(shape.vectors)]
 
                 def scalar(i: int) -> Any:
-                    return self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + i]
+                    return self.a.value(rows[i], place) if self.as_it_lies else self.panels_a[a + place * mr + (start + i)]
 
                 sums.add(scalar, along)
 
-            self._each_place(k0, count, step)
+            self._each_place(k0, count, step, part is None)
 
             def total(i: int, j: int) -> Any:
                 own = sums.get(i, j)
-                before = self.partial[T.run(at + i * nr + j * lanes, lanes)]
+                before = self.partial[T.run(at + (start + i) * nr + j * lanes, lanes)]
                 return T.Select(T.splat(is_first, lanes), own, before + own)
 
             def keep() -> None:
-                for i in range(mr):
+                for i in range(count_of_rows):
                     for j in range(shape.vectors):
-                        T.store(self.partial, T.run(at + i * nr + j * lanes, lanes), total(i, j))
+                        T.store(self.partial, T.run(at + (start + i) * nr + j * lanes, lanes), total(i, j))
 
             def finish_now() -> None:
                 for i in range(mr):
@@ -391,24 +438,25 @@ class Product:
                         for j in range(shape.vectors):
                             self._end(where, i, j, total(i, j))
 
-            if self.brief:
+            if self.brief and part is None:
                 T.either(is_last, finish_now, keep)
                 return
             keep()
-            self._finish_kept(at, is_last, where)
+            self._finish_kept(at, is_last, where, start, None if part is None else count_of_rows)
 
-    def _each_place(self, first: Any, count: Any, step: Callable[[Any], None]) -> None:
-        """Run a step for so many places; meanwhile ask for the next rows, if these are read as they lie, and for packed columns.
+    def _each_place(self, first: Any, count: Any, step: Callable[[Any], None], asks: bool) -> None:
+        """Run a step for so many places; if it ``asks``, ask meanwhile for packed columns, and for next rows that are not packed.
 
         Each tile asks for some of its lines. Else the next row's first tile would wait for memory.
         """
         done, columns = T.i64(0), self.next_columns
-        if self.next_rows is not None or columns is not None or self.next_late is not None:
+        if asks and (self.next_rows is not None or columns is not None or self.next_late is not None):
             of_line = 64 // np.dtype(self.arithmetic.packed).itemsize
-            some = T.hold(T.truncdiv(count, T.i64(self.every)))
+            every = self.plan.every
+            some = T.hold(T.truncdiv(count, every))
             if self.next_late is not None:
                 some = T.hold(T.Select(self.next_late[2], some, T.i64(0)))
-            at = None if columns is None else T.hold(columns + T.truncdiv(first, T.i64(self.every)) * of_line)
+            at = None if columns is None else T.hold(columns + T.truncdiv(first, every) * of_line)
             with T.loop(some) as i:
                 if self.next_rows is not None:
                     line, place = self.next_rows
@@ -417,18 +465,20 @@ class Product:
                     read_far_ahead(self.panels_b, T.hold(at + i * of_line))
                 if self.next_late is not None:
                     line, place, _ = self.next_late
-                    self.b.ask_across(self.base_b, line, T.hold(place + T.truncdiv(first, T.i64(self.every)) + i))
-                begin = T.hold(first + i * self.every)
-                with T.loop(T.i64(self.every)) as k:
+                    self.b.ask_across(self.base_b, line, T.hold(place + T.truncdiv(first, every) + i))
+                begin = T.hold(first + i * every)
+                with T.loop(every) as k:
                     step(T.hold(begin + k))
-            done = T.hold(some * self.every)
+            done = T.hold(some * every)
         with T.loop(T.hold(count - done)) as k:
             step(T.hold(first + done + k))
 
-    def _finish_kept(self, at: Any, last: Any, where: _Where) -> None:
-        """Finish the sums of a tile that are in memory, if they are the last ones."""
+    def _finish_kept(self, at: Any, last: Any, where: _Where, start: Any = 0, most: int | None = None) -> None:
+        """Finish the sums of a tile that are in memory, if they are the last ones: of ``most`` rows, from ``start`` on."""
         nr, lanes = self.shape.columns, self.shape.lanes
-        with T.when(last), T.loop(where.rows) as i:
+        rows = where.rows if most is None else T.hold(T.min(where.rows - start, T.i64(most)))
+        with T.when(last), T.loop(rows) as number:
+            i = T.hold(start + number)
             for j in range(self.shape.vectors):
                 self._end(where, i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
 

@@ -31,6 +31,7 @@ def shape(rows: int, columns: int) -> Shape | None:
 class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the loops."""
 
+    PARTS = False
     arithmetic: TileBytes | TileHalves
 
     @property

@@ -115,7 +115,7 @@ class Packing:
         parameters = (
             *(("types", f"{own.dtype} {own.zero[0] if own.zero else ''}"), ("arithmetic", self.arithmetic.key())),
             *(("side", own.side), ("width", panels.width), ("lanes", self.lanes), ("form", own.form), ("known", self.known)),
-            *(("sums", self.with_sums), ("batch", len(different)), ("parallel", self.tasks > 1)),
+            *(("sums", self.with_sums), ("batch", len(different))),
         )
         scalars = (
             *(self.tasks, count, panels.lines, panels.depth, own.base, own.line, own.place),
@@ -156,5 +156,5 @@ class Packing:
                     if self.with_sums:
                         packer.sums(to, one * room + number * panel + p * width, None, self.lanes)
 
-            per_task(tasks, self.tasks > 1, task)
+            per_task(tasks, task)
         return f.result()

@@ -153,13 +153,9 @@ class Packer:
         self.base, self.zeros, self.to, self.at = base, zeros, to, at
         self.line, self.place, self.last = line, place, last
 
-    def lines(self) -> list[Any]:
-        """Where each line of the panel begins."""
-        return [T.hold(self._offset(self._own(i), self.place)) for i in range(self.width)]
-
-    def lines_asked(self, times: int) -> int:
-        """How many lines of ``KC`` places ``ask`` asks for in so many times."""
-        return max(times * self.per_line // KC, 1)
+    def lines(self, first: Any, count: int) -> list[Any]:
+        """Where some lines of the panel begin."""
+        return [T.hold(self._offset(self._own(first + i), self.place)) for i in range(count)]
 
     def ask(self, line: Any, place: Any, number: Any) -> None:
         """Ask for one of the cache lines that have ``KC`` places of a line, and of those behind it, by its number."""

@@ -81,7 +81,6 @@ class Rows:
         steps: Sequence[Any],
         scratch: Any,
         room: Any,
-        parallel: bool,
         start: Callable[[Any], tuple[Any, Any]],
         put: Callable[[Any, Any, Any], None],
     ) -> None:
@@ -94,7 +93,6 @@ class Rows:
             steps: their steps: of rows, columns, places.
             scratch: memory for sums.
             room: elements of it that a task has.
-            parallel: whether there are several tasks.
             start: for a batch's number, the offsets of both factors.
             put: what becomes of finished sums of a row, from a column on.
         """
@@ -114,7 +112,7 @@ class Rows:
                 )
                 {ACROSS: self._across, ALONG: self._along, BLOCKS: self._by_blocks}[form](low, high)
 
-        per_task(tasks, parallel, task)
+        per_task(tasks, task)
 
     def _value(self, row: int, place: Any) -> Any:
         """The first factor's element."""

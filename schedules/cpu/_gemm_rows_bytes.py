@@ -63,7 +63,6 @@ class ByteRows:
         steps: Sequence[Any],
         scratch: Any,
         room: Any,
-        parallel: bool,
         start: Callable[[Any], tuple[Any, Any]],
         put: Callable[[Any, Any, Any, tuple[Any, Any]], None],
     ) -> None:
@@ -76,7 +75,6 @@ class ByteRows:
             steps: their steps: of rows, columns, places.
             scratch: memory for rows and sums.
             room: elements of it that a task has.
-            parallel: whether there are several tasks.
             start: for a batch's number, the offsets of both factors.
             put: what becomes of finished sums of a row, from a column on, with the sum of the row's bytes and of the columns', if
                 they are needed.
@@ -101,7 +99,7 @@ class ByteRows:
                 {ACROSS: self._across, ALONG: self._along}[form]()
                 self._finish()
 
-        per_task(tasks, parallel, task)
+        per_task(tasks, task)
 
     # -- Rows as words, with zeros behind their places
 

@@ -37,14 +37,13 @@ class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another n
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
         tasks = min(wanted, batch * parts)
-        self.parallel = tasks > 1
         of_row = {ACROSS: 2 * (-(-columns // parts) + 128), ALONG: 2 * self.together, BLOCKS: depth + SIDE * (depth // KC)}
         room = rows * of_row[self.form]
         self.temporaries = ((self.contraction.computed, tasks * room),)
         self.scalars = (tasks, batch, parts, columns, depth, room, *self.numbers)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes), ("parallel", self.parallel))
+        choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes))
         return (*self.key(), *choices, ("together", self.together))
 
     def function(self) -> PrimFunc:
@@ -63,7 +62,7 @@ class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another n
                 return self.bases[0], self.bases[1]
 
             sizes = (tasks, batch, parts, columns, depth)
-            rows.write(self.form, sizes, buffers, self.steps[:2], scratch, room, self.parallel, start, self.put)
+            rows.write(self.form, sizes, buffers, self.steps[:2], scratch, room, start, self.put)
         return f.result()
 
 
@@ -88,14 +87,13 @@ class FewBytes(Writer):  # type: ignore[misc] # mypy knows these modules by anot
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 64))
         tasks = min(wanted, batch * parts)
-        self.parallel = tasks > 1
         own = room(rows, -(-columns // parts) + 2 * SIDE, depth, self.corrects()[1])
         self.temporaries = (("int32", tasks * own),)
         self.scalars = (tasks, batch, parts, columns, depth, own, *self.numbers)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("arithmetic", self.arithmetic.key()))
-        return (*self.key(), *choices, ("parallel", self.parallel))
+        return (*self.key(), *choices)
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -115,5 +113,5 @@ class FewBytes(Writer):  # type: ignore[misc] # mypy knows these modules by anot
                 self.put(row, column, self.corrected(row, column, total, sums))
 
             sizes = (tasks, batch, parts, columns, self.depth)
-            rows.write(self.form, sizes, buffers, self.steps[:2], scratch, own, self.parallel, start, put)
+            rows.write(self.form, sizes, buffers, self.steps[:2], scratch, own, start, put)
         return f.result()

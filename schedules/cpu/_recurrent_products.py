@@ -246,7 +246,6 @@ class Packing:
 
     def __init__(self, desc: Any, name: str, products: Sequence[Product], columns: int) -> None:
         self.desc, self.name, self.products, self.columns = desc, name, products, columns
-        self.parallel = False
 
     def bases(self) -> list[int]:
         """Where each product's panels begin, and the end of all."""
@@ -260,11 +259,10 @@ class Packing:
         desc, tensor = self.desc, getattr(self.desc, self.name)
         room = self.bases()[-1]
         tasks = split(room, target, _TASK_ELEMENTS)
-        self.parallel = tasks > 1
         kinds = f"{tensor.data_type.tvm} {desc.computed}"
         products = "; ".join(f"{one.gates} {one.lanes} {one.vectors}" for one in self.products)
         layout = f"gates {kinds} {products} of {desc.directions} {desc.hidden} {self.columns}"
-        parameters = (("types", kinds), ("products", products), ("row", tensor.layout[3] == 1), ("parallel", self.parallel))
+        parameters = (("types", kinds), ("products", products), ("row", tensor.layout[3] == 1))
         scalars = (tasks, desc.directions, desc.hidden, self.columns, *self.bases()[:-1], *tensor.layout)
         packer = Kernel(module, "gates", parameters, self.function, scalars)
         return Owned(self.name, desc.computed, max(1, room), layout, (self.name,), packer)
@@ -284,5 +282,5 @@ class Packing:
                 for one in panels:
                     one.fill(which, count, directions, weights)
 
-            per_task(count, self.parallel, task)
+            per_task(count, task)
         return f.result()

@@ -39,12 +39,10 @@ class Writer:
     vectors: int
     ranks: tuple[int, int]
     last: tuple[int, ...]
-    tail: bool
     parts: bool
     divided: bool
     keeps: str
     turns: bool
-    parallel: bool
     position: str
     by_bits: bool
     """Whether elements are floats that are compared by their bits (``is_by_bits``)."""

@@ -20,7 +20,7 @@ class Columns(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
     """Neighbouring slices in vectors: totals of a panel are in scratch memory, those of some rows in registers."""
 
     def body(self) -> None:
-        per_task(self.tasks, self.parallel, self._task)
+        per_task(self.tasks, self._task)
 
     def _task(self, task: Any) -> None:
         *outer, last = self.outer

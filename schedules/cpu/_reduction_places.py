@@ -34,7 +34,7 @@ class Places(Rows):  # type: ignore[misc] # mypy knows these modules by another 
 
     def body(self) -> None:
         if self.grouped:
-            per_task(self.tasks, self.parallel, self._groups)
+            per_task(self.tasks, self._groups)
         else:
             super().body()
 
@@ -125,11 +125,10 @@ class Places(Rows):  # type: ignore[misc] # mypy knows these modules by another 
                     self._ask_ahead(at, T.let(first + v * lanes), v, walk)
                 do([self._elements_at(at, T.let(first + v * lanes)) for v in range(self.vectors)], begin.value)
                 begin.set(begin.value + T.like(self.zero, group))
-            if self.tail:
-                done = T.let(start + whole * group)
-                with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
-                    place = T.let(T.min(done + j * lanes, last - lanes))
-                    do([self._elements_at(at, place)], self._splat(position + place))
+            done = T.let(start + whole * group)
+            with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
+                place = T.let(T.min(done + j * lanes, last - lanes))
+                do([self._elements_at(at, place)], self._splat(position + place))
 
     def _splat(self, place: Any) -> Any:
         return T.let(splat(T.cast(place, self.position), self.lanes))

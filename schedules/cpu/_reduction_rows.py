@@ -27,11 +27,11 @@ class Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another 
 
     def body(self) -> None:
         if not self.divided:
-            per_task(self.tasks, self.parallel, self._in_turns if self.turns else self._slices)
+            per_task(self.tasks, self._in_turns if self.turns else self._slices)
             return
         units = T.let(self.slice_count * self.count)
         for number in range(len(self.walks) + 1):
-            per_task(units, True, lambda unit, number=number: self._phase(unit, number))
+            per_task(units, lambda unit, number=number: self._phase(unit, number))
 
     def _slices(self, task: Any) -> None:
         """A task's share of the slices, each from its first walk to its results."""
@@ -192,14 +192,13 @@ class Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another 
                     place = T.let(start + i * group + v * lanes)
                     self._ask_ahead(at, place, v, walk)
                     total.add(values(place))
-            if self.tail:
-                done = T.let(start + whole * group)
-                with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
-                    first = T.let(done + j * lanes)
-                    place = T.let(T.min(first, last - lanes))
-                    new = lane_numbers(lanes) >= splat(T.cast(first - place, "int32"), lanes)
-                    some = zip(values(place), totals[0].identity, strict=True)
-                    totals[0].add(tuple(T.select(new, value, none) for value, none in some), in_order=False)
+            done = T.let(start + whole * group)
+            with T.loop(T.let(T.truncdiv(stop - done + (lanes - 1), T.i64(lanes)))) as j:
+                first = T.let(done + j * lanes)
+                place = T.let(T.min(first, last - lanes))
+                new = lane_numbers(lanes) >= splat(T.cast(first - place, "int32"), lanes)
+                some = zip(values(place), totals[0].identity, strict=True)
+                totals[0].add(tuple(T.select(new, value, none) for value, none in some), in_order=False)
             if not walk.exact and not self.short:
                 rounds.set(rounds.value + whole + 1)
                 with T.when(rounds.value >= CHAIN):
@@ -239,11 +238,10 @@ class Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another 
             with T.loop(whole) as i:
                 self._put(found, at, T.let(start + i * self.lanes), position)
             done = T.let(start + whole * self.lanes)
-            if self.tail:
-                with T.when(done < stop):
-                    place = T.let(stop - self.lanes)
-                    new = lane_numbers(self.lanes) >= splat(T.cast(done - place, "int32"), self.lanes)
-                    self._put(found, at, place, position, new=new)
+            with T.when(done < stop):
+                place = T.let(stop - self.lanes)
+                new = lane_numbers(self.lanes) >= splat(T.cast(done - place, "int32"), self.lanes)
+                self._put(found, at, place, position, new=new)
         if self.stream:
             self.leaves.fence()
 

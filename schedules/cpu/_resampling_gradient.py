@@ -36,7 +36,7 @@ def kernel(desc: ResampledGradient, images: Images, target: Target) -> Kernel | 
         return None
     count = math.prod(images.outer) * y.inputs
     tasks = min(count, split(count * max(x.inputs, x.outputs), target, _LEAST, 2))
-    writer = _Writer(desc, rank=len(images.outer), parallel=tasks > 1)
+    writer = _Writer(desc, rank=len(images.outer))
     table = uses * x.inputs
     scratch = (("int32", table), (_WIDE, table), (_WIDE, tasks * (x.outputs + 1)))
     module, *_ = desc.modules()
@@ -58,7 +58,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             self.lines = f.buffer("lines", _WIDE)
             (self.uses,) = self.declare(f, "uses")
             self._tables()
-            per_task(self.tasks, self.parallel, self._task)
+            per_task(self.tasks, self._task)
         return f.result()
 
     def _part(self, grid: Grid, i: Any, o: Any) -> Any:

@@ -74,7 +74,7 @@ def kernel(desc: Resampled, images: Pixels, target: Target) -> Kernel:
     """Rows of the result are divided among tasks."""
     y, x = images.grids
     tasks = min(math.prod(images.outer) * y.outputs, split(desc.ends()[1].element_count, target, _LEAST, 2))
-    writer = _Writer(desc, rank=len(images.outer), parallel=tasks > 1)
+    writer = _Writer(desc, rank=len(images.outer))
     scratch = (("int64", x.outputs), (desc.computed, 2 * x.outputs))
     scalars = (tasks, images.channels, *images.steps, *images.scalars)
     module, *also = desc.modules()
@@ -96,7 +96,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
             self.places, self.weights = f.buffer("places", "int64"), f.buffer("weights", self.dtype)
             self.channels, *self.pixels = self.declare(f, "channels", "pixel", "other_pixel")
             self._tables()
-            per_task(self.tasks, self.parallel, self._task)
+            per_task(self.tasks, self._task)
         return f.result()
 
     def _tables(self) -> None:

@@ -80,7 +80,6 @@ class RowWriter:
     """Writes a kernel that goes over the rows of images; its first integer is the number of tasks."""
 
     rank: int
-    parallel: bool
 
     def declare(self, f: T.Function, *more: str) -> list[Any]:
         """Declare the integers of the launch: the tasks, more of these names, and those of the images; returns the former."""

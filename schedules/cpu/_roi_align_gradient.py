@@ -44,7 +44,7 @@ def kernel(desc: RoiAlignGrad, target: Target) -> Kernel:
     rows = math.prod(image.sizes[:3]) if image is not None else 0
     work = _GIVEN * parts.element_count + (image.element_count if image is not None else 0)
     tasks = max(1, min(split(work, target, _LEAST, 2), max(rows, desc.regions)))
-    writer = _Writer(desc, tasks > 1)
+    writer = _Writer(desc)
     sides = zip(parts.sizes[2:], given.sizes[2:], strict=True)
     integers, cells = 3 * sum(parts.sizes[2:]), sum(count * size for count, size in sides) * (3 if writer.region_lanes else 1)
     sums = image.element_count if image is not None and writer.wide else 0
@@ -58,8 +58,8 @@ def kernel(desc: RoiAlignGrad, target: Target) -> Kernel:
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, desc: RoiAlignGrad, parallel: bool) -> None:
-        self.desc, self.parallel, self.dtype = desc, parallel, desc.computed
+    def __init__(self, desc: RoiAlignGrad) -> None:
+        self.desc, self.dtype = desc, desc.computed
         self.present = [(name, one) for name, one in desc.tensors() if one is not None]
         self.wide = desc.input_gradient_tensor.data_type.tvm != self.dtype
         """Whether sums have another type than the result."""
@@ -69,7 +69,6 @@ class _Writer:
             *desc.attributes_exactly(),
             ("forms", str(forms)),
             ("lanes", (self.region_lanes, self.row_lanes)),
-            ("parallel", parallel),
         )
 
     def _lanes_of_rows(self, desc: RoiAlignGrad) -> int:
@@ -110,7 +109,7 @@ class _Writer:
                     with T.loop(T.let(end - begin)) as i:
                         self._slopes(T.let(begin + i), y, x)
 
-            per_task(tasks, self.parallel, task)
+            per_task(tasks, task)
         return f.result()
 
     def _slopes(self, r: Any, y: Side, x: Side) -> None:

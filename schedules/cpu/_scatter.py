@@ -105,7 +105,6 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         ahead=_AHEAD if way != "slices" and room > knobs.ahead_bytes else 0,
         far=FAR if outer * work >= 8 * knobs.block_bytes else 0,
         signed=desc.kinds()[1].startswith("i"),
-        parallel=tasks > 1,
         noted=noted,
         lanes=LINE // itemsize,
         rows="any",
@@ -197,7 +196,6 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     """How many updates before one its index and value are asked for; 0 if a second-level cache has them."""
     signed: bool
     """Whether negative indices count from the end."""
-    parallel: bool
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -223,7 +221,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                     self.leaves.fence()
 
             with self.leaves.available():
-                per_task(tasks, self.parallel, task)
+                per_task(tasks, task)
         return f.result()
 
     def _part(self, outer: list[Any], piece: Any, part: Any) -> None:

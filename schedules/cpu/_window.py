@@ -142,7 +142,7 @@ class Way:
     def kernel(self) -> Kernel:
         """The kernel."""
         module, *also = self.wanted.modules()
-        parameters = (("desc", self.wanted.exactly_in_code()), *self.choices.items(), ("parallel", self.tasks > 1))
+        parameters = (("desc", self.wanted.exactly_in_code()), *self.choices.items())
         scalars = (*self.shapes.scalars, self.tasks)
         return Kernel(module, self.NAME, parameters, self.function, scalars, also=tuple(also))
 
@@ -152,7 +152,7 @@ class Way:
         with T.function() as f:
             self.tensors = f.tensors(self.desc)
             tasks = f.scalar("tasks")
-            per_task(tasks, self.tasks > 1, lambda task: self.task(task, tasks))
+            per_task(tasks, lambda task: self.task(task, tasks))
         return f.result()
 
     def task(self, task: Any, tasks: Any) -> None:

@@ -98,7 +98,7 @@ class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another
     def kernel(self) -> Kernel:
         """The kernel: it is given the number of tasks, rows and lines, their length, and that of its scratch memory."""
         module, *also = self.wanted.modules()
-        parameters = (("desc", self.wanted.exactly_in_code()), *self.choices.items(), ("parallel", self.tasks > 1))
+        parameters = (("desc", self.wanted.exactly_in_code()), *self.choices.items())
         sizes = self.scratch()
         scalars = (*self.shapes.scalars, self.tasks, self.rows, self.lines, self.length, *(count for _, _, count in sizes))
         temporaries = tuple((dtype, self.tasks * count) for _, dtype, count in sizes)
@@ -128,7 +128,7 @@ class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another
                 self.prepare(counts)
                 self.task(number, tasks)
 
-            per_task(tasks, self.tasks > 1, task)
+            per_task(tasks, task)
         return f.result()
 
     def prepare(self, counts: dict[str, Any]) -> None:

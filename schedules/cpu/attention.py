@@ -45,7 +45,7 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
         parts = -(-s.total // few.keys)
         products = s.batch * s.heads * s.rows * s.total * (s.channels + s.value_channels)
         tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), s.batch * s.joint * parts)
-        writer = _Writer(desc, d, few, tasks > 1, shared)
+        writer = _Writer(desc, d, few, shared)
         size = sum(few_scratch(few, group, s.channels, s.value_channels))
         found = found_size(few, group, s.value_channels)
         temporaries = ("float32", tasks * size), ("float32", s.batch * s.joint * parts * found)
@@ -62,7 +62,7 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     units = s.batch * s.heads * blocks
     products = units * form.block * s.total * (s.channels + s.value_channels)
     tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), units)
-    writer = _Writer(desc, d, form, tasks > 1, shared)
+    writer = _Writer(desc, d, form, shared)
     size = sum(scratch_sizes(form, s.channels, s.value_channels))
     module, *also = desc.modules()
     scalars = (tasks, size, blocks, *numbers(d))
@@ -83,8 +83,8 @@ def _units(desc: Attention, d: Described) -> tuple[str, ...]:
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, desc: Attention, d: Described, form: Form | Few, parallel: bool, shared: Shared) -> None:
-        self.desc, self.d, self.form, self.parallel, self.shared = desc, d, form, parallel, shared
+    def __init__(self, desc: Attention, d: Described, form: Form | Few, shared: Shared) -> None:
+        self.desc, self.d, self.form, self.shared = desc, d, form, shared
         s, mask = d.sizes, desc.mask()
         self.parameters: tuple[tuple[str, Any], ...] = (
             ("operator", desc.NAME),
@@ -99,7 +99,6 @@ class _Writer:
             ("form", tuple(map(int, (*form.registers, *form[1:-1])))),
             ("contiguous", " ".join(form.units)),
             ("numbers", len(list(numbers(d)))),
-            ("parallel", parallel),
             ("shared", shared),
         )
 
@@ -130,7 +129,7 @@ class _Writer:
             with T.loop(T.let(end - begin)) as i:
                 work.unit(*T.unravel(begin + i, (s.batch, s.heads, blocks)))
 
-        per_task(self.tasks, self.parallel, task)
+        per_task(self.tasks, task)
 
     def _few(self, steps: Steps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
         s = steps.d.sizes
@@ -150,8 +149,8 @@ class _Writer:
                 batch, joint = T.unravel(begin + i, (s.batch, s.joint))
                 work.join(batch, joint, T.let((begin + i) * parts * found), parts, T.i64(found))
 
-        per_task(self.tasks, self.parallel, task)
-        per_task(self.tasks, self.parallel, join)
+        per_task(self.tasks, task)
+        per_task(self.tasks, join)
 
     def _known(self, d: Described) -> Described:
         """The numbers of channels, and steps of 1, are constants."""
@@ -185,7 +184,7 @@ class _Writer:
                     past = steps.past(at[0])
                     store(at, past)
 
-            per_task(self.tasks, self.parallel, task)
+            per_task(self.tasks, task)
 
         def copied(at: Any, past: Any) -> None:
             with T.loop(T.i64(int(own.channels))) as c:

@@ -90,7 +90,6 @@ def kernel(desc: DiagonalMatrix1, target: Target, shared: Shared, knobs: Any) ->
         steps=tuple(unit_step(layout[-1]) for layout in layouts),
         # If columns are contiguous, a few columns are processed together: the lines that the row before read are in cache.
         columns=_COLUMNS if way == "elements" and any(0 < abs(y) < abs(x) for *_, y, x in layouts) else 0,
-        parallel=tasks > 1,
         stream=size >= knobs.stream_bytes and lanes * itemsize == _LINE,
     )
     value = bits(desc.element()) * (0x01010101 if itemsize == 1 else 1)  # bytes are filled four at a time
@@ -117,7 +116,6 @@ class _Writer:
     batch_rank: int
     steps: tuple[int, int]
     columns: int
-    parallel: bool
     stream: bool
 
     def __init__(self, leaves: Leaves, **choices: Any) -> None:
@@ -146,7 +144,7 @@ class _Writer:
                 rows = self.height
                 for size in batch:
                     rows = rows * size
-                begin, end = share(number, tasks, rows) if self.parallel else (T.i64(0), T.let(rows))
+                begin, end = share(number, tasks, rows)
 
                 def each_row(body: Callable[..., None], *more: Any) -> None:
                     with T.loop(end - begin) as r:
@@ -168,7 +166,7 @@ class _Writer:
                     self.leaves.fence()
 
             with self.leaves.available():
-                per_task(tasks, self.parallel, task)
+                per_task(tasks, task)
         return f.result()
 
     def _band(self, y: Any) -> tuple[Any, Any]:

@@ -105,7 +105,9 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             blocks_of_tiles = None
         lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
         short = self._may_be_short(total)
-        self.shape = blocks_of_tiles or Shape(*tiles.of_product(rows, columns, lanes, knobs.tile, self.x86, short))
+        self.shape = blocks_of_tiles or Shape(
+            *tiles.of_product(rows, columns, lanes, knobs.tile, self.x86, short, self._sides_that_never_change())
+        )
         self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
         mr, nr = self.shape.rows, self.shape.columns
         self.short = SIDE <= columns < nr and blocks_of_tiles is None
@@ -119,7 +121,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         # Columns that need no arranging are packed by the first tile that reads them.
         one_by_one = self.arithmetic.group == self.arithmetic.unit == 1
         plain_columns = not packs[1] and self.contraction.b_zero is None and one_by_one and self.forms[1] == ACROSS
-        self.late = plain_columns and rows < _LATE * mr
+        self.late = plain_columns
         self.asks = depth >= KC * self.arithmetic.group  # else a tile takes no longer than memory
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
@@ -136,18 +138,20 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             one and lines * depth * element <= 4 * knobs.column_bytes for one, lines in zip(packs, (rows, columns), strict=True)
         ]
         weights = tiles.READ if small[0] else tiles.PACKED, tiles.READ if small[1] else tiles.PACKED
-        row_parts, column_parts = tiles.parts_of_product(batch, rows, columns, (mr, nr), wanted, weights)
+        row_parts, column_parts = tiles.parts_of_product(
+            batch, rows, columns, (self._writer().row_width(mr, packs[0]), nr), wanted, weights
+        )
         tasks = min(wanted, batch * row_parts * column_parts)
-        self.parallel = tasks > 1
         row_block = _even(-(-rows // row_parts), knobs.row_bytes // packed, mr)
         column_block = _even(-(-columns // column_parts), knobs.column_bytes // packed, nr)
-        self.every = asks_every(self.shape, columns if self.as_it_lies else 0, 64 // element)
-        # The next block of columns is asked for if it comes from memory: these are packed once, or by the tiles of the first rows,
-        # which would wait for them. Of one block, all is near already.
+        every = asks_every(self.shape, columns if self.as_it_lies else 0, 64 // element)
+        # The next block of columns is asked for, as it may come from memory: these are packed once, or by the tiles of the first
+        # rows, which would wait for them.
         far = packs[1] or (self.late and not self.as_it_lies)
-        self.asks_for_columns = far and one_by_one and self.asks and columns * depth * element >= _SEVERAL_BLOCKS
+        self.asks_for_columns = far and one_by_one and self.asks
         if self.asks_for_columns and self.late:
-            self.every = max(one for one in EVERY if one == 1 or one * mr <= rows)
+            every = max(one for one in EVERY if one == 1 or one * mr <= rows)
+        asked = max(64 // element // every, 1)
         blocks = (row_block, column_block, depth_blocks * KC * group)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = self._writer().scratch(
@@ -156,11 +160,16 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
         self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
         self.packings = [self._packing(side, target) for side in (0, 1) if packs[side]]
-        self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, *room, *self.numbers)
+        self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, every, asked, *room, *self.numbers)
 
     def _may_be_short(self, total: str) -> bool:
         """Whether the last vector of the only panel of columns may begin within the one before: these are ``SIDE`` floats."""
         return total == "float32" and self.bytes_of_vector == 4 * SIDE and self.contraction.b.name not in self.desc.owned()
+
+    def _sides_that_never_change(self) -> tuple[bool, bool]:
+        """Which factors do, so that the number of their lines belongs to the network."""
+        names = self.desc.owned()
+        return self.contraction.a.name in names, self.contraction.b.name in names
 
     def _in_tiles(self, total: str) -> bool:
         """Whether the processor has matrix tiles for these types."""
@@ -238,9 +247,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             ("tile", f"{self.shape.rows} {self.shape.vectors} {self.shape.lanes}"),
             ("arithmetic", self.arithmetic.key()),
             ("forms", " ".join(self.forms)),
-            ("parallel", self.parallel),
             ("late", self.late),
-            ("asks", self.every if self.asks else 0),
+            ("asks", self.asks),
             ("as_it_lies", self.as_it_lies),
             ("short", self.short),
             ("asks_for_columns", self.asks_for_columns),
@@ -271,13 +279,11 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
                 self.shape,
                 self.arithmetic,
                 (factors[0], factors[1]),
-                self.parallel,
                 self.corrects(),
                 self.desc.is_brief(),
                 self.late,
                 self.as_it_lies,
                 (0 in self.packed, 1 in self.packed),
-                self.every,
                 self.asks_for_columns,
             )
             self.lines = [factors[side].buffer if side in self.packed else scratch[3] for side in (0, 1)]
@@ -309,9 +315,3 @@ def _depth(places: int, most: int) -> int:
     """How deep panels are, in blocks of ``KC``: up to half as much again as wanted, rather than a short block at the end."""
     count = max(1, -(-(2 * places - most * KC) // (2 * most * KC)))
     return -(-places // (count * KC))
-
-
-_LATE = 64
-"""From so many tiles above each other on, packing columns is not worth the code: it takes about 2 % of their time."""
-_SEVERAL_BLOCKS = 1 << 17
-"""From so many bytes on, columns may have several blocks. Kernels do not depend on how large those are: machines share them."""

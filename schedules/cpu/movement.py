@@ -162,7 +162,6 @@ def kernel_of(transfer: Transfer, desc: Movement, target: Target, knobs: Any) ->
         block=block,
         lanes=lanes,
         last=last,
-        parallel=tasks > 1,
         parts=parts,
         blocks=in_turns and (streamed or not long_rows),
         rows=rows,
@@ -193,7 +192,6 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
     """Writes the kernel."""
 
     types: tuple[str, ...]
-    parallel: bool
     parts: bool
     blocks: bool
     """Whether many moves take turns with some of their rows each, so that lines that they share are still in the cache."""
@@ -341,12 +339,13 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
             if self.stream:
                 self.leaves.fence()
 
-        per_task(tasks, self.parallel, task)
+        per_task(tasks, task)
 
     def _share(self, number: Any, tasks: Any, move: Move) -> tuple[Any, Any]:
         """A task's part of a move: some of its rows, or of all elements if rows are divided, too."""
         total = _product(move.sizes) if self.parts else self._items(move)
-        return share(number, tasks, total) if self.parallel or self.parts else (T.i64(0), T.let(total * T.i64(1)))
+        begin, end = share(number, tasks, total)
+        return begin, end
 
     def _items(self, move: Move) -> Any:
         """How many rows a move has, or what a way does instead of them."""

@@ -157,9 +157,9 @@ class _Writer:
                 self.walk_steps[-1] = T.i64(self.known_step)
             with self.leaves.available():
                 if self.parallel:
-                    per_task(self.tasks, True, lambda task: self._count_task(task, *share(task, self.tasks, total)))
+                    per_task(self.tasks, lambda task: self._count_task(task, *share(task, self.tasks, total)))
                     self._sum_counts()
-                    per_task(self.tasks, True, lambda task: self._write_task(task, *share(task, self.tasks, total)))
+                    per_task(self.tasks, lambda task: self._write_task(task, *share(task, self.tasks, total)))
                     T.store(self.count, 0, T.cast(self.starts[self.tasks], "uint32"))
                 else:
                     self._begin(T.i64(0), T.i64(0), self.elements)

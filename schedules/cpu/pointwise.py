@@ -96,7 +96,6 @@ def kernel_of(formula: Formula, target: Target, knobs: Any, tiled: bool = True, 
         lanes=lanes,
         rank=len(sizes),
         last=tuple(own[-1] if 0 <= own[-1] <= _KNOWN else -1 for own in steps),
-        parallel=tasks > 1,
         parts=parts,
         # Of many rows the length is known. One row is worth no kernel of its own, and a part of a row has any length.
         rows="any" if way != "lines" or parts or len(sizes) == 1 else "long" if sizes[-1] >= lanes else "short",
@@ -133,7 +132,6 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
     way: str
     rank: int
-    parallel: bool
     parts: bool
 
     def function(self) -> PrimFunc:
@@ -162,7 +160,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
 
             words = f.scalars("word", len(formula.words))
             with self.leaves.available(), launched.given(words):
-                per_task(tasks, self.parallel, task)
+                per_task(tasks, task)
         return f.result()
 
     # -- Rows

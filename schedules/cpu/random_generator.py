@@ -46,7 +46,6 @@ def kernel(desc: RandomGenerator, target: Target, shared: Shared, knobs: Any) ->
         desc,
         Leaves(target),
         rank=0 if packed else len(sizes),
-        parallel=tasks > 1,
         new=desc.output_state_tensor is not None,
         shared=bool(shared),
         stream=packed and 4 * result.element_count >= knobs.stream_bytes,
@@ -67,7 +66,6 @@ class _Writer:
 
     rank: int
     """Dimensions of an output that is not packed; 0 of a packed one."""
-    parallel: bool
     new: bool
     shared: bool
     stream: bool
@@ -89,7 +87,7 @@ class _Writer:
             with self.leaves.available():
                 self.words = loaded(old, desc.input_state_tensor)
                 self.first = self._first_aligned()
-                per_task(tasks, self.parallel, lambda task: self._task(task, tasks))
+                per_task(tasks, lambda task: self._task(task, tasks))
                 if desc.output_state_tensor is not None:
                     blocks = T.cast(T.truncdiv(self.elements + (BLOCK - 1), T.i64(BLOCK)), "uint64")
                     advance(old, desc.input_state_tensor, new, desc.output_state_tensor, blocks)

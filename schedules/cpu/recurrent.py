@@ -77,14 +77,13 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         owned=tuple(one.name for one in packings),
         fused=parts == 1 and not packings and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
         divided=shares > 1,
-        parallel=min(tasks, threads) > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
     )
     sizes = Sizes.of(desc, of_input, stages, shares, most, chunk)
     layouts = [step for _, tensor in desc.tensors() if tensor is not None for step in tensor.layout]
     bases = [base for one in packings if one.name == WEIGHTS[1] for base in one.bases()[:-1]] or [0] * len(stages)
     scalars = (
-        tasks, parts, shares, min(threads, max(desc.directions, 4 * threads)), chunk, *tiles, *bases,
+        tasks, parts, shares, threads if min(tasks, threads) > 1 else 1, chunk, *tiles, *bases,
         desc.steps, desc.batch, desc.inputs, desc.hidden, *sizes, *layouts,
     )  # fmt: skip
     columns = [(of_input, desc.inputs), *((one, desc.hidden) for one in stages)]
@@ -123,7 +122,6 @@ class _Writer:
     """The weights that are given packed."""
     fused: bool
     divided: bool
-    parallel: bool
     steps_known: tuple[tuple[str, bool], ...]
 
     def __init__(self, desc: Recurrent, of_input: Product, of_stages: list[Product], **choices: Any) -> None:
@@ -161,17 +159,17 @@ class _Writer:
             self.panels = [panels(one, buffer, self.recurrence, self.hidden, base) for one, buffer, base in each]
             memory.fill_fixed()
             if not self.fused and len(self.owned) < len(WEIGHTS):
-                per_task(self.packers, self.parallel, self._pack)
-            if self.parallel:
-                per_task(self.tasks, True, self._task)
-            else:
+                per_task(self.packers, self._pack)
+            if self.divided:  # then threads share what a task does
                 with T.loop(self.tasks) as task:
                     self._task(T.hold(task))
+            else:
+                per_task(self.tasks, self._task)
         return f.result()
 
     def _pack(self, part: Any) -> None:
         """A part of the weights, packed."""
-        parts = self.packers if self.parallel else T.i64(1)
+        parts = self.packers
         directions = T.i64(self.desc.directions)
         if WEIGHTS[0] not in self.owned:
             self.input_panels.fill(part, parts, directions, self.weights)
@@ -260,7 +258,7 @@ class _Writer:
             self.memory.share = number
             all_of(begin, T.hold(end - begin))
 
-        per_task(self.shares, True, some)
+        per_task(self.shares, some)
         self.memory.share = T.i64(0)
 
     def _step(self, step: Any, element: Any) -> None:

@@ -76,7 +76,7 @@ def _resampled(desc: Resampled, images: Images | Pixels, target: Target, channel
     count = math.prod(images.outer) * y.outputs
     tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))
     how = {"of_pixel": _of_pixel(channels), "times": 0 if desc.is_linear or channels > 1 else _times(x)}
-    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, parallel=tasks > 1, **how)
+    writer = _Writer(desc, rank=len(images.outer), wide=y.inputs < y.outputs, **how)
     module, *also = desc.modules()
     line = (x.inputs + 2 * x.outputs + 1) * channels + writer.of_pixel
     scratch = (("int32", x.outputs + 1), (desc.computed, 2 * x.outputs), (desc.computed, tasks * line))
@@ -123,7 +123,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
                 self.declare(f)
             self.wanted, self.given = (T.let(n * self.channels) for n in (self.x.outputs, self.x.inputs))
             self._tables()
-            per_task(self.tasks, self.parallel, self._task)
+            per_task(self.tasks, self._task)
         return f.result()
 
     def _tables(self) -> None:

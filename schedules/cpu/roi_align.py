@@ -50,7 +50,7 @@ def kernel(desc: RoiOperator, target: Target, shared: Shared) -> Kernel:
     tasks = min(tasks, regions * pieces)
     *_, height, width = source.sizes
     rows, columns = result.sizes[2:]
-    writer = _Writer(desc, sides=((rows, height), (columns, width)), parallel=tasks > 1)
+    writer = _Writer(desc, sides=((rows, height), (columns, width)))
     layouts = [getattr(desc, name).layout for name in _TENSORS]
     scalars = (tasks, regions, pieces, channels, source.sizes[0], *(step for one in layouts for step in one))
     scratch = (("int32", tasks * writer.integers), (desc.computed, tasks * writer.cells))
@@ -62,7 +62,6 @@ class _Writer:
     """Writes the kernel."""
 
     sides: tuple[tuple[int, int], tuple[int, int]]
-    parallel: bool
 
     def __init__(self, desc: Aligned, **choices: Any) -> None:
         self.__dict__.update(choices)
@@ -110,7 +109,7 @@ class _Writer:
                         lambda r=r, first=first, stop=stop: self._outside(r, first, stop),
                     )
 
-            per_task(tasks, self.parallel, task)
+            per_task(tasks, task)
         return f.result()
 
     def _outside(self, r: Any, first: Any, stop: Any) -> None:

@@ -110,7 +110,6 @@ def kernel(desc: Scan, target: Target, shared: Shared, knobs: Any) -> Kernel:
         together=knobs.together if way == "columns" and (narrow or small) else 1,
         tiles=length > TILE,
         parts=parts > 1,
-        parallel=tasks > 1,
         shared=bool(shared),
         stream=lines and not shared and source.element_count * itemsize >= knobs.stream_bytes,
     )
@@ -145,7 +144,6 @@ class _Writer:
     """Neighbours' rows that are combined before their results go to memory."""
     tiles: bool
     parts: bool
-    parallel: bool
     shared: bool
     stream: bool
     """Whether vectors of results are written past the caches, where they are lines."""
@@ -179,10 +177,10 @@ class _Writer:
                     rows = T.let(math.prod(self.sizes[1:], start=self.sizes[0]))
                     fewer = T.let(self.count - 1)
                     for first in (True, False):
-                        per_task(rows * fewer, True, lambda task, first=first: self._fenced(self._part, task, fewer, first))
+                        per_task(rows * fewer, lambda task, first=first: self._fenced(self._part, task, fewer, first))
                 else:
                     way = {"columns": self._columns, "short": self._several_rows, "rows": self._rows}[self.way]
-                    per_task(self.tasks, self.parallel, functools.partial(self._fenced, way))
+                    per_task(self.tasks, functools.partial(self._fenced, way))
         return f.result()
 
     def _fenced(self, body: Callable[..., None], *values: Any) -> None:

@@ -123,7 +123,7 @@ def kernel(desc: TopK1, target: Target, shared: Shared, knobs: Any) -> Kernel:
     writer = _Writer(
         order, selection, radix, lists,
         way=way, ranked=ranked, index_type=tensors[2].data_type.tvm, batch_rank=len(sizes), dense=dense, together=together > 1,
-        split=parts > 1, parallel=workers > 1,
+        split=parts > 1,
     )  # fmt: skip
     found = rows * parts * k if parts > 1 else 0
     pitch = 0 if dense else blocks(length) + order.lanes  # not a power of two: otherwise rows would share cache sets
@@ -152,7 +152,7 @@ def kernel(desc: TopK1, target: Target, shared: Shared, knobs: Any) -> Kernel:
 def _copied(word: str, index: str, sizes: tuple[int, ...], steps: tuple[tuple[int, ...], ...], target: Target) -> Kernel:
     """Rows of one element, which is the first: values are copied, and all positions are 0."""
     is_run = all(one[-1] == 1 for one in steps)
-    parallel = target.tasks() > 1 and math.prod(sizes) >= _default.LEAST_PARALLEL_ITEMS
+    parallel = math.prod(sizes) >= _default.LEAST_PARALLEL_ITEMS
     rank = len(sizes)
 
     def each(items: Any) -> Any:
@@ -188,7 +188,6 @@ class _Writer:
     dense: bool
     together: bool
     split: bool
-    parallel: bool
 
     def __init__(self, order: Order, selection: Selection, radix: RadixSort, lists: ColumnLists, **choices: Any) -> None:
         self.order, self.selection, self.radix, self.lists = order, selection, radix, lists
@@ -224,10 +223,10 @@ class _Writer:
             self.row_steps = [f.scalars(n, self.batch_rank) for n in ("row", "value_row", "index_row")]
             with self.selection.leaves.available():
                 if self.split:
-                    per_task(self.groups * self.parts, True, self._part)
-                    per_task(self.groups, True, self._join)
+                    per_task(self.groups * self.parts, self._part)
+                    per_task(self.groups, self._join)
                 else:
-                    per_task(self.tasks, self.parallel, self._task)
+                    per_task(self.tasks, self._task)
         return f.result()
 
     # -- Which rows ------------------------------------------------------------------------------------------------

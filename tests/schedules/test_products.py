@@ -13,6 +13,7 @@ from support import assert_outputs_agree, bytes_of, desc_of, reference, seeded
 import tvmdml
 from tvmdml import knobs, targets
 from tvmdml.kernels import tiles
+from tvmdml.schedules.cpu._gemm import Product
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
@@ -52,7 +53,7 @@ def test_bits_of_sums_do_not_depend_on_the_way(sizes: tuple[int, int, int]) -> N
         assert np.array_equal(found, whole), given
         assert kernel.name == "tiles"
     assert len(launches) > (1 if rows < 4 else 5), "a few rows have few ways"
-    assert rows < 4 or any(dict(parameters)["parallel"] for _, parameters, _ in launches)
+    assert rows < 4 or any(tasks > 1 for _, _, (tasks, *_) in launches)
     for where in ("cpu", "cpu:x86-64-v3") if host.host().has("avx2") else ("cpu",):
         turned = tvmdml.gemm(np.asfortranarray(a), np.ascontiguousarray(b.T), trans_b="transpose", device=where)
         assert np.array_equal(turned, whole), where
@@ -208,8 +209,8 @@ def test_which_kernels_serve_which_products() -> None:
 
 @pytest.mark.parametrize("columns", [240, 480, 672])
 def test_tasks_have_rows_where_the_other_factor_is_packed_and_small(columns: int) -> None:
-    rows, vectors, lanes = tiles.of_product(196, columns, 16, "auto", True, False)
-    widths = rows, vectors * lanes
+    rows, vectors, lanes = tiles.of_product(196, columns, 16, "auto", True, False, (False, True))
+    widths = Product.row_width(rows, packed=False), vectors * lanes
     assert tiles.parts_of_product(1, 196, columns, widths, 2, (tiles.PACKED, tiles.READ)) == (2, 1), (
         "kernels of networks divide places alike"
     )

@@ -214,7 +214,12 @@ def loop(extent: Any, parallel: bool = False, most: int = 1) -> Any:
     t = builder()
     if (rounds := _rounds.get()) is not None:
         return rounds.counted(extent, most)
-    return (t.parallel if parallel else t.serial)(const(0, type_of(extent)), extent)
+    if not parallel:
+        return t.serial(const(0, type_of(extent)), extent)
+    # The extent is the first of the values that the loop uses, so that the thread pool finds it: with one round, the caller works
+    # alone. A constant would not be among them, and what is first then is no number.
+    own = hold(extent) if isinstance(extent, int) or type(extent).__name__ == "IntImm" else let(extent)
+    return t.parallel(const(0, type_of(extent)), own)
 
 
 class Rounds:

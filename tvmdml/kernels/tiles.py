@@ -6,24 +6,38 @@ They stand apart from the schedules that ask them: a plan of the cache asks them
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from tvmdml.sizes import choice
 
 Pair = tuple[int, int]
 Triple = tuple[int, int, int]
+_Tile = TypeVar("_Tile")
 
 _OF_PRODUCTS = {
-    16: ((12, 2), (8, 3), (6, 4), (13, 2), (10, 2), (7, 3), (7, 2)),
+    16: ((6, 4), (8, 3), (12, 2)),
     8: ((6, 2), (4, 3)),
     4: ((4, 2),),
     0: ((8, 3), (6, 4)),
 }
 """Rows and vectors by the lanes of float32, the usual ones first; without x86 there are 32 registers, and sums may be in 24."""
+_FEW_ROWS = (1, 2, 4)
+"""With so few rows, a tile has no more."""
+_MANY_COLUMNS = 256
+"""Of so many columns that are another number in each call, the rest does not choose the tile."""
+_ALIKE = 103
+"""Percent of the least cost up to which a tile is as fast as any: each tile is a kernel of its own."""
 
 
 @choice
-def of_product(rows: int, columns: int, lanes: int, wanted: str, x86: bool, short: bool) -> Triple:
-    """The tile that leaves the fewest rows and columns for nothing; the usual one if that is about as good.
+def of_product(
+    rows: int, columns: int, lanes: int, wanted: str, x86: bool, short: bool, fixed: tuple[bool, bool] = (False, False)
+) -> Triple:
+    """The tile that computes least for nothing; the usual one if that is about as good.
+
+    Sizes that change choose no tile, unless they are small: so a kernel serves all of them. What a tile leaves of the rows has a
+    smaller one in the same kernel.
 
     Args:
         rows: of the result.
@@ -32,6 +46,7 @@ def of_product(rows: int, columns: int, lanes: int, wanted: str, x86: bool, shor
         wanted: a tile's name, or ``auto``.
         x86: whether registers are those of x86.
         short: whether the last vector of a tile may begin within the one before, where there are fewer columns than a tile has.
+        fixed: whether the numbers of rows and of columns belong to a factor that never changes.
 
     Returns:
         Rows, vectors, and lanes.
@@ -45,19 +60,43 @@ def of_product(rows: int, columns: int, lanes: int, wanted: str, x86: bool, shor
         mr, vectors = map(int, wanted.split("x"))
         known = ((mr, vectors),)
     most = max(1, -(-columns // lanes) if short and columns >= lanes else columns // lanes)
-    fitting = [(mr, min(vectors, most)) for mr, vectors in known]
-    smaller = [(size, vectors) for mr, vectors in fitting for size in (1, 2, 4, 6, 8) if size < mr and size >= rows]
-    unit = math.lcm(*(8 * mr * vectors for mr, vectors in (*fitting, *smaller)))
+    fitting = [tile for tile in known if tile[1] <= most] or [(mr, most) for mr, _ in known]
+    few = rows <= _FEW_ROWS[-1]
+    if few:
+        fitting += [(size, vectors) for mr, vectors in fitting for size in _FEW_ROWS if rows <= size < mr]
+    many = columns >= _MANY_COLUMNS and not fixed[1]
+    if many:
+        fitting.reverse()  # the least panels of columns first
+    unit = math.lcm(*(8 * mr * vectors for mr, vectors in fitting))
 
     def cost(tile: Pair) -> int:
-        """The products that are computed, and what each costs beside, in whole numbers."""
+        """The products that are computed, of one row or of all, and what each costs beside, in whole numbers."""
         mr, vectors = tile
         nr = vectors * lanes
-        done = -(-rows // mr) * mr * -(-columns // nr) * nr
-        return done * (unit + (8 + mr + vectors) * unit // (8 * mr * vectors))
+        down = _covering(rows, mr) * mr if few else _with_parts(rows, mr) if fixed[0] else 1
+        across = columns if many else _covering(columns, nr) * nr
+        return down * across * (unit + (8 + mr + vectors) * unit // (8 * mr * vectors))
 
-    mr, vectors = min((*fitting, *smaller), key=cost)
+    mr, vectors = _usual(fitting, cost)
     return mr, vectors, lanes
+
+
+def part_of_rows(rows: int) -> int:
+    """Rows of the smaller tile that computes what is left of the rows; 0 if there is none."""
+    return next((part for part in (4, 3, 2) if rows % part == 0 and rows > part), 0)
+
+
+def _with_parts(rows: int, mr: int) -> int:
+    """For how many rows tiles compute, the last ones with smaller tiles, which take a quarter longer."""
+    whole, rest = divmod(rows, mr)
+    part = part_of_rows(mr)
+    return whole * mr + (0 if not rest else -(-5 * _covering(rest, part) * part // 4) if part and rest <= mr - part else mr)
+
+
+def _usual(several: Sequence[_Tile], cost: Callable[[_Tile], int], alike: int = _ALIKE) -> _Tile:
+    """The first that is about as fast as any."""
+    most = min(map(cost, several)) * alike // 100
+    return next(tile for tile in several if cost(tile) <= most)
 
 
 PACKED, READ = 24, 4
@@ -84,9 +123,9 @@ def parts_of_product(batch: int, rows: int, columns: int, widths: Pair, tasks: i
         return rounds * (own[0] * own[1] + sum(weight * lines for weight, lines in zip(weights, own, strict=True)))
 
     some = [
-        (r, c) for r in range(1, min(most[0], 2 * tasks) + 1) for c in range(1, min(most[1], 2 * tasks) + 1) if r * c <= 4 * tasks
+        (r, c) for c in range(1, min(most[1], 2 * tasks) + 1) for r in range(1, min(most[0], 2 * tasks) + 1) if r * c <= 4 * tasks
     ]
-    return min(some, key=cost)
+    return _usual(some, cost, 101)  # kernels of a network divide places alike, and read what the same processor wrote
 
 
 def _covering(size: int, width: int) -> int:
@@ -106,7 +145,6 @@ def of_places(
     most_vectors: int,
     tiles: tuple[Pair, ...],
     lanes: int,
-    whole: bool,
     cycles: tuple[float, float, float],
     wanted: Triple,
 ) -> Triple:
@@ -119,7 +157,6 @@ def of_places(
         most_vectors: of filters in a tile.
         tiles: the most places, and vectors, that registers have room for.
         lanes: of a vector.
-        whole: with filters for all of a tile's vectors.
         cycles: of a step besides those of its sums: at its begin, for each vector of filters, and for each row but the first.
         wanted: about what it should be; 0 for what does not matter.
 
@@ -131,7 +168,7 @@ def of_places(
         (run, lines, vectors)
         for places, most in tiles
         for vectors in {most, min(most, 2)}
-        if vectors <= most_vectors and (vectors == 1 or (vectors - 1 + whole) * lanes < filters + whole)
+        if vectors <= most_vectors and (vectors == 1 or (vectors - 1) * lanes < filters)
         for run in range(1, min(places, columns) + 1)
         for lines in range(1, min(places // run, rows) + 1)
     ]
@@ -150,13 +187,61 @@ def of_places(
 
 
 @choice
+def of_following_places(
+    places: int,
+    filters: int,
+    tiles: tuple[Pair, ...],
+    lanes: int,
+    whole: bool,
+    cycles: tuple[float, float],
+    wanted: Pair,
+) -> Pair:
+    """The tile of places that follow each other by vectors of filters: the first that is about as fast as any.
+
+    Args:
+        places: of an image.
+        filters: their number.
+        tiles: places and vectors, the usual ones first; the last ones fit every image.
+        lanes: of a vector.
+        whole: with filters for all of a tile's vectors.
+        cycles: of a step besides those of its sums: at its begin, and for each vector of filters.
+        wanted: about what it should be; 0 for what does not matter.
+    """
+    begin, read = cycles
+
+    def cost(tile: Pair) -> int:
+        own, vectors = tile
+        number = _covering(places, own) * _covering(filters, vectors * lanes)
+        return number * round(_UNIT * (max(own * vectors / 2, (own + vectors) / 2 + 1, 4) + begin + read * vectors))
+
+    def far(tile: Pair) -> int:
+        return sum(abs(a - b) for a, b in zip(wanted, tile, strict=True) if a)
+
+    fitting = [
+        (own, vectors)
+        for own, vectors in tiles
+        if own <= max(places, 1) and (vectors == 1 or (vectors - 1 + whole) * lanes < filters + whole)
+    ]
+    least = min(map(far, fitting))
+    near = [tile for tile in fitting if far(tile) == least]
+    return _usual(near, cost)
+
+
+@choice
 def wastes_columns(columns: int, width: int) -> bool:
     """Whether vectors of a width would compute more than 3 % of the columns for nothing."""
     return 100 * _covering(columns, width) * width > 103 * columns
 
 
 @choice
-def run_of_places(columns: int, few: int, most: int) -> int:
-    """How many neighbours of a row are computed together, of some: so many that the fewest are for nothing."""
-    fitting = range(min(few, columns), min(most, columns) + 1)
-    return min(fitting, key=lambda count: (-(-columns // count) * count, -count))
+def places_together(columns: int, counts: tuple[int, ...]) -> int:
+    """How many neighbours of a row are computed together: the first count that is about as fast as any."""
+    fitting = [count for count in counts if count <= max(columns, 1)]
+    return _usual(fitting, lambda count: 20 * _covering(columns, count) * (count + 1))
+
+
+@choice
+def rows_together(rows: int, heights: tuple[int, ...], taps: int) -> int:
+    """How many rows are computed together, of filters with so many taps: the first height that is about as fast as any."""
+    fitting = [height for height in heights if height <= max(rows, 1)]
+    return _usual(fitting, lambda height: 20 * _covering(rows, height) * (height * taps + 4))

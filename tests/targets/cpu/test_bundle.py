@@ -12,7 +12,7 @@ import pytest
 import tvm_ffi.libinfo as info
 from support import round_desc
 
-from tvmdml import TensorDesc, targets
+from tvmdml import NonzeroCoordinates, TensorDesc, targets
 from tvmdml.errors import CompileError
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import bundle, host, link
@@ -29,7 +29,7 @@ def objects() -> dict[str, bytes]:
     found = {}
     for name, desc in {
         "large": round_desc(TensorDesc("float32", (300, 1001))),
-        "small": round_desc(TensorDesc("float32", (4, 3))),
+        "small": NonzeroCoordinates.of(TensorDesc("float32", (4, 3))),
     }.items():
         *_, (_, variant) = targets.resolve(f"cpu:{LEVEL}").variants()
         found[name] = variant.unit(kernel_for(desc, variant).build(), name)

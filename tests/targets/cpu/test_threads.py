@@ -74,6 +74,32 @@ def program(code: str, limits: Callable[[], None] | None = None, **variables: st
     return done.stdout
 
 
+# -- The number of tasks is an integer of the launch ----------------------------------------------------------------
+
+SMALL = """
+import os
+os.environ["TVMDML_NUM_THREADS"] = "3"
+import numpy as np, tvmdml
+from tvmdml.targets.cpu import threads
+started = threads.native().started
+a, b = np.ones((5, 7), "float32"), np.ones((7, 9), "float32")
+image, filters = np.ones((1, 3, 9, 9), "float32"), np.ones((4, 3, 3, 3), "float32")
+tvmdml.round(a), tvmdml.gemm(a, b), tvmdml.activation_softmax(a), tvmdml.reduce(a, function="sum", axes=[1]), tvmdml.top_k(a, 2)
+tvmdml.cumulative_summation(a, axis=1), tvmdml.convolution(image, filters)
+assert started() == 0, "little work runs on the caller's thread"
+large = np.arange(3_000_000, dtype="float32")
+assert np.array_equal(tvmdml.round(large), large)
+assert started() == 2, "much of it on others, with the same kernel"
+"""
+
+
+@only_native
+def test_one_task_starts_no_thread() -> None:
+    """Kernels with parallel loops run alone if their number of tasks is 1."""
+    done = subprocess.run([sys.executable, "-c", SMALL], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 # -- Calls from everywhere ----------------------------------------------------------------------------------------
 
 

@@ -91,7 +91,8 @@ class _Pool:
     def launch(self, address: int, data: int, count: int) -> None:
         """Run a kernel's tasks; a count of 0 means one task per thread."""
         threads = thread_count()
-        count = count if count > 0 else threads
+        if count <= 0:  # one round needs no threads; the first of the values that a loop uses is the number of its rounds
+            count = 1 if data and ctypes.c_int64.from_address(data).value == 1 else threads
         job = _Job(address, data, count)
         helped = min(count, threads)
         nested = getattr(self._inside, "tasks", False)

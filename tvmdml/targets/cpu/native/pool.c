@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 
 enum {
@@ -265,9 +266,17 @@ static int run_alone(pool_task task, void *data, int count) {
     return 0;
 }
 
+/* Whether a kernel's loop has one round. A kernel does not say how many it has, but the first of the values that the loop uses is
+   their number. Of a kernel for which that is not so, this is a guess that costs time, but no result. */
+static bool rounds_are_one(const void *data) {
+    int64_t first = 0;
+    if (data != NULL) memcpy(&first, data, sizeof first);
+    return first == 1;
+}
+
 int pool_launch(pool_task task, void *data, int count) {
     int threads = atomic_load_explicit(&limit, memory_order_relaxed);
-    if (count <= 0) count = threads;
+    if (count <= 0) count = rounds_are_one(data) ? 1 : threads;
     slot_t *slot = NULL;
     if (count > 1 && threads > 1 && !inside) {
         int helpers = (count < threads ? count : threads) - 1;
