@@ -29,7 +29,7 @@ from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
-from tvmdml.sizes.size import Terms
+from tvmdml.sizes.polynomials import Terms
 from tvmdml.targets import Launch, Target
 
 _MOST_LAUNCHES = 1024

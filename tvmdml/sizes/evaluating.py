@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.sizes.record import Open, Quotient, Record, Symbol
-from tvmdml.sizes.size import Size, Terms
+from tvmdml.sizes.guards import Quotient, Symbol
+from tvmdml.sizes.polynomials import Terms
+from tvmdml.sizes.record import Open, Record
+from tvmdml.sizes.size import Size
 
 Evaluator = Callable[..., "tuple[int, ...] | None"]
 """Called with the symbols' values, in their order: the integers, or ``None`` where a condition does not hold."""
@@ -176,7 +178,7 @@ def _conditions(record: Record, within: Record | None) -> Iterator[Condition]:
     if within is None:
         for i, atom in enumerate(record.atoms):
             if isinstance(atom, Symbol):
-                least, most = record.allowed(i)
+                least, most = record.allowed[i]
                 yield Condition((((i,), 1),), _finite(least), _finite(most), ())
     for terms, guard in record.guards.items():
         known = None if within is None else within.guards.get(terms)

@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any, TypeVar
 
-Terms = tuple[tuple[tuple[int, ...], int], ...]
-"""A polynomial: products of atoms, by their numbers in the record, and their factors. In order; no factor is 0."""
+from tvmdml.sizes import polynomials
+from tvmdml.sizes.polynomials import Terms
 
 
 def is_open(value: object) -> bool:
@@ -89,7 +89,7 @@ _texts: ContextVar[str] = ContextVar("tvmdml texts of sizes", default="")
 def fraction(a: Any, b: Any) -> Fraction:
     """The exact ratio of two sizes. It may be the same in all cases, as that of ``2 * n`` and ``n`` is."""
     if type(a) is Size and type(b) is Size and a.record.are_proportional(a, b):
-        return Fraction(a.terms[0][1], b.terms[0][1])
+        return Fraction(*polynomials.ratio(a.terms, b.terms))  # type: ignore[misc] # it is one
     return Fraction(int(a), int(b))
 
 
