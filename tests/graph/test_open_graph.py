@@ -310,6 +310,60 @@ def test_bounds() -> None:
         graph.compile(y)
 
 
+def test_a_failed_guard_says_who_asked_it() -> None:
+    graph = tvmdml.Graph("net")
+    x = graph.input(("n", 8), name="x")
+    rows = x[3:]
+    best = tvmdml.top_k(rows, 7, axis=0)
+    assert rows.shape[0] < 2000
+    compiled = graph.compile(best.values)
+    for n, text in (
+        (4, r"10 <= n <= 2002 \(asked by top_k at test_open_graph\.py"),
+        (3000, r"\(asked by a comparison at test_open_gr"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"net: given n={n}; allowed: .*{text}"):
+            compiled.at(n=n)
+    compiled.at(n=10)
+    lines = dict(compiled.explain().lines)
+    assert lines["holds for"] == lines["recorded for"] == "10 <= n <= 2002"
+    assert next(text for call, text in lines.items() if call.startswith("TOP_K")).startswith("input_tensor float32[n - 3, 8]")
+
+
+def test_a_size_is_bounded_by_others() -> None:
+    graph = tvmdml.Graph()
+    m = graph.size("m", most=500)
+    n = graph.size("n", least=m, most=600)
+    k = graph.size("k", least=n + 2, most=2 * n)
+    x, y, z = (graph.input((name, 4), name=name) for name in "nmk")
+    assert m <= n
+    assert k >= m
+    assert k >= 3
+    assert k <= 1200
+    compiled = graph.compile([x[:m] + y, z[: n + 1] * 2.0])
+    assert dict(compiled.explain().lines)["recorded for"] == "1 <= m <= 500; 1 <= n <= 600; k >= 3; m <= n; n + 2 <= k; 2*n >= k"
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((size, 4), np.float32) for name, size in (("n", 6), ("m", 6), ("k", 8))}
+    first, second = compiled(given)
+    assert np.array_equal(first, given["n"] + given["m"])
+    assert np.array_equal(second, given["k"][:7] * 2)
+    for sizes, text in (
+        ({"m": 7, "n": 6, "k": 8}, r"m <= n \(asked by size at test_open_graph\.py:\d+\)\."),
+        ({"m": 3, "n": 6, "k": 13}, r"2\*n >= k \(asked by size"),
+        ({"m": 3, "n": 6, "k": 7}, r"n \+ 2 <= k \(asked by size"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"allowed: {text}"):
+            compiled.at(**sizes)
+    assert graph.size("n", least=m, most=600) is not None
+    with pytest.raises(tvmdml.InvalidArgument, match="bounds that it was made with"):
+        graph.size("n", least=m + 1)
+    with pytest.raises(
+        tvmdml.InvalidArgument, match=r"least=n, most=m; .* least is 599, most is 499: give the sizes in it bounds first"
+    ):
+        graph.size("i", least=n, most=m)
+    with pytest.raises(tvmdml.InvalidArgument, match="sizes of another graph"):
+        graph.size("i", least=tvmdml.Graph().size("j"))
+
+
 def test_what_is_asked_after_compile_is_not_asked_of_the_compiled_graph() -> None:
     graph = tvmdml.Graph()
     x = graph.input(("n", 8), name="x")

@@ -11,9 +11,9 @@ from tvmdml import arrays
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
-from tvmdml.graph.explaining import Explanation
+from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.graph.kernels import Progress
-from tvmdml.graph.laid import Given, Laid, Reports
+from tvmdml.graph.laid import Given, Laid
 from tvmdml.graph.laying import given
 from tvmdml.graph.open_planning import ProgramPlan
 from tvmdml.graph.packing import Shared
@@ -217,15 +217,10 @@ class OpenGraph(CompiledGraph):
 
     def explain(self) -> Explanation:
         """Each recording: the sizes that it holds for, and its calls with expressions of sizes."""
-        lines = [("recorded for", "; ".join(self._record.conditions()))]
-        with texts_for_messages():
-            for i, plan in enumerate(self.plans):
-                lines.append((f"after passes, {i + 1}", "; ".join(plan.record.conditions())))
-                for call in plan.program.program.calls:
-                    tensors = (f"{name} {tensor}" for name, tensor in call.desc.tensors() if tensor is not None)
-                    lines.append((str(call), ", ".join(tensors)))
+        lines = [("recorded for", "; ".join(self._record.conditions()) or "all sizes")]
+        lines += [line for plan in self.plans for line in plan.explained(self.symbols)]
         total = f"{counted(len(self.plans), 'recording')}, {counted(len(self._graphs), 'size')} with a plan"
-        return Explanation(Reports([], [], lines, total, ""))
+        return explanation(lines, total)
 
     def __repr__(self) -> str:
         """The inputs, with the names of sizes, and the target."""

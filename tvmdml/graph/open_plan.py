@@ -397,6 +397,17 @@ class OpenPlan:
         """
         raise Missing
 
+    def explained(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """The guards, and each launch with its tensors.
+
+        Args:
+            names: of the sizes.
+        """
+        tensors = self.tensors()
+        shown = [", ".join(f"{name} {tensor}" for name, tensor in own.items()) for own in tensors]
+        guards = "; ".join(self.function.texts(names)) or "all sizes"
+        return [("holds for", guards), *((launching.title, shown[launching.group]) for launching in self.launchings)]
+
     def tensors(self) -> list[dict[str, str]]:
         """The tensors of each group, with the names of sizes."""
         raise NotImplementedError

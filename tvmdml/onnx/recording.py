@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.open_graph import OpenGraph
+    from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
     from tvmdml.sizes.evaluating import Evaluator
 
@@ -59,6 +60,10 @@ class Pattern(NamedTuple):
         """Shapes with these sizes in the places of open ones, by their names."""
         own = {name: known for name, *known in self.key}  # type: ignore[attr-defined] # tuples of a name and what is known of it
         return {name: self._opened(own.get(name, ()), shape, sizes) for name, shape in shapes.items()}
+
+    def shown(self) -> str:
+        """The inputs' shapes, with the names of sizes: ``x [1, 3, h, w]``."""
+        return ", ".join(f"{name} [{', '.join(map(str, known[0]))}]" for name, *known in self.key)  # type: ignore[attr-defined] # as above
 
     @staticmethod
     def _opened(known: Sequence[Sequence[int | str]], shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -128,12 +133,16 @@ class Recording:
             return self.ready
         return self.ready._replace(graph=self.graph.for_values(values, progress))
 
+    def plans(self) -> Sequence[OpenPlan]:
+        """The model after passes, for sizes of which they asked the same."""
+        return () if self.graph is None else self.graph.plans
+
     def keep(self, kept: Kept, key: Hashable) -> None:
         """Let the cache have what is new."""
         at_hand("tvmdml.graph.kept_plan")
         from tvmdml.graph import kept_plan
 
-        for plan in () if self.graph is None else self.graph.plans:
+        for plan in self.plans():
             if not kept_plan.has_new(plan):
                 continue
             if id(plan) not in self._names:
@@ -157,6 +166,10 @@ class KeptRecording:
         except (Missing, *DAMAGED):
             return None
         return None if graph is None else self._ready._replace(graph=graph)
+
+    def plans(self) -> Sequence[OpenPlan]:
+        """The model after passes."""
+        return [self._plan]
 
     def keep(self, kept: Kept, key: Hashable) -> None:
         """Nothing is new in it."""
@@ -208,6 +221,16 @@ class Recordings:
         self.every.insert(0, recording)
         self._saved(recording)
         return ready
+
+    def explained(self) -> list[tuple[str, str]]:
+        """The recordings that were used: the shapes of inputs, the guards, and the launches with expressions of sizes."""
+        lines = []
+        for recording in list(self.every):
+            plans = recording.plans()
+            lines.append((f"recorded with {self._pattern.shown()}", "" if plans else "all outputs are known"))
+            for plan in plans:
+                lines += plan.explained(tuple(self._pattern.places))
+        return lines
 
     def _read(self) -> KeptRecording | None:
         """The next one of the cache."""

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.sizes.guards import Quotient, Symbol
+from tvmdml.sizes import showing
+from tvmdml.sizes.guards import Atom, Quotient, Symbol, Within
 from tvmdml.sizes.polynomials import Terms
 from tvmdml.sizes.record import Open, Record
 from tvmdml.sizes.size import Size
@@ -106,6 +107,24 @@ class Function(NamedTuple):
         exec("\n".join(lines), space)  # noqa: S102 - integers and names made here
         return space["evaluate"]  # type: ignore[no-any-return]
 
+    def texts(self, names: Sequence[str]) -> list[str]:
+        """The conditions in words: ``2 <= n <= 64``.
+
+        Args:
+            names: of the symbols.
+        """
+        atoms: dict[int, Atom] = dict(zip(self.symbols, map(Symbol, names), strict=True))
+        atoms |= {i: Quotient(number, divisor) for i, number, divisor in self.quotients}
+        guards = [
+            (terms, Within(_or(least, -math.inf), _or(most, math.inf), frozenset(without)))
+            for terms, least, most, without in self.conditions
+        ]
+        texts = showing.conditions(atoms, guards)
+        for function, arguments, answer in self.choices:
+            shown = [showing.text(atoms, one.terms) if isinstance(one, Open) else f"{one}" for one in arguments]
+            texts.append(f"{function.__name__}({', '.join(shown)}) == {answer}")
+        return texts
+
     # -- As JSON
 
     def written(self) -> list[Any]:
@@ -184,6 +203,10 @@ def _conditions(record: Record, within: Record | None) -> Iterator[Condition]:
         known = None if within is None else within.guards.get(terms)
         if known is None or known != guard:
             yield Condition(terms, _finite(guard.least), _finite(guard.most), tuple(sorted(guard.without)))
+
+
+def _or(limit: int | None, otherwise: float) -> float:
+    return otherwise if limit is None else limit
 
 
 def _finite(limit: float) -> int | None:

@@ -8,6 +8,7 @@ intervals decide is no guard. Nothing is proved.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tvmdml.sizes import polynomials
@@ -69,13 +70,16 @@ class Within:
 class Guards:
     """The guards on atoms."""
 
-    def __init__(self, atoms: list[Atom], values: list[int]) -> None:
+    def __init__(self, atoms: list[Atom], values: list[int], asker: Callable[[], str] | None = None) -> None:
         """
         Args:
             atoms: all of them; their list grows.
             values: of each in the case at hand.
+            asker: says who asks, for messages.
         """
-        self._atoms, self._values = atoms, values
+        self._atoms, self._values, self._asker = atoms, values, asker
+        self.askers: dict[tuple[Terms, float], str] = {}
+        """Who asked, by a guard's polynomial and its limit or the number that it must not be."""
         self.every: dict[Terms, Within] = {}
         """In the order in which they were asked: a later one may be undefined where an earlier one fails."""
         self._known: dict[Terms, Bounds] = {}
@@ -89,7 +93,7 @@ class Guards:
         """The same, apart, for another case."""
         copied = Guards(atoms, values)
         copied.every = {terms: own.copy() for terms, own in self.every.items()}
-        copied._known, copied._equal = dict(self._known), dict(self._equal)
+        copied._known, copied._equal, copied.askers = dict(self._known), dict(self._equal), dict(self.askers)
         return copied
 
     def value(self, terms: Terms | int) -> int:
@@ -113,11 +117,18 @@ class Guards:
             return
         self._known[own] = known
         self._found.clear()
-        if len(own) == 1:
-            self._know_parts(own[0][0], *known)
+        self._know_parts(own, *known)
 
-    def _know_parts(self, atoms: tuple[int, ...], least: float, most: float) -> None:
-        """What follows for what a product is made of."""
+    def _know_parts(self, terms: Terms, least: float, most: float) -> None:
+        """What follows for the atoms of a polynomial."""
+        if len(terms) > 1:
+            for term in terms:
+                if len(term[0]) == 1:
+                    low, high = self.bounds(tuple(other for other in terms if other is not term))
+                    if low > -INFINITE or high < INFINITE:
+                        self.know((term,), least - high, most - low)
+            return
+        atoms = terms[0][0]
         atom = self._atoms[atoms[0]]
         if len(atoms) > 1:
             lows = [self.bounds(polynomials.atom(i))[0] for i in atoms]
@@ -176,6 +187,18 @@ class Guards:
             return -INFINITE, INFINITE
         return _floor(least, high if least >= 0 else low), _floor(most, low if most >= 0 else high)
 
+    def _by_guards(self, terms: Terms) -> Bounds:
+        """Bounds that follow from one more guard: ``m <= k`` from ``m <= n``, where it is known that ``n <= k``."""
+        bounds = self.bounds(terms)
+        for other, guard in self.every.items():
+            factors = dict(other) if len(other) > 1 and len(terms) > 1 else {}
+            for atoms, factor in terms:
+                times, rest = divmod(factor, factors.get(atoms, 0) or 2 * factor)
+                if not rest:
+                    left = self.bounds(polynomials.plus(terms, other, -times))
+                    bounds = _both(bounds, _sum(left, _multiplied((guard.least, guard.most), (times, times))))
+        return bounds
+
     # -- What is asked
 
     def at_most(self, terms: Terms, most: int) -> bool:
@@ -195,6 +218,9 @@ class Guards:
         atom = self._atoms[own[0][0][0]] if len(own) == 1 and len(own[0][0]) == 1 else None
         if isinstance(atom, Quotient) and isinstance(atom.divisor, int) and atom.divisor > 0:
             return self.at_most(polynomials.of(atom.number), (most + 1) * atom.divisor - 1)
+        low, high = self._by_guards(own)
+        if high <= most or low > most:
+            return high <= most
         answer = self.value(own) <= most
         self._guard(own, *((-INFINITE, most) if answer else (most + 1, INFINITE)))
         return answer
@@ -218,24 +244,31 @@ class Guards:
             return not self.at_most(own, number - 1)
         if (simpler := self._simpler(own, has_sign=number == 0)) is not None:
             return self.equals(simpler, number)
+        low, high = self._by_guards(own)
         guard = self.every.get(own)
-        if guard is not None and number in guard.without:
+        if not low <= number <= high or (guard is not None and number in guard.without):
             return False
         if self.value(own) == number:
             return self.at_most(own, number) and not self.at_most(own, number - 1)
-        self._guard(own).without.add(number)
+        self._guard(own, other=number)
         return False
 
-    def _guard(self, terms: Terms, least: float = -INFINITE, most: float = INFINITE) -> Within:
+    def _guard(self, terms: Terms, least: float = -INFINITE, most: float = INFINITE, other: int | None = None) -> None:
+        """Keep a polynomial within limits, or from another number."""
         guard = self.every.setdefault(terms, Within())
+        if other is not None:
+            guard.without.add(other)
         guard.limit(least, most)
+        if self._asker is not None:
+            asker = self._asker()
+            for limit in (guard.least, guard.most) if other is None else (other,):
+                self.askers.setdefault((terms, limit), asker)
         self._found.clear()
         low, high = self.bounds(terms)
         if low == high:
+            guard.limit(low, high)
             self._equate(terms, int(low))
-        elif len(terms) == 1:
-            self._know_parts(terms[0][0], low, high)
-        return guard
+        self._know_parts(terms, low, high)
 
     def _equate(self, terms: Terms, number: int) -> None:
         """A polynomial is a number: let an atom that stands alone in it be replaced from now on."""

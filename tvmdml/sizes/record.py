@@ -31,10 +31,11 @@ _records = itertools.count()
 class Record:
     """Symbols, atoms and guards of what is recorded together."""
 
-    def __init__(self, assumed: bool = False) -> None:
+    def __init__(self, assumed: bool = False, asker: Callable[[], str] | None = None) -> None:
         """
         Args:
             assumed: the case at hand is only assumed: no size may become Python's own integer.
+            asker: says who asks something, for messages about guards.
         """
         self._assumed = assumed
         self.number = next(_records)
@@ -43,11 +44,12 @@ class Record:
         self._numbers: dict[Atom, int] = {}
         self._values: list[int] = []
         """Of each atom in the case at hand."""
-        self._guards = Guards(self.atoms, self._values)
+        self._guards = Guards(self.atoms, self._values, asker)
         self.allowed: dict[int, Bounds] = {}
         """The least and the largest value of each symbol."""
         self.choices: dict[tuple[Callable[..., Any], tuple[Any, ...]], Any] = {}
         """Functions of integers, their arguments, which may be terms, and what they must return."""
+        self._texts: dict[Terms, str] = {}
         self.specialized = 0
         """How often a size became Python's own integer."""
 
@@ -200,7 +202,10 @@ class Record:
 
     def text(self, terms: Terms | int) -> str:
         """A polynomial with the names of symbols: ``2*n - m//3 + 1``."""
-        return showing.text(self.atoms, polynomials.of(terms))
+        terms = polynomials.of(terms)
+        if (text := self._texts.get(terms)) is None:
+            text = self._texts[terms] = showing.text(self.atoms, terms)
+        return text
 
     def failed(self, values: Mapping[str, int]) -> list[str]:
         """The conditions that do not hold for values of the symbols, in words; all if that cannot be said."""
@@ -208,23 +213,29 @@ class Record:
             case = self.at(values)
         except ZeroDivisionError:
             return self.conditions()
-        every = (one for one in self._conditions() if not one[1].has(case.value(one[0])))
-        return [text for terms, within in every for text in showing.conditions(self.atoms, terms, within)]
+        texts = []
+        for terms, within in self._conditions():
+            if not within.has(n := case.value(terms)):
+                limit = within.least if n < within.least else within.most if n > within.most else n
+                asker = self._guards.askers.get((terms, limit))
+                texts += [
+                    f"{text} (asked by {asker})" if asker else text for text in showing.conditions(self.atoms, [(terms, within)])
+                ]
+        return texts
 
     def conditions(self) -> list[str]:
         """What must hold, in words: ``2 <= n <= 64``, ``n != m``."""
-        return [text for terms, within in self._conditions() for text in showing.conditions(self.atoms, terms, within)]
+        return showing.conditions(self.atoms, self._conditions())
 
     def _conditions(self) -> Iterator[tuple[Terms, Within]]:
-        symbols = {polynomials.atom(i): Within(*limits) for i, limits in self.allowed.items()}
-        for terms, own in (symbols | self.guards).items():
-            within = own.copy()
-            low, high = self.bounds(terms)
-            if terms in symbols:
-                within.limit(symbols[terms].least, symbols[terms].most)
-            elif low == high:
-                within.limit(low, high)
-            yield terms, within
+        """Those of symbols first."""
+        symbols = {polynomials.atom(number): Within(*limits) for number, limits in self.allowed.items()}
+        for terms, limits in symbols.items():
+            if (guard := self.guards.get(terms)) is not None:
+                limits.without |= guard.without
+                limits.limit(guard.least, guard.most)
+            yield terms, limits
+        yield from ((terms, guard) for terms, guard in self.guards.items() if terms not in symbols)
 
     # -- What is asked
 

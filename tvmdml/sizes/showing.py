@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tvmdml.sizes import polynomials
 from tvmdml.sizes.guards import Atom, Quotient, Symbol, Within
 from tvmdml.sizes.polynomials import Terms
 
+Atoms = Sequence[Atom] | Mapping[int, Atom]
+"""By their numbers."""
 _Sum = list[tuple[int, tuple[str, ...]]]
 """Numbers, and the names that each multiplies; of a constant none."""
 
 
-def text(atoms: Sequence[Atom], terms: Terms) -> str:
+def text(atoms: Atoms, terms: Terms) -> str:
     """A polynomial with the names of symbols."""
     return _joined(_sum(atoms, terms))
 
 
-def conditions(atoms: Sequence[Atom], terms: Terms, within: Within) -> list[str]:
-    """What must hold of a polynomial without a constant."""
+def conditions(atoms: Atoms, guards: Iterable[tuple[Terms, Within]]) -> list[str]:
+    """What must hold, of polynomials without a constant, each condition once."""
+    every: dict[Terms, Within] = {}
+    for terms, own in guards:
+        within = every.setdefault(terms, Within())
+        within.without |= own.without
+        within.limit(own.least, own.most)
+    return [shown for terms, within in every.items() for shown in _conditions(atoms, terms, within)]
+
+
+def _conditions(atoms: Atoms, terms: Terms, within: Within) -> list[str]:
     numbers = [polynomials.of(own.number) for i in _used(terms) if isinstance(own := atoms[i], Quotient)]
     for moved in dict.fromkeys([*(polynomials.apart(number)[0] for number in numbers), 0]):
         parts = _sum(atoms, polynomials.plus(terms, polynomials.constant(moved)))
@@ -27,7 +38,7 @@ def conditions(atoms: Sequence[Atom], terms: Terms, within: Within) -> list[str]
             break
     least, most = within.least + moved, within.most + moved
     shown = [_compared(parts, "!=", number + moved) for number in sorted(within.without)]
-    if least == most or (is_remainder and most == 0):
+    if least == most:
         return [_compared(parts, "==", int(most))]
     if is_remainder and least == 1 and math.isinf(most):
         return [_compared(parts, "!=", 0), *shown]
@@ -57,7 +68,7 @@ def _compared(parts: _Sum, sign: str, number: int) -> str:
     return f"{_joined(left)} {sign} {_joined(right)}"
 
 
-def _sum(atoms: Sequence[Atom], terms: Terms) -> _Sum:
+def _sum(atoms: Atoms, terms: Terms) -> _Sum:
     """The constant comes last."""
     remainders: _Sum = []
     for number in _used(terms):
@@ -75,7 +86,7 @@ def _sum(atoms: Sequence[Atom], terms: Terms) -> _Sum:
     return [*remainders, *products, *([(constant, ())] if constant else [])]
 
 
-def _divisions(atoms: Sequence[Atom], number: int, terms: Terms) -> Iterator[tuple[Terms, Terms]]:
+def _divisions(atoms: Atoms, number: int, terms: Terms) -> Iterator[tuple[Terms, Terms]]:
     """What a quotient divides, and by what: ``n//16`` is ``n`` by 16, and where there is a term of ``n//2``, that by 8."""
     own = atoms[number]
     if not isinstance(own, Quotient):
@@ -102,14 +113,14 @@ def _joined(parts: _Sum) -> str:
     return shown or "0"
 
 
-def _name(atoms: Sequence[Atom], number: int) -> str:
+def _name(atoms: Atoms, number: int) -> str:
     own = atoms[number]
     if isinstance(own, Symbol):
         return own.name
     return "//".join(_within(atoms, polynomials.of(part)) for part in own)
 
 
-def _within(atoms: Sequence[Atom], terms: Terms) -> str:
+def _within(atoms: Atoms, terms: Terms) -> str:
     """An operand of a division."""
     shown = text(atoms, terms)
     return f"({shown})" if any(sign in shown for sign in " */") else shown
