@@ -267,8 +267,11 @@ def test_messages_have_the_names_of_sizes() -> None:
         compiled({"x": np.zeros((0, 8), np.float32)})
     with pytest.raises(tvmdml.InvalidArgument, match=r"float32\[n, 8\]"):
         compiled({"x": np.zeros((3,), np.float32)})
-    with pytest.raises(tvmdml.InvalidArgument, match="float32"):
-        compiled({"x": np.zeros((3, 9), np.float32)})
+    for wrong in (np.zeros((3, 9), np.float32), np.zeros((3, 8), np.float64)):
+        with pytest.raises(tvmdml.InvalidArgument, match=r"OpenGraph x: given float.*; allowed: float32\[n, 8\] with n=3"):
+            compiled({"x": wrong})
+    with pytest.raises(tvmdml.InvalidArgument, match=r"OpenGraph call: given 2 arrays"):
+        compiled([1, 2])
     with pytest.raises(tvmdml.InvalidArgument, match=r"Use \.at\(n=…\)"):
         _ = compiled.kernel_count
     for ask in (len, list, lambda x: np.zeros(x.shape), lambda x: range(x.shape[0]), lambda x: {x.shape: 1}):
@@ -391,12 +394,26 @@ def test_sizes_of_another_graph_are_refused(use: Callable[[Any, Any], Any]) -> N
         graph.compile([own * 2.0, use(graph, other.size("n"))])
 
 
-@pytest.mark.parametrize("use", [lambda x, n: x * n, lambda x, n: n - x])
-def test_a_size_is_no_array(use: Callable[[Any, Any], Any]) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])
+@pytest.mark.parametrize("use", [lambda x, n: x * n, lambda x, n: n - x, lambda x, n: tvmdml.divide(x, 2 * n + 1)])
+def test_elements_are_computed_with_a_size(use: Callable[[Any, Any], Any], dtype: str) -> None:
     graph = tvmdml.Graph()
-    x = graph.input(("n", 8))
-    with pytest.raises(tvmdml.InvalidArgument, match=r"a size that is open.*an input of the graph"):
-        use(x, graph.size("n"))
+    n = graph.size("n", most=100)
+    compiled = graph.compile(use(graph.input((n, 8), dtype), n))
+    for k in (1, 3, 100):
+        fixed = tvmdml.Graph()
+        assert_same(compiled, fixed.compile(use(fixed.input((k, 8), dtype), k)))  # type: ignore[arg-type] # a size is open
+
+
+def test_a_size_that_the_type_of_elements_cannot_hold_is_refused() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 8), "uint8")
+    with pytest.raises(tvmdml.InvalidArgument, match="given n; allowed: a number that uint8, the type of the arrays, can hold"):
+        x * graph.size("n")
+    graph = tvmdml.Graph()
+    y = graph.input(("n", 8), "float16")
+    compiled = graph.compile(y * graph.size("n"))
+    assert np.isinf(compiled([np.ones((70000, 8), np.float16)])[0]).all()
 
 
 def test_any_identifier_names_a_size() -> None:

@@ -198,6 +198,13 @@ class Graph:
         node = SizesArray(tuple(elements.reshape(-1).tolist()), desc, "", self.line())
         return Expression(self, Edge(node), desc, np.dtype(dtype))
 
+    def _number(self, size: Any, dtype: np.dtype[Any], where: str) -> Expression:
+        """A size as an array without dimensions."""
+        if dtype.kind != "f" and not np.iinfo(dtype).min <= size <= np.iinfo(dtype).max:
+            with texts_for_messages():
+                raise InvalidArgument(message(where, f"{size}", f"a number that {dtype}, the type of the arrays, can hold"))
+        return self.sizes_array(np.array(size, object), dtype)
+
     def evaluated(self, expression: Expression) -> NumpyArray:
         """The elements of an expression that depends on no input. Sizes that are open are Python's own integers from then on."""
         program = ProgramTemplate.of(recorded(self, [expression])).filled(lambda size: size.own())
@@ -328,8 +335,17 @@ class Graph:
         """Add the call of a function; the arguments are those of ``functions.call``."""
         function = functions.name_of(describe)
         names = [functions.input_name(describe, i) for i in range(len(inputs))]
-        if (takes := getattr(describe, "scalars", None)) is not None and not PYTHON.isdisjoint(map(type, inputs)):
-            inputs = as_arrays(inputs, attributes, takes, lambda i: names[i])
+        takes = getattr(describe, "scalars", None)
+        if takes is not None and any(type(one) in PYTHON or is_open(one) for one in inputs):
+            arrays_of = as_arrays(tuple(1 if is_open(one) else one for one in inputs), attributes, takes, lambda i: names[i])
+            inputs = tuple(
+                self._number(one, array.dtype, name)
+                if is_open(one) and type(array) is np.ndarray
+                else one
+                if is_open(one)
+                else array
+                for one, array, name in zip(inputs, arrays_of, names, strict=True)
+            )
         tensors = [None if one is None and optional else self._traced(one, name) for one, name in zip(inputs, names, strict=True)]
         for i, one in enumerate(tensors):
             if one is not None and one.dtype == np.bool_ and not boolean:

@@ -330,7 +330,8 @@ class OpenPlan:
         if source.kind == "constant":
             return self.constants[source.number]
         one = self.arrays[source.number]
-        return np.array(_of(numbers, one.strides), one.dtype).reshape(_of(numbers, one.shape))
+        with np.errstate(over="ignore"):  # as SizesArray
+            return np.array(_of(numbers, one.strides), one.dtype).reshape(_of(numbers, one.shape))
 
     def _placed(self, source: Source, array: NumpyArray, wired: Wired) -> Any:
         """A constant where kernels read it."""
