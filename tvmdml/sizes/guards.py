@@ -17,6 +17,7 @@ from tvmdml.sizes.polynomials import Terms
 INFINITE = math.inf
 MOST_TERMS = 64
 """No polynomial has more: what would make it is no arithmetic of sizes."""
+_FEW_TERMS = 8
 Bounds = tuple[float, float]
 
 
@@ -155,28 +156,41 @@ class Guards:
             return number, number
         divisor, normal = polynomials.normal(own)
         if number or divisor != 1:
-            return _moved(_multiplied(self.bounds(normal), (divisor, divisor)), number)
+            low, high = _multiplied(self.bounds(normal), (divisor, divisor))
+            return low + number, high + number
         bounds = self._known.get(own, (-INFINITE, INFINITE))
         if (guard := self.every.get(own)) is not None:
             bounds = _both(bounds, (guard.least, guard.most))
-        if len(own) == 1 and len(own[0][0]) == 1:
-            return _both(bounds, self._of_atom(own[0][0][0]))
-        bounds = _both(bounds, self._of_sum(own))
-        seen = [atom for atoms, _ in own for atom in set(atoms)] if 1 < len(own) <= 8 else []
+        is_atom = len(own) == 1 and len(own[0][0]) == 1
+        return _both(bounds, self._of_atom(own[0][0][0]) if is_atom else self._of_sum(own))
+
+    def _tighter(self, terms: Terms) -> Bounds:
+        """Bounds by more ways, which take longer."""
+        bounds = self.bounds(terms)
+        seen = [atom for atoms, _ in terms for atom in set(atoms)] if 1 < len(terms) <= _FEW_TERMS else []
         for atom in {atom for atom in seen if seen.count(atom) > 1}:  # 4*h*w - 4*w is 4*(h - 1)*w
-            inner, rest = polynomials.parted(own, atom)
-            product = _multiplied(self.bounds(polynomials.atom(atom)), self._of_sum(inner))
-            bounds = _both(bounds, _sum(product, self._of_sum(rest)))
+            inner, rest = polynomials.parted(terms, atom)
+            product = _multiplied(self.bounds(polynomials.atom(atom)), self.bounds(inner))
+            bounds = _both(bounds, _sum(product, self.bounds(rest)))
+        for other, guard in self.every.items():  # m <= k by m <= n, where it is known that n <= k
+            factors = dict(other) if len(other) > 1 and len(terms) > 1 else {}
+            for atoms, factor in terms:
+                times, rest_of = divmod(factor, factors.get(atoms, 0) or 2 * factor)
+                if not rest_of:
+                    left = self.bounds(polynomials.plus(terms, other, -times))
+                    bounds = _both(bounds, _sum(left, _multiplied((guard.least, guard.most), (times, times))))
         return bounds
 
     def _of_sum(self, terms: Terms) -> Bounds:
-        total: Bounds = 0, 0
+        low: float = 0
+        high: float = 0
         for atoms, factor in terms:
             product: Bounds = factor, factor
             for atom in atoms:
                 product = _multiplied(product, self.bounds(polynomials.atom(atom)))
-            total = _sum(total, product)
-        return total
+            low += product[0]
+            high += product[1]
+        return low, high
 
     def _of_atom(self, atom: int) -> Bounds:
         own = self._atoms[atom]
@@ -186,18 +200,6 @@ class Guards:
         if low <= 0:
             return -INFINITE, INFINITE
         return _floor(least, high if least >= 0 else low), _floor(most, low if most >= 0 else high)
-
-    def _by_guards(self, terms: Terms) -> Bounds:
-        """Bounds that follow from one more guard: ``m <= k`` from ``m <= n``, where it is known that ``n <= k``."""
-        bounds = self.bounds(terms)
-        for other, guard in self.every.items():
-            factors = dict(other) if len(other) > 1 and len(terms) > 1 else {}
-            for atoms, factor in terms:
-                times, rest = divmod(factor, factors.get(atoms, 0) or 2 * factor)
-                if not rest:
-                    left = self.bounds(polynomials.plus(terms, other, -times))
-                    bounds = _both(bounds, _sum(left, _multiplied((guard.least, guard.most), (times, times))))
-        return bounds
 
     # -- What is asked
 
@@ -218,7 +220,7 @@ class Guards:
         atom = self._atoms[own[0][0][0]] if len(own) == 1 and len(own[0][0]) == 1 else None
         if isinstance(atom, Quotient) and isinstance(atom.divisor, int) and atom.divisor > 0:
             return self.at_most(polynomials.of(atom.number), (most + 1) * atom.divisor - 1)
-        low, high = self._by_guards(own)
+        low, high = self._tighter(own)
         if high <= most or low > most:
             return high <= most
         answer = self.value(own) <= most
@@ -244,7 +246,7 @@ class Guards:
             return not self.at_most(own, number - 1)
         if (simpler := self._simpler(own, has_sign=number == 0)) is not None:
             return self.equals(simpler, number)
-        low, high = self._by_guards(own)
+        low, high = self._tighter(own)
         guard = self.every.get(own)
         if not low <= number <= high or (guard is not None and number in guard.without):
             return False
@@ -338,11 +340,9 @@ def _sum(a: Bounds, b: Bounds) -> Bounds:
     return a[0] + b[0], a[1] + b[1]
 
 
-def _moved(a: Bounds, number: int) -> Bounds:
-    return a[0] + number, a[1] + number
-
-
 def _multiplied(a: Bounds, b: Bounds) -> Bounds:
+    if a[0] >= 0 and b[0] > 0:
+        return a[0] * b[0] if a[0] else 0, a[1] * b[1] if a[1] else 0
     corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
     return min(corners), max(corners)
 

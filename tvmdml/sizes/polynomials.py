@@ -13,7 +13,7 @@ Product = tuple[int, ...]
 
 def ordered(terms: Mapping[Product, int]) -> Terms:
     """The polynomial of products and factors."""
-    return tuple(sorted((atoms, factor) for atoms, factor in terms.items() if factor))
+    return tuple(sorted([term for term in terms.items() if term[1]]))
 
 
 def constant(number: int) -> Terms:
@@ -61,7 +61,9 @@ def apart(terms: Terms) -> tuple[int, Terms]:
 
 def normal(terms: Terms) -> tuple[int, Terms]:
     """A divisor of all factors, and the polynomial by it: without a common factor, and with a positive first one."""
-    divisor = math.gcd(*(factor for _, factor in terms))
+    if terms[0][1] == 1:
+        return 1, terms
+    divisor = math.gcd(*[factor for _, factor in terms])
     if terms[0][1] < 0:
         divisor = -divisor
     return divisor, terms if divisor == 1 else scaled(terms, divisor)
