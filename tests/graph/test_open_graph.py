@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable
@@ -254,6 +255,26 @@ def test_weights_are_packed_once() -> None:
     assert [one.buffer is other.buffer for one, other in zip(first.weights, second.weights, strict=True)] == [True] * len(
         first.weights
     )
+
+
+def test_answers_hold_no_descriptors_and_build_their_kernels_all_the_same() -> None:
+    compiled, _ = both(images)
+    compiled.at(h=40, w=50)
+    fresh = [
+        one.kernel.written(compiled.target).script()
+        for group in compiled.plans[0].groups
+        for one in group.answers[compiled._tasks()]
+    ]
+    gc.collect()
+    descriptors = [one for one in gc.get_objects() if type(one) is tvmdml.TensorDesc]
+    for h in range(41, 61):
+        compiled.at(h=h, w=2 * h)
+    gc.collect()
+    more = [one for one in gc.get_objects() if type(one) is tvmdml.TensorDesc]
+    assert len(more) <= len(descriptors)
+    answers = [one for group in compiled.plans[0].groups for several in group.answers.values() for one in several]
+    assert len(answers) > len(fresh)
+    assert set(fresh) <= {one.kernel.written(compiled.target).script() for one in answers}
 
 
 def test_messages_have_the_names_of_sizes() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
 
 _MOST_LAYOUTS = 8
+_MOST_WIRED = 16
 _LITTLE = 1 << 24
 """So many bytes may be more than a size needs, if another one has room for all."""
 ARENA = 0
@@ -266,6 +267,8 @@ class OpenPlan:
         if (wired := self._wired.get(key)) is None:
             wired = Wired(self, packed)
             self.check_wiring(wired)
+            if len(self._wired) >= _MOST_WIRED:
+                self._wired.pop(list(self._wired)[0], None)  # noqa: RUF015 # a copy: other threads may add
             self._wired[key] = wired
         return wired
 
