@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml._whole import apart, at_hand
 from tvmdml.graph.kept import DAMAGED
+from tvmdml.graph.kept import Kept as Part
 from tvmdml.graph.launching import Missing
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.kinds import parts
@@ -154,18 +156,25 @@ class Recording:
 class KeptRecording:
     """A recording of the cache."""
 
-    def __init__(self, pattern: Pattern, plan: KeptPlan, ready: Ready) -> None:
-        self._pattern, self._plan, self._ready = pattern, plan, ready
+    def __init__(self, pattern: Pattern, plan: KeptPlan, ready: Ready, parts: Iterator[Part]) -> None:
+        """``parts`` are read as far as sizes need them: each has answers and weights."""
+        self._pattern, self._plan, self._ready, self._parts = pattern, plan, ready, parts
 
     def at(self, shapes: Shapes, progress: Progress | None = None) -> Ready | None:
         """The model for shapes with the pattern; ``None`` if a guard fails, or the cache lacks something for them."""
         if not set(self._ready.inputs) <= {*shapes, STATE}:
             return None
+        values = self._pattern.values(shapes)
         try:
-            graph = apart(lambda: self._plan.at(self._pattern.values(shapes), progress))
-        except (Missing, *DAMAGED):
+            while True:
+                with contextlib.suppress(Missing):
+                    graph = apart(lambda: self._plan.at(values, progress))
+                    return None if graph is None else self._ready._replace(graph=graph)
+                if (part := next(self._parts, None)) is None:
+                    return None
+                self._plan.add_part(part.described, part.arrays)
+        except DAMAGED:
             return None
-        return None if graph is None else self._ready._replace(graph=graph)
 
     def plans(self) -> Sequence[OpenPlan]:
         """The model after passes."""
@@ -239,7 +248,7 @@ class Recordings:
         for name in self._names:
             found = self._kept.recording(name, self._arenas, lambda values: self._finish(self._pattern.shapes(values)))
             if found is not None:
-                return KeptRecording(self._pattern, *found)
+                return KeptRecording(self._pattern, *found, self._kept.parts(name))
         self._names = None
         return None
 
