@@ -70,7 +70,13 @@ def function(record: Record, values: Any) -> Any:
     made = Function.of(record, list(map(terms_of, values)))
     read = Function.read(json.loads(json.dumps(made.written())))
     assert read == made
-    return read.compiled()
+    code = read.compiled()
+
+    def evaluated(*values: int) -> Any:
+        assert read.evaluated(*values) == code(*values)
+        return code(*values)
+
+    return evaluated
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -103,6 +103,9 @@ class _Elsewhere(Answer):
     def name(self) -> str:
         return self.kernel.name
 
+    def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
+        return self.ready.launch
+
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
         return self.kernel
 

@@ -18,7 +18,6 @@ from tvmdml import targets
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.onnx.kept import Kept
@@ -143,6 +142,9 @@ class Model(Runnable):
             raise Unsupported(message(self.name, f"inputs that are sequences ({listed(several)})", "tensors, for a pack", advice))
         shapes = self._known_shapes()
         if shapes is None:
+            at_hand("tvmdml.console")
+            from tvmdml.console import printable  # it imports click, which loading a model does not need
+
             given, wanted = f"a model with open sizes ({listed(self.inputs)})", self._open_sizes()
             advice = f"They are given by name: {' '.join(f'--size {printable(name)}=N' for name in wanted)}" if wanted else ""
             raise InvalidArgument(message(self.name, given, f"known sizes of {', '.join(wanted) or 'all inputs'}", advice))

@@ -87,6 +87,29 @@ class Function(NamedTuple):
         quotients = tuple((i, *atom) for i, atom in enumerate(record.atoms) if isinstance(atom, Quotient) and i in used)
         return cls(symbols, quotients, conditions, choices, tuple(wanted))
 
+    def evaluated(self, *values: int) -> tuple[int, ...] | None:
+        """What ``compiled`` returns, without code: for a function that is called once."""
+        atoms = dict(zip(self.symbols, values, strict=True))
+
+        def value(terms: Polynomial) -> int:
+            if isinstance(terms, int):
+                return terms
+            return sum([factor * math.prod([atoms[i] for i in own]) for own, factor in terms])
+
+        try:
+            for i, number, divisor in self.quotients:
+                atoms[i] = value(number) // value(divisor)
+            for terms, least, most, without in self.conditions:
+                n = value(terms)
+                if (least is not None and n < least) or (most is not None and n > most) or n in without:
+                    return None
+            for function, arguments, answer in self.choices:
+                if function(*[value(one.terms) if isinstance(one, Open) else one for one in arguments]) != answer:
+                    return None
+            return tuple(map(value, self.wanted))
+        except ZeroDivisionError:
+            return None
+
     def compiled(self) -> Evaluator:
         """The function as code; without symbols it needs none."""
         if not (self.symbols or self.conditions or self.choices) and all(isinstance(terms, int) for terms in self.wanted):
