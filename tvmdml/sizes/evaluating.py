@@ -104,7 +104,7 @@ class Function(NamedTuple):
                 if (least is not None and n < least) or (most is not None and n > most) or n in without:
                     return None
             for function, arguments, answer in self.choices:
-                if function(*[value(one.terms) if isinstance(one, Open) else one for one in arguments]) != answer:
+                if function(*[value(given.terms) if isinstance(given, Open) else given for given in arguments]) != answer:
                     return None
             return tuple(map(value, self.wanted))
         except ZeroDivisionError:
@@ -144,7 +144,7 @@ class Function(NamedTuple):
         ]
         texts = showing.conditions(atoms, guards)
         for function, arguments, answer in self.choices:
-            shown = [showing.text(atoms, one.terms) if isinstance(one, Open) else f"{one}" for one in arguments]
+            shown = [showing.text(atoms, given.terms) if isinstance(given, Open) else f"{given}" for given in arguments]
             texts.append(f"{function.__name__}({', '.join(shown)}) == {answer}")
         return texts
 

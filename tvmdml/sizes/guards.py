@@ -15,8 +15,12 @@ from tvmdml.sizes import polynomials
 from tvmdml.sizes.polynomials import Terms
 
 INFINITE = math.inf
-MOST_TERMS = 64
-"""No polynomial has more: what would make it is no arithmetic of sizes."""
+MOST_TERMS, MOST_FACTORS = 64, 16
+"""No polynomial has more, nor a product: what would make it is no arithmetic of sizes."""
+_HUGE = 1 << 512
+"""Larger bounds count as infinite: Python's floats, one of which is infinity, end there."""
+_DEEPEST = 32
+"""The bounds of quotients of quotients are computed again so far down."""
 _FEW_TERMS = 8
 Bounds = tuple[float, float]
 
@@ -87,8 +91,9 @@ class Guards:
         """Bounds that are declared, or follow from guards."""
         self._equal: dict[int, Terms] = {}
         """Atoms that a guard makes equal to a polynomial of others."""
-        self._found: dict[Terms, Bounds] = {}
+        self._since: dict[Terms, Bounds] = {}
         """``bounds``, since the last guard."""
+        self._depth = 0
 
     def copy(self, atoms: list[Atom], values: list[int]) -> Guards:
         """The same, apart, for another case."""
@@ -117,7 +122,7 @@ class Guards:
         if known == before:
             return
         self._known[own] = known
-        self._found.clear()
+        self._since.clear()
         self._know_parts(own, *known)
 
     def _know_parts(self, terms: Terms, least: float, most: float) -> None:
@@ -141,13 +146,13 @@ class Guards:
 
     def bounds(self, terms: Terms) -> Bounds:
         """Between which numbers a polynomial is, by the guards and the bounds of atoms."""
-        known = self._found.get(terms)
+        known = self._since.get(terms)
         if known is None:
-            known = self._found[terms] = self._bounds(terms)
+            known = self._since[terms] = self._bounds(terms)
         return known
 
     def least(self, terms: Terms) -> float:
-        """The lower one of the bounds, where equal atoms count as one."""
+        """The lower bound, where equal atoms count as the same."""
         return max(self.bounds(terms)[0], self.bounds(self._reduced(terms))[0])
 
     def _bounds(self, terms: Terms) -> Bounds:
@@ -194,9 +199,11 @@ class Guards:
 
     def _of_atom(self, atom: int) -> Bounds:
         own = self._atoms[atom]
-        if isinstance(own, Symbol):
+        if isinstance(own, Symbol) or self._depth > _DEEPEST:
             return -INFINITE, INFINITE
+        self._depth += 1
         (least, most), (low, high) = (self.bounds(polynomials.of(part)) for part in own)
+        self._depth -= 1
         if low <= 0:
             return -INFINITE, INFINITE
         return _floor(least, high if least >= 0 else low), _floor(most, low if most >= 0 else high)
@@ -265,7 +272,7 @@ class Guards:
             asker = self._asker()
             for limit in (guard.least, guard.most) if other is None else (other,):
                 self.askers.setdefault((terms, limit), asker)
-        self._found.clear()
+        self._since.clear()
         low, high = self.bounds(terms)
         if low == high:
             guard.limit(low, high)
@@ -276,7 +283,7 @@ class Guards:
         """A polynomial is a number: let an atom that stands alone in it be replaced from now on."""
         for atoms, factor in reversed(terms) if len(terms) > 1 else ():
             if len(atoms) == 1 and abs(factor) == 1:
-                others = polynomials.plus(polynomials.constant(number), tuple(one for one in terms if one[0] != atoms), -1)
+                others = polynomials.plus(polynomials.constant(number), tuple(term for term in terms if term[0] != atoms), -1)
                 if not self._reaches(others, atoms[0]):
                     self._equal[atoms[0]] = polynomials.times(others, polynomials.constant(factor))
                     return
@@ -341,10 +348,9 @@ def _sum(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _multiplied(a: Bounds, b: Bounds) -> Bounds:
-    if a[0] >= 0 and b[0] > 0:
-        return a[0] * b[0] if a[0] else 0, a[1] * b[1] if a[1] else 0
     corners = [0 if x == 0 or y == 0 else x * y for x in a for y in b]
-    return min(corners), max(corners)
+    low, high = min(corners), max(corners)
+    return (-INFINITE if low < -_HUGE else min(low, _HUGE)), (INFINITE if high > _HUGE else max(high, -_HUGE))
 
 
 def _floor(a: float, b: float) -> float:

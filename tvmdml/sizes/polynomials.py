@@ -100,6 +100,6 @@ def ratio(a: Terms, b: Terms) -> tuple[int, int] | None:
 
 def _less(atoms: Product, others: Product) -> Product:
     left = list(atoms)
-    for one in others:
-        left.remove(one)
+    for number in others:
+        left.remove(number)
     return tuple(left)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.sizes import polynomials, showing
-from tvmdml.sizes.guards import INFINITE, MOST_TERMS, Atom, Bounds, Guards, Quotient, Symbol, Within
+from tvmdml.sizes.guards import INFINITE, MOST_FACTORS, MOST_TERMS, Atom, Bounds, Guards, Quotient, Symbol, Within
 from tvmdml.sizes.polynomials import Terms
 from tvmdml.sizes.size import Size
 
@@ -133,7 +133,9 @@ class Record:
 
     def multiplied(self, a: Operand, b: Operand) -> Operand:
         """``a * b``."""
-        return self._size(polynomials.times(_terms(a), _terms(b)), _value(a) * _value(b))
+        terms = polynomials.times(_terms(a), _terms(b))
+        size = self._size(terms, _value(a) * _value(b))
+        return size.own() if type(size) is Size and any(len(atoms) > MOST_FACTORS for atoms, _ in terms) else size
 
     def divided(self, a: Operand, b: Operand) -> Operand:
         """``a // b``."""
@@ -179,7 +181,9 @@ class Record:
                     inner = polynomials.plus(polynomials.of(atom.number), polynomials.constant(constant * atom.divisor))
                     by = polynomials.times(divisor, polynomials.constant(atom.divisor))
                     return self.divided(self._sized(inner), self._sized(by))
-        return self._size(self._atom(Quotient(_plain(number), _plain(divisor)), value).terms, value)
+        size = self._atom(Quotient(_plain(number), _plain(divisor)), value)
+        self._guards.know(size.terms, *self.bounds(size.terms))
+        return size
 
     def _sized(self, terms: Terms) -> Operand:
         return self._size(terms, self.value(terms))

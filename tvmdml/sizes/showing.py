@@ -57,7 +57,7 @@ def _used(terms: Terms) -> list[int]:
 
 def _compared(parts: _Sum, sign: str, number: int) -> str:
     """A comparison whose sides have no negative factors, where there are two of them."""
-    left, right = [one for one in parts if one[0] > 0], [(-factor, own) for factor, own in parts if factor < 0]
+    left, right = [part for part in parts if part[0] > 0], [(-factor, own) for factor, own in parts if factor < 0]
     if not left or not right:
         return f"{_joined(parts)} {sign} {number}"
     if (sign, number) in (("<=", -1), (">=", 1)):
@@ -107,7 +107,7 @@ def _joined(parts: _Sum) -> str:
             continue
         factors = [str(abs(number))] * (abs(number) != 1 or not names) + list(names)
         alone = len(factors) == 1 and (len(parts) == 1 or "%" not in factors[0])
-        product = factors[0] if alone else "*".join(f"({one})" if "%" in one or "//" in one else one for one in factors)
+        product = factors[0] if alone else "*".join(f"({name})" if "%" in name or "//" in name else name for name in factors)
         sign = "-" if number < 0 else "+"
         shown += f" {sign} {product}" if shown else f"{'-' * (number < 0)}{product}"
     return shown or "0"
