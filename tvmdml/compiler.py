@@ -197,7 +197,9 @@ class Launches:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.name = kernel.name
         """The kernel's."""
-        self._kernel, self._target = kernel, target
+        self._kernel: Kernel | None = kernel
+        """Until it is found: what builds it holds descriptors."""
+        self._target = target
         self._launcher: Launcher | None = None
 
     def launch(self, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]) -> Launch:
@@ -206,8 +208,10 @@ class Launches:
         Raises:
             CompileError: as ``find``.
         """
-        if self._launcher is None:
-            self._launcher = find(self._kernel, self._target)
+        if (kernel := self._kernel) is not None:
+            self._launcher = find(kernel, self._target)
+            self._kernel = None
+        assert self._launcher is not None
         with whole():
             return self._target.launch(self._launcher, scalars, temporaries)
 

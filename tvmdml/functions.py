@@ -28,7 +28,7 @@ from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
 from tvmdml.packs import notices
-from tvmdml.sizes import texts_for_messages
+from tvmdml.sizes import is_open, texts_for_messages
 from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
 
@@ -159,6 +159,8 @@ def call(
                 views.append(None)
                 forms.append(None)
                 continue
+            if is_open(array):  # a number of a graph's
+                array = next((one for one in inputs if one is not None and issubclass(type(one), arrays.Traced)), array)
             if array is not None and issubclass(type(array), arrays.Traced):  # an object may say that it is of another class
                 return _recorded(array.tracer, describe, inputs, attributes, out, optional, boolean, finish)
             given, array = array, arrays.view(array, input_name(describe, len(views)))

@@ -10,6 +10,7 @@ import numpy as np
 from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.sizes import is_open
 from tvmdml.tensors import TensorDataType, native
 
 PYTHON = frozenset((int, float, bool))
@@ -32,7 +33,7 @@ class Takes(NamedTuple):
 def as_arrays(
     inputs: tuple[Any, ...], attributes: tuple[Any, ...], takes: Sequence[Takes], name: Callable[[int], str]
 ) -> tuple[Any, ...]:
-    """The inputs, with Python numbers as arrays without dimensions. A number whose type is open stays as it is.
+    """The inputs, with Python numbers as arrays without dimensions. A number whose type is open stays as it is, and so does a size.
 
     Args:
         inputs: arrays, numbers, and ``None``.
@@ -43,7 +44,7 @@ def as_arrays(
     Raises:
         InvalidArgument: a number does not fit its type.
     """
-    types = [None if one is None or type(one) in PYTHON else _dtype(one, name(i)) for i, one in enumerate(inputs)]
+    types = [None if one is None or type(one) in PYTHON or is_open(one) else _dtype(one, name(i)) for i, one in enumerate(inputs)]
     found = list(inputs)
     for i, number in enumerate(inputs):
         if type(number) in PYTHON:

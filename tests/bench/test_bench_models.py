@@ -54,7 +54,7 @@ def test_a_model_is_measured_beside_its_peer(model: Path, tmp_path: Path) -> Non
 def test_a_size_that_is_missing_is_an_error(model: Path) -> None:
     done = CliRunner().invoke(main, ["bench", str(model)])
     assert done.exit_code != 0
-    assert "rows" in str(done.output) + str(done.exception)
+    assert "allowed: --size rows=N." in str(done.output)
 
 
 def test_sizes_that_change_are_measured(model: Path) -> None:

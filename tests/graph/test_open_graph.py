@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 from collections.abc import Callable
@@ -256,6 +257,26 @@ def test_weights_are_packed_once() -> None:
     )
 
 
+def test_answers_hold_no_descriptors_and_build_their_kernels_all_the_same() -> None:
+    compiled, _ = both(images)
+    compiled.at(h=40, w=50)
+    fresh = [
+        one.kernel.written(compiled.target).script()
+        for group in compiled.plans[0].groups
+        for one in group.answers[compiled._tasks()]
+    ]
+    gc.collect()
+    descriptors = [one for one in gc.get_objects() if type(one) is tvmdml.TensorDesc]
+    for h in range(41, 61):
+        compiled.at(h=h, w=2 * h)
+    gc.collect()
+    more = [one for one in gc.get_objects() if type(one) is tvmdml.TensorDesc]
+    assert len(more) <= len(descriptors)
+    answers = [one for group in compiled.plans[0].groups for several in group.answers.values() for one in several]
+    assert len(answers) > len(fresh)
+    assert set(fresh) <= {one.kernel.written(compiled.target).script() for one in answers}
+
+
 def test_messages_have_the_names_of_sizes() -> None:
     graph = tvmdml.Graph("net")
     x = graph.input(("n", 8), name="x")
@@ -267,8 +288,11 @@ def test_messages_have_the_names_of_sizes() -> None:
         compiled({"x": np.zeros((0, 8), np.float32)})
     with pytest.raises(tvmdml.InvalidArgument, match=r"float32\[n, 8\]"):
         compiled({"x": np.zeros((3,), np.float32)})
-    with pytest.raises(tvmdml.InvalidArgument, match="float32"):
-        compiled({"x": np.zeros((3, 9), np.float32)})
+    for wrong in (np.zeros((3, 9), np.float32), np.zeros((3, 8), np.float64)):
+        with pytest.raises(tvmdml.InvalidArgument, match=r"OpenGraph x: given float.*; allowed: float32\[n, 8\] with n=3"):
+            compiled({"x": wrong})
+    with pytest.raises(tvmdml.InvalidArgument, match=r"OpenGraph call: given 2 arrays"):
+        compiled([1, 2])
     with pytest.raises(tvmdml.InvalidArgument, match=r"Use \.at\(n=…\)"):
         _ = compiled.kernel_count
     for ask in (len, list, lambda x: np.zeros(x.shape), lambda x: range(x.shape[0]), lambda x: {x.shape: 1}):
@@ -310,6 +334,60 @@ def test_bounds() -> None:
         graph.compile(y)
 
 
+def test_a_failed_guard_says_who_asked_it() -> None:
+    graph = tvmdml.Graph("net")
+    x = graph.input(("n", 8), name="x")
+    rows = x[3:]
+    best = tvmdml.top_k(rows, 7, axis=0)
+    assert rows.shape[0] < 2000
+    compiled = graph.compile(best.values)
+    for n, text in (
+        (4, r"10 <= n <= 2002 \(asked by top_k at test_open_graph\.py"),
+        (3000, r"\(asked by a comparison at test_open_gr"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"net: given n={n}; allowed: .*{text}"):
+            compiled.at(n=n)
+    compiled.at(n=10)
+    lines = dict(compiled.explain().lines)
+    assert lines["holds for"] == lines["recorded for"] == "10 <= n <= 2002"
+    assert next(text for call, text in lines.items() if call.startswith("TOP_K")).startswith("input_tensor float32[n - 3, 8]")
+
+
+def test_a_size_is_bounded_by_others() -> None:
+    graph = tvmdml.Graph()
+    m = graph.size("m", most=500)
+    n = graph.size("n", least=m, most=600)
+    k = graph.size("k", least=n + 2, most=2 * n)
+    x, y, z = (graph.input((name, 4), name=name) for name in "nmk")
+    assert m <= n
+    assert k >= m
+    assert k >= 3
+    assert k <= 1200
+    compiled = graph.compile([x[:m] + y, z[: n + 1] * 2.0])
+    assert dict(compiled.explain().lines)["recorded for"] == "1 <= m <= 500; 1 <= n <= 600; k >= 3; m <= n; n + 2 <= k; 2*n >= k"
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((size, 4), np.float32) for name, size in (("n", 6), ("m", 6), ("k", 8))}
+    first, second = compiled(given)
+    assert np.array_equal(first, given["n"] + given["m"])
+    assert np.array_equal(second, given["k"][:7] * 2)
+    for sizes, text in (
+        ({"m": 7, "n": 6, "k": 8}, r"m <= n \(asked by size at test_open_graph\.py:\d+\)\."),
+        ({"m": 3, "n": 6, "k": 13}, r"2\*n >= k \(asked by size"),
+        ({"m": 3, "n": 6, "k": 7}, r"n \+ 2 <= k \(asked by size"),
+    ):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"allowed: {text}"):
+            compiled.at(**sizes)
+    assert graph.size("n", least=m, most=600) is not None
+    with pytest.raises(tvmdml.InvalidArgument, match="bounds that it was made with"):
+        graph.size("n", least=m + 1)
+    with pytest.raises(
+        tvmdml.InvalidArgument, match=r"least=n, most=m; .* least is 599, most is 499: give the sizes in it bounds first"
+    ):
+        graph.size("i", least=n, most=m)
+    with pytest.raises(tvmdml.InvalidArgument, match="sizes of another graph"):
+        graph.size("i", least=tvmdml.Graph().size("j"))
+
+
 def test_what_is_asked_after_compile_is_not_asked_of_the_compiled_graph() -> None:
     graph = tvmdml.Graph()
     x = graph.input(("n", 8), name="x")
@@ -337,12 +415,26 @@ def test_sizes_of_another_graph_are_refused(use: Callable[[Any, Any], Any]) -> N
         graph.compile([own * 2.0, use(graph, other.size("n"))])
 
 
-@pytest.mark.parametrize("use", [lambda x, n: x * n, lambda x, n: n - x])
-def test_a_size_is_no_array(use: Callable[[Any, Any], Any]) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8"])
+@pytest.mark.parametrize("use", [lambda x, n: x * n, lambda x, n: n - x, lambda x, n: tvmdml.divide(x, 2 * n + 1)])
+def test_elements_are_computed_with_a_size(use: Callable[[Any, Any], Any], dtype: str) -> None:
     graph = tvmdml.Graph()
-    x = graph.input(("n", 8))
-    with pytest.raises(tvmdml.InvalidArgument, match=r"a size that is open.*an input of the graph"):
-        use(x, graph.size("n"))
+    n = graph.size("n", most=100)
+    compiled = graph.compile(use(graph.input((n, 8), dtype), n))
+    for k in (1, 3, 100):
+        fixed = tvmdml.Graph()
+        assert_same(compiled, fixed.compile(use(fixed.input((k, 8), dtype), k)))  # type: ignore[arg-type] # a size is open
+
+
+def test_a_size_that_the_type_of_elements_cannot_hold_is_refused() -> None:
+    graph = tvmdml.Graph()
+    x = graph.input(("n", 8), "uint8")
+    with pytest.raises(tvmdml.InvalidArgument, match="given n; allowed: a number that uint8, the type of the arrays, can hold"):
+        x * graph.size("n")
+    graph = tvmdml.Graph()
+    y = graph.input(("n", 8), "float16")
+    compiled = graph.compile(y * graph.size("n"))
+    assert np.isinf(compiled([np.ones((70000, 8), np.float16)])[0]).all()
 
 
 def test_any_identifier_names_a_size() -> None:

@@ -128,6 +128,20 @@ print(json.dumps([[one.tobytes().hex() for one in found], graph.explain().dot()[
 """
 
 
+def test_a_recording_of_the_cache_is_explained_as_a_new_one(place: Path) -> None:
+    texts = []
+    for _ in range(2):
+        session = tvmdml.onnx.InferenceSession(place)
+        session.run(None, {"x": X})
+        lines = dict(session.explain().lines)
+        assert "a_tensor float32[n, 32]" in lines["GEMM (Relu of 'b')"]
+        assert lines["recorded with x [n, 32]"] == ""
+        assert lines["holds for"].startswith("2 <= n <= ")
+        texts.append(str(session.explain()))
+    assert texts[0] == texts[1]
+    assert texts[0].endswith("1 recording, 1 combination of sizes with a plan")
+
+
 @pytest.mark.full
 def test_a_warm_load_needs_neither_compiler_nor_runtime_nor_onnx(place: Path) -> None:
     cold = run(place)

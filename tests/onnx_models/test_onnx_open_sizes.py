@@ -548,3 +548,13 @@ def test_sizes_that_onnx_infers_as_0() -> None:
         (right,) = tvmdml.onnx.load(made, {"b": b, "n": n, "m": m, "c": c, "d": d})(q=q, k=k, v=v)
         assert found.shape == right.shape == (b, n, d)
         assert np.array_equal(found, right)
+
+
+def test_a_node_that_does_not_fit_is_shown_with_the_names_of_sizes() -> None:
+    """A table of positions, and a text that is longer."""
+    nodes = [N("Shape", ["x"], ["s"]), N("Expand", ["table", "s"], ["e"]), N("Add", ["x", "e"], ["y"])]
+    made = model(nodes, [info("x", [1, "n"])], [info("y", [1, "n"])], {"table": np.arange(16, dtype=np.float32).reshape(1, 16)})
+    loaded = tvmdml.onnx.load(bytes(made.SerializeToString()))
+    assert loaded(x=np.ones((1, 16), np.float32))[0][0, 15] == 16
+    with pytest.raises(tvmdml.ModelError, match=r"Expand of 'e'.*It is given float32\[1, 16\]; int64\[2\] of 1, n; with n=20"):
+        loaded(x=np.ones((1, 20), np.float32))

@@ -224,6 +224,12 @@ def test_open_sizes_of_a_pack_have_names_or_values(sizes: tuple[int, ...], named
     assert packed._open(sizes, named) == said
 
 
+def test_the_graphs_of_a_pack_are_explained(onnx_pack: Path) -> None:
+    lines = [line for line, _ in tvmdml.onnx.load(onnx_pack).explain().lines]
+    assert "built for x [2, 3]" in lines
+    assert len(lines) > 2
+
+
 def test_a_session_takes_a_pack(onnx_pack: Path) -> None:
     options = tvmdml.onnx.SessionOptions()
     options.add_free_dimension_override_by_name("batch", 2)

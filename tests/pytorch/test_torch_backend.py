@@ -199,6 +199,27 @@ def test_what_stays_in_pytorch_is_named() -> None:
         assert torch.compile(lambda x: (x * 3).sum(), backend="tvmdml")(torch.arange(4)).item() == 18
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_elements_are_computed_with_open_sizes(dtype: str) -> None:
+    torch._dynamo.reset()
+
+    def function(x: Any) -> Any:
+        return x.sum(0) / x.shape[0], x * (2 * x.shape[0] + 1), x.mean()
+
+    compiled = torch.compile(function, backend="tvmdml", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for n in (5, 9, 40):
+            x = torch.randn(n, 6, dtype=getattr(torch, dtype))
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(x), function(x), rtol=2e-3, atol=1e-4)
+            if dtype == "float32":
+                mine, right = x.clone().requires_grad_(), x.clone().requires_grad_()
+                compiled(mine)[2].backward()
+                function(right)[2].backward()
+                torch.testing.assert_close(mine.grad, right.grad)
+
+
 def test_numbers_that_half_precision_has_not() -> None:
     x = torch.randn(50).half() * 0.1
 

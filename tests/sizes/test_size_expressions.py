@@ -70,7 +70,13 @@ def function(record: Record, values: Any) -> Any:
     made = Function.of(record, list(map(terms_of, values)))
     read = Function.read(json.loads(json.dumps(made.written())))
     assert read == made
-    return read.compiled()
+    code = read.compiled()
+
+    def evaluated(*values: int) -> Any:
+        assert read.evaluated(*values) == code(*values)
+        return code(*values)
+
+    return evaluated
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -147,6 +153,29 @@ def test_a_divisor_that_becomes_zero_is_a_failed_guard() -> None:
     assert template(3) is None
     with pytest.raises(ZeroDivisionError):
         100 // (n - n)
+
+
+def test_a_chain_of_quotients_may_be_long() -> None:
+    record = Record()
+    n, m = record.symbol("n", 1000, least=2), record.symbol("m", 7, least=1)
+    size: Any = n
+    for _ in range(400):
+        size = (size + m) // 2
+        assert size >= 0
+        assert size != 3
+    template = function(record, (size,))
+    assert template(1000, 7) == (size.value,)
+
+
+def test_a_product_of_many_factors_is_pythons_own() -> None:
+    record = Record()
+    size: Any = record.symbol("n", 2, least=1, most=(1 << 31) - 1)
+    for _ in range(6):
+        assert size > 1
+        size = size * size
+    assert size == 1 << 64
+    assert record.specialized == 1
+    assert record.bounds(((tuple([0] * 40), 1),)) == (1 << 40, 1 << 40)
 
 
 def test_bounds_of_a_symbol_are_asked_first() -> None:

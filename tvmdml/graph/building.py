@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -31,7 +31,7 @@ from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering
-from tvmdml.sizes import Record, is_open
+from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_messages
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -64,7 +64,9 @@ class Graph:
         self.shared: Shared | None = None
         """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
         self._constants: dict[int, tuple[Any, Expression]] = {}
-        self.record = Record(assumed=True) if record is None else record
+        self._bounds: dict[str, tuple[Any, ...]] = {}
+        """Those of each size, as a caller gave them."""
+        self.record = Record(assumed=True, asker=self._asker) if record is None else record
         """The sizes that are open, and what was asked of them."""
 
     def __repr__(self) -> str:
@@ -82,24 +84,36 @@ class Graph:
 
         Args:
             name: its name. The same name is the same size.
-            least: the least value.
-            most: the largest value; ``None`` if there is none.
+            least: the least value. It may follow from other sizes: ``graph.size("n", least=graph.size("m") + 1)``.
+            most: the largest value, which may, too; ``None`` if there is none.
 
         Raises:
             InvalidArgument: the name is no identifier, or the bounds are not integers, or it has other bounds already.
         """
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidArgument(message("Graph.size name", safe_repr(name), "an identifier, such as 'n'"))
-        if type(least) is not int or least < 0 or not (most is None or (type(most) is int and most >= max(least, 1))):
-            given = f"least={safe_repr(least)}, most={safe_repr(most)}"
-            raise InvalidArgument(message(f"Graph.size {name}", given, "integers, 0 <= least <= most, and 1 <= most"))
-        bounds = least, math.inf if most is None else most
+        limits: Any = least, most
+        if any(is_open(limit) and limit.record is not self.record for limit in limits):
+            raise InvalidArgument(message(f"Graph.size {name}", "sizes of another graph", *OWN_SIZES))
+        begin, end = map(hint, limits)
+        if type(begin) is not int or begin < 0 or not (end is None or (type(end) is int and end >= max(begin, 1))):
+            with texts_for_messages():
+                given = ", ".join(f"{key}={safe_repr(limit)}" for key, limit in (("least", least), ("most", most)))
+            case = ", ".join(f"{key} is {hint(limit)}" for key, limit in (("least", least), ("most", most)) if is_open(limit))
+            advice = f"While the graph is recorded, {case}: give the sizes in it bounds first." if case else ""
+            raise InvalidArgument(message(f"Graph.size {name}", given, "integers, 0 <= least <= most, and 1 <= most", advice))
+        bounds = tuple(map(key_of, limits))
+        if bounds != (1, None) and self._bounds.get(name, bounds) != bounds:
+            raise InvalidArgument(message(f"Graph.size {name}", "other bounds", "the bounds that it was made with"))
         if name in self.record.symbols:
-            known: Any = self.record.size(self.record.symbol_terms(name))
-            if bounds not in ((1, math.inf), self.record.bounds(known.terms)):
-                raise InvalidArgument(message(f"Graph.size {name}", f"{least} to {most}", "the bounds that it was made with"))
-            return known  # type: ignore[no-any-return]
-        return self.record.symbol(name, self._hint(least, most), *bounds)  # type: ignore[return-value] # it passes for an integer
+            return self.record.size(self.record.symbol_terms(name))  # type: ignore[return-value] # it passes for an integer
+        self._bounds[name] = bounds
+        lowest = max(0, int(self.record.bounds(limits[0].terms)[0])) if is_open(least) else least
+        highest = math.inf if most is None or is_open(most) else most
+        size: Any = self.record.symbol(name, self._hint(begin, end), lowest, highest)
+        if not (size >= least and (most is None or size <= most)):  # these are guards
+            raise AssertionError(f"{name} is {hint(size)}, which is not from {begin} to {end}")
+        return size  # type: ignore[no-any-return]
 
     def _hint(self, least: int, most: int | None) -> int:
         """What a size is while the graph is recorded: between its bounds, and that of no other size, if there is such a number."""
@@ -183,6 +197,13 @@ class Graph:
         desc = ArrayTensorDesc(data_type, elements.shape or (1,), zero_dimensional=not elements.shape)
         node = SizesArray(tuple(elements.reshape(-1).tolist()), desc, "", self.line())
         return Expression(self, Edge(node), desc, np.dtype(dtype))
+
+    def _number(self, size: Any, dtype: np.dtype[Any], where: str) -> Expression:
+        """A size as an array without dimensions."""
+        if dtype.kind != "f" and not np.iinfo(dtype).min <= size <= np.iinfo(dtype).max:
+            with texts_for_messages():
+                raise InvalidArgument(message(where, f"{size}", f"a number that {dtype}, the type of the arrays, can hold"))
+        return self.sizes_array(np.array(size, object), dtype)
 
     def evaluated(self, expression: Expression) -> NumpyArray:
         """The elements of an expression that depends on no input. Sizes that are open are Python's own integers from then on."""
@@ -314,8 +335,17 @@ class Graph:
         """Add the call of a function; the arguments are those of ``functions.call``."""
         function = functions.name_of(describe)
         names = [functions.input_name(describe, i) for i in range(len(inputs))]
-        if (takes := getattr(describe, "scalars", None)) is not None and not PYTHON.isdisjoint(map(type, inputs)):
-            inputs = as_arrays(inputs, attributes, takes, lambda i: names[i])
+        takes = getattr(describe, "scalars", None)
+        if takes is not None and any(type(one) in PYTHON or is_open(one) for one in inputs):
+            arrays_of = as_arrays(tuple(1 if is_open(one) else one for one in inputs), attributes, takes, lambda i: names[i])
+            inputs = tuple(
+                self._number(one, array.dtype, name)
+                if is_open(one) and type(array) is np.ndarray
+                else one
+                if is_open(one)
+                else array
+                for one, array, name in zip(inputs, arrays_of, names, strict=True)
+            )
         tensors = [None if one is None and optional else self._traced(one, name) for one, name in zip(inputs, names, strict=True)]
         for i, one in enumerate(tensors):
             if one is not None and one.dtype == np.bool_ and not boolean:
@@ -342,12 +372,13 @@ class Graph:
 
     def line(self) -> object:
         """The line of the program that is running, as what ``str`` makes of it: the nearest one outside of tvmdml."""
-        frame = sys._getframe(1)
-        while frame.f_back is not None and (
-            frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
-        ):
-            frame = frame.f_back
-        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        return _line(_caller()[1])
+
+    @staticmethod
+    def _asker() -> str:
+        """What of tvmdml the program calls, and where: for messages about guards."""
+        function, frame = _caller()
+        return f"{'a comparison' if function.startswith('__') else function} at {_line(frame)}"
 
     def _require_own(self, tensor: TensorDesc, where: str) -> None:
         sizes: tuple[Any, ...] = tensor.sizes
@@ -401,6 +432,19 @@ class Graph:
             desc = ArrayTensorDesc(tensor.data_type, tensor.sizes, tensor.strides, zero_dimensional=zero)
             results.append(Expression(self, Edge(call, i), desc, tensor.data_type.numpy))
         return tuple(results)
+
+
+def _caller() -> tuple[str, FrameType]:
+    """The name of the function of tvmdml that the program called, and the frame that did so."""
+    frame = sys._getframe(2)
+    name = ""
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"):
+        name, frame = frame.f_code.co_name, frame.f_back
+    return name, frame
+
+
+def _line(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _as_named(one: Expression, dtype: str | None, shape: tuple[int, ...] | None) -> Expression:

@@ -382,7 +382,7 @@ class CompiledGraph:
 
     def _by_input(self, given: Inputs, wanted: Sequence[Given], what: str) -> dict[int, Any]:
         """The given arrays by the identities of ``wanted``."""
-        where = f"CompiledGraph {what}"
+        where = f"{type(self).__name__} {what}"
         if given is None:
             given = {}
         if not isinstance(given, Mapping):

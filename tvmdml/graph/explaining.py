@@ -50,6 +50,11 @@ class Explanation:
         subprocess.run(["dot", f"-T{kind}", "-o", path], input=self.dot(), text=True, check=True)
 
 
+def explanation(lines: list[tuple[str, str]], total: str) -> Explanation:
+    """What is said of several graphs, of which there is no picture."""
+    return Explanation(Reports([], [], lines, total, ""))
+
+
 def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> Reports:
     """What is said of a plan, and of the calls that it was made from."""
     kernels = {origin: number for number, step in enumerate(plan.steps) for origin in step.call.origins}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import abc
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -82,7 +82,7 @@ class Weight(NamedTuple):
         return self.layout, self.sources
 
 
-class Answer:
+class Answer(abc.ABC):
     """What a schedule chooses, for all sizes for which it is asked the same and answers the same."""
 
     def __init__(self, function: Function, count: int, types: Sequence[str], packed: Sequence[tuple[Any, ...]]) -> None:
@@ -94,33 +94,39 @@ class Answer:
             packed: of each input that the kernel takes packed its name, the layout, the bytes, and the names of what is packed.
         """
         self._function, self.count, self.types, self.packed = function, count, tuple(types), tuple(packed)
+        self._was_asked = False
+        self._code: Evaluator | None = None
 
     @property
     def function(self) -> Function:
         """What makes the integers."""
         return self._function
 
-    @functools.cached_property
-    def numbers(self) -> Evaluator:
+    def numbers(self, *values: int) -> tuple[int, ...] | None:
         """The integers for sizes; ``None`` if the answer is another one."""
-        return self.function.compiled()
+        if self._code is None:
+            if not self._was_asked:  # code takes longer than one answer does
+                self._was_asked = True
+                return self.function.evaluated(*values)
+            self._code = self.function.compiled()
+        return self._code(*values)
 
     def temporaries(self, numbers: Sequence[int]) -> tuple[tuple[str, int], ...]:
         """The types and the numbers of elements."""
         return tuple(zip(self.types, numbers[self.count :], strict=True)) if self.types else ()
 
     @property
+    @abc.abstractmethod
     def name(self) -> str:
         """The kernel's name."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
         """The launch with these integers.
 
         Raises:
             CompileError: the kernel cannot be made.
         """
-        raise NotImplementedError
 
 
 class Chosen(NamedTuple):

@@ -75,7 +75,8 @@ class SizesArray(Input):
 
     def array(self, elements: Sequence[int]) -> NumpyArray:
         """The array with these elements."""
-        return np.array(elements, self.dtype).reshape(() if getattr(self.desc, "zero_dimensional", False) else self.desc.sizes)
+        with np.errstate(over="ignore"):  # a large one is infinite in a narrow float type
+            return np.array(elements, self.dtype).reshape(() if getattr(self.desc, "zero_dimensional", False) else self.desc.sizes)
 
     def __str__(self) -> str:
         """For messages."""

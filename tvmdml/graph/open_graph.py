@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tvmdml import arrays
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
-from tvmdml.graph.explaining import Explanation
+from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.graph.kernels import Progress
-from tvmdml.graph.laid import Given, Laid, Reports
+from tvmdml.graph.laid import Given, Laid
 from tvmdml.graph.laying import given
 from tvmdml.graph.open_planning import ProgramPlan
 from tvmdml.graph.packing import Shared
@@ -22,8 +22,11 @@ from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate
 from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
-from tvmdml.sizes.evaluating import evaluator
+from tvmdml.sizes.evaluating import evaluator, terms_of
 from tvmdml.targets import Target
+from tvmdml.tensors import native
+
+T = TypeVar("T")
 
 _MOST_GRAPHS = 64
 """The sizes whose graphs are cached. Each has some KB beside the intermediate memory, which all of them share."""
@@ -179,27 +182,46 @@ class OpenGraph(CompiledGraph):
         names = ", ".join(f"{name}=…" for name in self.symbols)
         raise InvalidArgument(message("OpenGraph", "a graph whose sizes are open", "one for certain sizes", f"Use .at({names})."))
 
+    def _with(self, inputs: Inputs, use: Callable[[CompiledGraph, list[Any]], T]) -> T:
+        """What a function makes of the graph for arrays, and of these."""
+        graph, several = self._for(inputs)
+        try:
+            return use(graph, several)
+        except InvalidArgument:
+            self._check(several)
+            raise
+
+    def _check(self, several: Sequence[Any]) -> None:
+        """Refuse arrays that do not fit, in names of sizes."""
+        read = {place: name for name, place in zip(self.symbols, self._places, strict=True)}
+        shapes = [arrays.view(array, "").shape for array in several]
+        known = {name: shapes[place.input][place.dimension] for place, name in read.items() if place is not None}
+        record = self._record.at(known)
+        for about, array, shape in zip(self._inputs_open, several, shapes, strict=True):
+            sizes = tuple(record.value(terms_of(size)) for size in about.shape)
+            dtype = native(arrays.view(array, "").dtype)
+            if (dtype, shape) != (about.dtype, sizes):
+                given, where = ", ".join(f"{name}={n}" for name, n in known.items()), f"OpenGraph {about.shown}"
+                allowed = f"{_form(about)} with {given}"
+                raise InvalidArgument(message(where, f"{dtype}{list(shape)}", allowed, "Convert or reshape the array first."))
+
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays, as a compiled graph does. Their sizes decide the open ones."""
-        graph, several = self._for(inputs)
-        return graph(several)
+        return self._with(inputs, lambda graph, several: graph(several))
 
     run = __call__
 
     def timed(self, inputs: Inputs = None) -> tuple[list[Any], list[Timed]]:
         """Run on arrays: the results, and the time of each kernel."""
-        graph, several = self._for(inputs)
-        return graph.timed(several)
+        return self._with(inputs, lambda graph, several: graph.timed(several))
 
     def trace(self, inputs: Inputs, path: Any) -> list[Timed]:
         """Write the time of each kernel to a file, as a compiled graph does."""
-        graph, several = self._for(inputs)
-        return graph.trace(several, path)
+        return self._with(inputs, lambda graph, several: graph.trace(several, path))
 
     def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
         """Check arrays once and return a function that runs on them."""
-        graph, several = self._for(inputs)
-        return graph.bind(several, outputs)
+        return self._with(inputs, lambda graph, several: graph.bind(several, outputs))
 
     def initialize(self, weights: Inputs = None) -> None:
         """There are no owned inputs."""
@@ -217,15 +239,10 @@ class OpenGraph(CompiledGraph):
 
     def explain(self) -> Explanation:
         """Each recording: the sizes that it holds for, and its calls with expressions of sizes."""
-        lines = [("recorded for", "; ".join(self._record.conditions()))]
-        with texts_for_messages():
-            for i, plan in enumerate(self.plans):
-                lines.append((f"after passes, {i + 1}", "; ".join(plan.record.conditions())))
-                for call in plan.program.program.calls:
-                    tensors = (f"{name} {tensor}" for name, tensor in call.desc.tensors() if tensor is not None)
-                    lines.append((str(call), ", ".join(tensors)))
+        lines = [("recorded for", "; ".join(self._record.conditions()) or "all sizes")]
+        lines += [line for plan in self.plans for line in plan.explained(self.symbols)]
         total = f"{counted(len(self.plans), 'recording')}, {counted(len(self._graphs), 'size')} with a plan"
-        return Explanation(Reports([], [], lines, total, ""))
+        return explanation(lines, total)
 
     def __repr__(self) -> str:
         """The inputs, with the names of sizes, and the target."""

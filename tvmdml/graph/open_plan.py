@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
 
 _MOST_LAYOUTS = 8
+_MOST_WIRED = 16
 _LITTLE = 1 << 24
 """So many bytes may be more than a size needs, if another one has room for all."""
 ARENA = 0
@@ -266,6 +267,8 @@ class OpenPlan:
         if (wired := self._wired.get(key)) is None:
             wired = Wired(self, packed)
             self.check_wiring(wired)
+            if len(self._wired) >= _MOST_WIRED:
+                self._wired.pop(list(self._wired)[0], None)  # noqa: RUF015 # a copy: other threads may add
             self._wired[key] = wired
         return wired
 
@@ -330,7 +333,8 @@ class OpenPlan:
         if source.kind == "constant":
             return self.constants[source.number]
         one = self.arrays[source.number]
-        return np.array(_of(numbers, one.strides), one.dtype).reshape(_of(numbers, one.shape))
+        with np.errstate(over="ignore"):  # as SizesArray
+            return np.array(_of(numbers, one.strides), one.dtype).reshape(_of(numbers, one.shape))
 
     def _placed(self, source: Source, array: NumpyArray, wired: Wired) -> Any:
         """A constant where kernels read it."""
@@ -396,6 +400,17 @@ class OpenPlan:
             Missing: the plan was read.
         """
         raise Missing
+
+    def explained(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """The guards, and each launch with its tensors.
+
+        Args:
+            names: of the sizes.
+        """
+        tensors = self.tensors()
+        shown = [", ".join(f"{name} {tensor}" for name, tensor in own.items()) for own in tensors]
+        guards = "; ".join(self.function.texts(names)) or "all sizes"
+        return [("holds for", guards), *((launching.title, shown[launching.group]) for launching in self.launchings)]
 
     def tensors(self) -> list[dict[str, str]]:
         """The tensors of each group, with the names of sizes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tvmdml.compiler import Launches as Launchable
@@ -29,7 +29,7 @@ from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
-from tvmdml.sizes.size import Terms
+from tvmdml.sizes.polynomials import Terms
 from tvmdml.targets import Launch, Target
 
 _MOST_LAUNCHES = 1024
@@ -38,10 +38,19 @@ _MOST_LAUNCHES = 1024
 class KernelAnswer(Answer):
     """What a schedule chose in this process."""
 
-    def __init__(self, kernel: Kernel, scalars: Sequence[Any], temporaries: Sequence[Any], record: Record, within: Record) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        again: Callable[[], Kernel],
+        scalars: Sequence[Any],
+        temporaries: Sequence[Any],
+        record: Record,
+        within: Record,
+    ) -> None:
         """
         Args:
             kernel: as the schedule chose it for the case at hand.
+            again: asks the schedule for it again.
             scalars: its integers, which may be open.
             temporaries: its temporaries: types, and numbers of elements.
             record: what the schedule asked.
@@ -50,7 +59,7 @@ class KernelAnswer(Answer):
         wanted = [*map(terms_of, scalars), *(terms_of(count) for _, count in temporaries)]
         types = [dtype for dtype, _ in temporaries]
         super().__init__(Function.of(record, wanted, within), len(scalars), types, _packed(kernel))
-        self.kernel = kernel
+        self.kernel, self._again = kernel, again
         self._launches: Launchable | None = None
         self.packings: tuple[Packing, ...] = ()
         """How inputs are packed, from the first launch on."""
@@ -66,13 +75,17 @@ class KernelAnswer(Answer):
         Raises:
             CompileError: the kernel, or one that packs its inputs, cannot be made.
         """
-        if self._launches is None:
-            self.packings = tuple(
-                Packing(one, Launchable(one.packer, target).launch(one.packer.scalars, one.packer.temporaries))
-                for one in self.kernel.owned
-            )
-            self._launches = Launchable(self.kernel, target)
-        return self._launches.launch(numbers[: self.count], self.temporaries(numbers))
+        launches, scalars, temporaries = self._launches, numbers[: self.count], self.temporaries(numbers)
+        if launches is not None:
+            return launches.launch(scalars, temporaries)
+        own = [one.packer for one in self.kernel.owned]
+        packers = [Launchable(packer, target).launch(packer.scalars, packer.temporaries) for packer in own]
+        launches = Launchable(self.kernel, target)
+        launch = launches.launch(scalars, temporaries)
+        self.kernel = self.kernel.built_by(self._again)  # the kernels are found
+        self.packings = tuple(map(Packing, self.kernel.owned, packers))
+        self._launches = launches
+        return launch
 
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
         """The kernel with these integers."""
@@ -89,6 +102,9 @@ class _Elsewhere(Answer):
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
+        return self.ready.launch
 
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
         return self.kernel
@@ -115,8 +131,9 @@ class CallGroup(Group):
         desc: Operator = self.desc.filled(lambda size: record.size(size.terms))
         symbolic = kernel_for(desc.canonical(), target, self.in_place)
         identity, _ = own((symbolic.identity, tuple((*one[:-1], one.packer.identity) for one in symbolic.owned)))
-        kernel = kernel_for(self.at(values, within).canonical(), target, self.in_place) if within.symbols else symbolic
-        answer = KernelAnswer(kernel, symbolic.scalars, symbolic.temporaries, record, within)
+        again = functools.partial(self._kernel, tuple(values), within, target)
+        kernel = again() if within.symbols else symbolic
+        answer = KernelAnswer(kernel, again, symbolic.scalars, symbolic.temporaries, record, within)
         numbers = answer.numbers(*values)
         assert numbers is not None, "a guard fails in the case that it was recorded for"
         mine = identity, numbers[: answer.count], answer.temporaries(numbers)
@@ -124,6 +141,10 @@ class CallGroup(Group):
             raise AssertionError(f"{self.title}: {symbolic.name} with {numbers}, and {kernel.name} with {kernel.scalars}")
         self.add(tasks, answer)
         return answer
+
+    def _kernel(self, values: Sequence[int], record: Record, target: Target) -> Kernel:
+        """The kernel for sizes."""
+        return kernel_for(self.at(values, record).canonical(), target, self.in_place)
 
     def at(self, values: Sequence[int], record: Record) -> Operator:
         """The descriptor for sizes."""

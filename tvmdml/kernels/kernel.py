@@ -95,6 +95,14 @@ class Kernel(NamedTuple):
         """The kernel, and those that pack its inputs."""
         return (self, *(one.packer for one in self.owned))
 
+    def built_by(self, again: Callable[[], Kernel]) -> Kernel:
+        """The same without the descriptors that ``build`` holds: if it is called after all, the kernel is asked for again."""
+        owned = tuple(
+            one._replace(packer=one.packer._replace(build=functools.partial(_build_packer, again, i)))
+            for i, one in enumerate(self.owned)
+        )
+        return self._replace(build=functools.partial(_build, again), owned=owned)
+
     def sources(self, target: Target) -> dict[str, str]:
         """Stamps of the source that generated the code, by operators' modules."""
         return {module: source_stamp(module, target) for module in (self.module, *self.also)}
@@ -148,6 +156,14 @@ class Owned(NamedTuple):
     def nbytes(self) -> int:
         """The size of the buffer."""
         return self.elements * np.dtype(self.dtype).itemsize
+
+
+def _build(again: Callable[[], Kernel]) -> PrimFunc:
+    return again().build()
+
+
+def _build_packer(again: Callable[[], Kernel], i: int) -> PrimFunc:
+    return again().owned[i].packer.build()
 
 
 def source_stamp(module: str, target: Target) -> str:

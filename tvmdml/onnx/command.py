@@ -138,31 +138,33 @@ def _read(name: str, file: str) -> Any:
 
 
 def made_up(
-    model: Runnable, given: Mapping[str, Any] = MappingProxyType({}), sizes: Mapping[str, int] = MappingProxyType({})
+    model: Runnable, given: Mapping[str, Any] | None = None, sizes: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, Any]:
     """An array for each input: those that are given, and random ones, the same in each run.
 
     Args:
         model: the model.
-        given: arrays of inputs.
+        given: arrays of inputs; ``None`` if the command has no option for them.
         sizes: values of open sizes, by their names.
 
     Raises:
         InvalidArgument: an input that is not given has other open sizes.
         Unsupported: it is no tensor.
     """
-    others = [about.with_sizes(sizes) for about in model.inputs if about.name not in given]
-    return {**{about.name: _made_up(about, model) for about in others}, **given}
+    others = [about.with_sizes(sizes) for about in model.inputs if about.name not in (given or {})]
+    return {**{about.name: _made_up(about, model, given is not None) for about in others}, **(given or {})}
 
 
-def _made_up(one: Argument, model: Runnable) -> Any:
+def _made_up(one: Argument, model: Runnable, takes_files: bool) -> Any:
     """Random values, the same in each run: floats around 0, and integers that are small enough for indices."""
     if one.kind != Kind():
         raise Unsupported(message("input", f"{one.name}, a sequence or optional tensor", "tensors", "Call the model from Python."))
     if one.shape is None or one.open_sizes():
         sizes = ", ".join(str(n or "?") for n in one.shape or ("?",) if not isinstance(n, int))
         given = f"no array for {one.name}, with open sizes {sizes}"
-        raise InvalidArgument(message("input", given, ", or ".join([f"--input {one.name}=FILE.npy", *_ways(one, model)])))
+        file = [f"--input {printable(one.name)}=FILE.npy"] if takes_files else []
+        ways = [*file, *_ways(one, model)] or ["inputs whose sizes have names, or are known"]
+        raise InvalidArgument(message("input", given, ", or ".join(ways)))
     shape = tuple(n for n in one.shape if isinstance(n, int))
     rng = np.random.default_rng(zlib.crc32(one.name.encode()))
     if one.dtype.kind == "f":

@@ -292,7 +292,7 @@ class Conversion:
         except (ModelError, inference.Malformed) as error:
             if isinstance(error, ModelError) and not graphs:
                 raise
-            self.problems.append(Problem(kind, str(place()), str(error), True))
+            self.problems.append(Problem(kind, str(place()), f"{error}{inference.shown(inputs, self.graph.record)}", True))
         except (Refused, Unsupported, InvalidArgument) as error:
             self.problems.append(Problem(kind, str(place()), _line(error), False))
         except (MemoryError, TvmdmlError):

@@ -13,12 +13,14 @@ from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
 from tvmdml.onnx_nodes import element_of
-from tvmdml.sizes import hint, is_open, texts_for_keys
+from tvmdml.sizes import Record, hint, is_open, texts_for_keys, texts_for_messages
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
 
 
+_FEW = 8
+"""So many elements are shown in messages."""
 _PLACES = ("axis", "axes", "batch_axis", "time_axis", "batch_dims", "perm", "scan_input_axes", "scan_output_axes")
 """Attributes that name dimensions: ONNX's inference reads memory by some of them without a check."""
 
@@ -119,6 +121,24 @@ def _confirmed(result: Result, case: tuple[int, ...] | None) -> Result:
     if result.shape is not None and (case is None or tuple(map(hint, result.shape)) == case):
         return result
     return result._replace(shape=None, case=case)
+
+
+def shown(inputs: Sequence[Value | None], record: Record) -> str:
+    """What a node is given, in words, if sizes are open."""
+    if not record.symbols:
+        return ""
+    texts = []
+    with texts_for_messages():
+        for value in inputs:
+            if value is None or value.shape is None:
+                texts.append("nothing" if value is None else f"{value.dtype}")
+                continue
+            elements = value.sizes if value.array is None else value.array
+            few = elements is not None and elements.ndim == 1 and elements.size <= _FEW
+            own = f" of {', '.join(map(str, elements.tolist()))}" if few and elements is not None else ""
+            texts.append(f"{value.dtype}[{', '.join(map(str, value.shape))}]{own}")
+    case = ", ".join(f"{name}={record.value(record.symbol_terms(name))}" for name in record.symbols)
+    return f". It is given {'; '.join(texts)}; with {case}" if texts else f", with {case}"
 
 
 def _type(found: Any, position: int, inputs: Sequence[Value | None]) -> Any:

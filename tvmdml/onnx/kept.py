@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,8 @@ class Kept:
         self._store = PlanStore()
         self._holdings = kept.Holdings(self._store)
         self._header: Header | None = None
+        self._parts: dict[str, int] = {}
+        """So many parts each recording has at least."""
 
     @classmethod
     def of(cls, given: Any, sizes: Mapping[str, int], target: Target) -> Kept | None:
@@ -123,7 +125,7 @@ class Kept:
         return [name for name in names if type(name) is str]
 
     def recording(self, name: str, arenas: list[Any], finish: Callable[[Sequence[int]], Finished]) -> tuple[KeptPlan, Ready] | None:
-        """A recording, and what is the same for all sizes; ``None`` if it is not there, or not whole."""
+        """A recording without its parts, and what is the same for all sizes; ``None`` if it is not there, or not whole."""
         at_hand("tvmdml.graph.kept_plan")
         from tvmdml.graph.kept_plan import KeptPlan
 
@@ -133,11 +135,6 @@ class Kept:
         with contextlib.suppress(*kept.DAMAGED):
             about = found.described
             plan = KeptPlan(about["plan"], found.arrays, self._target, arenas, finish)
-            for i in itertools.count():
-                part = self.find_part(f"{name} {i}")
-                if part is None:
-                    break
-                plan.add_part(part.described, part.arrays)
             known = {_index(i): found.arrays[_index(number)] for i, number in about["known"]}
             reads, lengths = tuple(map(str, about["reads"])), tuple(about["lengths"])
             if self._header is None or not all(n is None or type(n) is int for n in lengths):
@@ -148,6 +145,14 @@ class Kept:
                 return None
             return plan, ready
         return None
+
+    def parts(self, name: str) -> Iterator[kept.Kept]:
+        """The answers and weights of a recording: a part for each time that something was new."""
+        for i in itertools.count():
+            if (part := self.find_part(f"{name} {i}")) is None:
+                return
+            self._parts[name] = i + 1
+            yield part
 
     def keep_recording(self, pattern: Hashable, plan: OpenPlan, ready: Ready) -> str | None:
         """Keep a recording, or what is new in it; returns its name, or ``None`` if it cannot be kept."""
@@ -174,7 +179,9 @@ class Kept:
         from tvmdml.graph import kept_plan
 
         part = kept_plan.written_part(plan)
-        number = next(i for i in itertools.count() if self._store.find(self._part(f"{name} {i}")) is None)
+        numbers = itertools.count(self._parts.get(name, 0))
+        number = next(i for i in numbers if self._store.find(self._part(f"{name} {i}")) is None)
+        self._parts[name] = number
         return part is not None and self.keep_part(f"{name} {number}", part.described, part.arrays)
 
     def find_part(self, name: str) -> kept.Kept | None:

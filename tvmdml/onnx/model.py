@@ -18,8 +18,8 @@ from tvmdml import targets
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.console import printable
-from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, safe_repr
+from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
@@ -142,6 +142,9 @@ class Model(Runnable):
             raise Unsupported(message(self.name, f"inputs that are sequences ({listed(several)})", "tensors, for a pack", advice))
         shapes = self._known_shapes()
         if shapes is None:
+            at_hand("tvmdml.console")
+            from tvmdml.console import printable  # it imports click, which loading a model does not need
+
             given, wanted = f"a model with open sizes ({listed(self.inputs)})", self._open_sizes()
             advice = f"They are given by name: {' '.join(f'--size {printable(name)}=N' for name in wanted)}" if wanted else ""
             raise InvalidArgument(message(self.name, given, f"known sizes of {', '.join(wanted) or 'all inputs'}", advice))
@@ -151,6 +154,14 @@ class Model(Runnable):
             given = f"a model that the elements of {', '.join(sorted(error.inputs))} decide about"
             advice = "Cut it before the nodes that need them, or add initializers with these inputs' names."
             raise InvalidArgument(message(self.name, given, "one that shapes and constants decide about", advice)) from None
+
+    def explain(self) -> Explanation:
+        """The recordings that ran so far: the sizes that each holds for, and the launches with expressions of sizes."""
+        with self._lock:
+            lines = [line for recordings in self._recordings.values() for line in recordings.explained()]
+            count = sum(len(recordings.every) for recordings in self._recordings.values())
+            total = f"{counted(count, 'recording')}, {counted(len(self._compiled), 'combination')} of sizes with a plan"
+        return explanation(lines, total)
 
     # -- How
 
@@ -312,6 +323,10 @@ class InferenceSession(Runnable):
             if len(known) == len(sizes):
                 raise
             return load(self._given, known, target=self.target)
+
+    def explain(self) -> Explanation:
+        """As every model does."""
+        return self._model.explain()
 
     def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
         return graph(inputs) if self.profile is None else self.profile.run(graph, inputs, self.get_providers()[0])

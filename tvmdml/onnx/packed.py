@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.graph.loading import compiled, in_pack, of_kind
 from tvmdml.graph.program import Form
 from tvmdml.graph.saving import reading, reading_form
@@ -103,6 +104,15 @@ class PackedModel(Runnable):
     def metadata(self) -> ModelMetadata:
         """What the file says of itself: a pack has its name only."""
         return ModelMetadata("", Path(self.name).stem, "", "", "", 0, {})
+
+    def explain(self) -> Explanation:
+        """The launches for each combination of sizes."""
+        lines = []
+        for shapes, ready in self._by_shapes.items():
+            about = ", ".join(f"{one.name} {list(shape)}" for one, shape in zip(self.inputs, shapes, strict=True))
+            lines.append((f"built for {about}", ""))
+            lines += [] if ready.graph is None else ready.graph.explain().lines
+        return explanation(lines, counted(len(self._by_shapes), "graph"))
 
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
         found = self._by_shapes.get(tuple(shapes[one.name] for one in self.inputs))

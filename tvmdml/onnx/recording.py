@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml._whole import apart, at_hand
 from tvmdml.graph.kept import DAMAGED
+from tvmdml.graph.kept import Kept as Part
 from tvmdml.graph.launching import Missing
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.kinds import parts
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.open_graph import OpenGraph
+    from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
     from tvmdml.sizes.evaluating import Evaluator
 
@@ -59,6 +62,10 @@ class Pattern(NamedTuple):
         """Shapes with these sizes in the places of open ones, by their names."""
         own = {name: known for name, *known in self.key}  # type: ignore[attr-defined] # tuples of a name and what is known of it
         return {name: self._opened(own.get(name, ()), shape, sizes) for name, shape in shapes.items()}
+
+    def shown(self) -> str:
+        """The inputs' shapes, with the names of sizes: ``x [1, 3, h, w]``."""
+        return ", ".join(f"{name} [{', '.join(map(str, known[0]))}]" for name, *known in self.key)  # type: ignore[attr-defined] # as above
 
     @staticmethod
     def _opened(known: Sequence[Sequence[int | str]], shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -128,12 +135,16 @@ class Recording:
             return self.ready
         return self.ready._replace(graph=self.graph.for_values(values, progress))
 
+    def plans(self) -> Sequence[OpenPlan]:
+        """The model after passes, for sizes of which they asked the same."""
+        return () if self.graph is None else self.graph.plans
+
     def keep(self, kept: Kept, key: Hashable) -> None:
         """Let the cache have what is new."""
         at_hand("tvmdml.graph.kept_plan")
         from tvmdml.graph import kept_plan
 
-        for plan in () if self.graph is None else self.graph.plans:
+        for plan in self.plans():
             if not kept_plan.has_new(plan):
                 continue
             if id(plan) not in self._names:
@@ -145,18 +156,29 @@ class Recording:
 class KeptRecording:
     """A recording of the cache."""
 
-    def __init__(self, pattern: Pattern, plan: KeptPlan, ready: Ready) -> None:
-        self._pattern, self._plan, self._ready = pattern, plan, ready
+    def __init__(self, pattern: Pattern, plan: KeptPlan, ready: Ready, parts: Iterator[Part]) -> None:
+        """``parts`` are read as far as sizes need them: each has answers and weights."""
+        self._pattern, self._plan, self._ready, self._parts = pattern, plan, ready, parts
 
     def at(self, shapes: Shapes, progress: Progress | None = None) -> Ready | None:
         """The model for shapes with the pattern; ``None`` if a guard fails, or the cache lacks something for them."""
         if not set(self._ready.inputs) <= {*shapes, STATE}:
             return None
+        values = self._pattern.values(shapes)
         try:
-            graph = apart(lambda: self._plan.at(self._pattern.values(shapes), progress))
-        except (Missing, *DAMAGED):
+            while True:
+                with contextlib.suppress(Missing):
+                    graph = apart(lambda: self._plan.at(values, progress))
+                    return None if graph is None else self._ready._replace(graph=graph)
+                if (part := next(self._parts, None)) is None:
+                    return None
+                self._plan.add_part(part.described, part.arrays)
+        except DAMAGED:
             return None
-        return None if graph is None else self._ready._replace(graph=graph)
+
+    def plans(self) -> Sequence[OpenPlan]:
+        """The model after passes."""
+        return [self._plan]
 
     def keep(self, kept: Kept, key: Hashable) -> None:
         """Nothing is new in it."""
@@ -209,6 +231,16 @@ class Recordings:
         self._saved(recording)
         return ready
 
+    def explained(self) -> list[tuple[str, str]]:
+        """The recordings that were used: the shapes of inputs, the guards, and the launches with expressions of sizes."""
+        lines = []
+        for recording in list(self.every):
+            plans = recording.plans()
+            lines.append((f"recorded with {self._pattern.shown()}", "" if plans else "all outputs are known"))
+            for plan in plans:
+                lines += plan.explained(tuple(self._pattern.places))
+        return lines
+
     def _read(self) -> KeptRecording | None:
         """The next one of the cache."""
         if self._names is None or self._kept is None:
@@ -216,7 +248,7 @@ class Recordings:
         for name in self._names:
             found = self._kept.recording(name, self._arenas, lambda values: self._finish(self._pattern.shapes(values)))
             if found is not None:
-                return KeptRecording(self._pattern, *found)
+                return KeptRecording(self._pattern, *found, self._kept.parts(name))
         self._names = None
         return None
 

@@ -15,6 +15,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.explaining import Explanation
 from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.session import ModelMetadata, Session
@@ -131,6 +132,10 @@ class Runnable(Session, abc.ABC):
     """Values of the sizes that were open in the file, of each model of a pack that has several."""
     _deciding: AbstractSet[str] = frozenset()
     """The inputs whose elements decide how it is computed."""
+
+    @abc.abstractmethod
+    def explain(self) -> Explanation:
+        """What was compiled so far: for which sizes it holds, and the launches with their tensors, whose sizes are expressions."""
 
     @abc.abstractmethod
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:

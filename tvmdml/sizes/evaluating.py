@@ -7,8 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.sizes.record import Open, Quotient, Record, Symbol
-from tvmdml.sizes.size import Size, Terms
+from tvmdml.sizes import showing
+from tvmdml.sizes.guards import Atom, Quotient, Symbol, Within
+from tvmdml.sizes.polynomials import Terms
+from tvmdml.sizes.record import Open, Record
+from tvmdml.sizes.size import Size
 
 Evaluator = Callable[..., "tuple[int, ...] | None"]
 """Called with the symbols' values, in their order: the integers, or ``None`` where a condition does not hold."""
@@ -84,6 +87,29 @@ class Function(NamedTuple):
         quotients = tuple((i, *atom) for i, atom in enumerate(record.atoms) if isinstance(atom, Quotient) and i in used)
         return cls(symbols, quotients, conditions, choices, tuple(wanted))
 
+    def evaluated(self, *values: int) -> tuple[int, ...] | None:
+        """What ``compiled`` returns, without code: for a function that is called once."""
+        atoms = dict(zip(self.symbols, values, strict=True))
+
+        def value(terms: Polynomial) -> int:
+            if isinstance(terms, int):
+                return terms
+            return sum([factor * math.prod([atoms[i] for i in own]) for own, factor in terms])
+
+        try:
+            for i, number, divisor in self.quotients:
+                atoms[i] = value(number) // value(divisor)
+            for terms, least, most, without in self.conditions:
+                n = value(terms)
+                if (least is not None and n < least) or (most is not None and n > most) or n in without:
+                    return None
+            for function, arguments, answer in self.choices:
+                if function(*[value(given.terms) if isinstance(given, Open) else given for given in arguments]) != answer:
+                    return None
+            return tuple(map(value, self.wanted))
+        except ZeroDivisionError:
+            return None
+
     def compiled(self) -> Evaluator:
         """The function as code; without symbols it needs none."""
         if not (self.symbols or self.conditions or self.choices) and all(isinstance(terms, int) for terms in self.wanted):
@@ -103,6 +129,24 @@ class Function(NamedTuple):
         lines += ["    except ZeroDivisionError:", "        return None"]
         exec("\n".join(lines), space)  # noqa: S102 - integers and names made here
         return space["evaluate"]  # type: ignore[no-any-return]
+
+    def texts(self, names: Sequence[str]) -> list[str]:
+        """The conditions in words: ``2 <= n <= 64``.
+
+        Args:
+            names: of the symbols.
+        """
+        atoms: dict[int, Atom] = dict(zip(self.symbols, map(Symbol, names), strict=True))
+        atoms |= {i: Quotient(number, divisor) for i, number, divisor in self.quotients}
+        guards = [
+            (terms, Within(_or(least, -math.inf), _or(most, math.inf), frozenset(without)))
+            for terms, least, most, without in self.conditions
+        ]
+        texts = showing.conditions(atoms, guards)
+        for function, arguments, answer in self.choices:
+            shown = [showing.text(atoms, given.terms) if isinstance(given, Open) else f"{given}" for given in arguments]
+            texts.append(f"{function.__name__}({', '.join(shown)}) == {answer}")
+        return texts
 
     # -- As JSON
 
@@ -176,12 +220,16 @@ def _conditions(record: Record, within: Record | None) -> Iterator[Condition]:
     if within is None:
         for i, atom in enumerate(record.atoms):
             if isinstance(atom, Symbol):
-                least, most = record.allowed(i)
+                least, most = record.allowed[i]
                 yield Condition((((i,), 1),), _finite(least), _finite(most), ())
     for terms, guard in record.guards.items():
         known = None if within is None else within.guards.get(terms)
         if known is None or known != guard:
             yield Condition(terms, _finite(guard.least), _finite(guard.most), tuple(sorted(guard.without)))
+
+
+def _or(limit: int | None, otherwise: float) -> float:
+    return otherwise if limit is None else limit
 
 
 def _finite(limit: float) -> int | None:

@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any, TypeVar
 
-Terms = tuple[tuple[tuple[int, ...], int], ...]
-"""A polynomial: products of atoms, by their numbers in the record, and their factors. In order; no factor is 0."""
+from tvmdml.sizes import polynomials
+from tvmdml.sizes.polynomials import Terms
 
 
 def is_open(value: object) -> bool:
@@ -89,7 +89,7 @@ _texts: ContextVar[str] = ContextVar("tvmdml texts of sizes", default="")
 def fraction(a: Any, b: Any) -> Fraction:
     """The exact ratio of two sizes. It may be the same in all cases, as that of ``2 * n`` and ``n`` is."""
     if type(a) is Size and type(b) is Size and a.record.are_proportional(a, b):
-        return Fraction(a.terms[0][1], b.terms[0][1])
+        return Fraction(*polynomials.ratio(a.terms, b.terms))  # type: ignore[misc] # it is one
     return Fraction(int(a), int(b))
 
 
@@ -131,6 +131,18 @@ def has_open_sizes(key: str) -> bool:
     return _KEY.search(key) is not None
 
 
+def _operation(compute: Callable[[Any, Size, Any], Any], plain: Callable[[int, float], Any]) -> Any:
+    """A method that computes with another size or an integer; beside a float, the size becomes Python's own integer."""
+
+    def method(self: Size, other: Any) -> Any:
+        if type(other) is float:
+            return plain(self.own(), other)
+        operand = self._other(other)
+        return NotImplemented if operand is None else compute(self.record, self, operand)
+
+    return method
+
+
 class Size:
     """An integer that is a polynomial of a record's atoms. To ``isinstance`` it is an ``int``."""
 
@@ -170,54 +182,16 @@ class Size:
 
     # -- Arithmetic
 
-    def __add__(self, other: Any) -> Any:
-        if type(other) is float:
-            return self.own() + other
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.added(self, operand, 1)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        if type(other) is float:
-            return self.own() - other
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.added(self, operand, -1)
+    __add__ = __radd__ = _operation(lambda record, a, b: record.added(a, b, 1), operator.add)
+    __sub__ = _operation(lambda record, a, b: record.added(a, b, -1), operator.sub)
+    __mul__ = __rmul__ = _operation(lambda record, a, b: record.multiplied(a, b), operator.mul)
+    __floordiv__ = _operation(lambda record, a, b: record.divided(a, b), operator.floordiv)
+    __rfloordiv__ = _operation(lambda record, a, b: record.divided(b, a), lambda a, b: b // a)
+    __mod__ = _operation(lambda record, a, b: record.remainder(a, b), operator.mod)
+    __rmod__ = _operation(lambda record, a, b: record.remainder(b, a), lambda a, b: b % a)
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
-
-    def __mul__(self, other: Any) -> Any:
-        if type(other) is float:
-            return self.own() * other
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.multiplied(self, operand)
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Any) -> Any:
-        if type(other) is float:
-            return self.own() // other
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.divided(self, operand)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        if type(other) is float:
-            return other // self.own()
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.divided(operand, self)
-
-    def __mod__(self, other: Any) -> Any:
-        if type(other) is float:
-            return self.own() % other
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.remainder(self, operand)
-
-    def __rmod__(self, other: Any) -> Any:
-        if type(other) is float:
-            return other % self.own()
-        operand = self._other(other)
-        return NotImplemented if operand is None else self.record.remainder(operand, self)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other

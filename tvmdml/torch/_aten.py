@@ -16,6 +16,7 @@ import torch
 import tvmdml
 from tvmdml.errors import Unsupported
 from tvmdml.graph import Expression
+from tvmdml.sizes import is_open
 
 aten = torch.ops.aten
 
@@ -96,7 +97,7 @@ def _with_number(function: Entry) -> Entry:
         for x, number in ((a, b), (b, a)):
             if isinstance(x, Expression) and x.dtype == np.float16 and isinstance(number, (int, float)):
                 with np.errstate(over="ignore"):
-                    exact = float(np.float16(number)) == number
+                    exact = not is_open(number) and float(np.float16(number)) == number
                 if not exact:
                     wide = [one.astype("float32") if one is x else one for one in (a, b)]
                     return function(*wide).astype("float16")
