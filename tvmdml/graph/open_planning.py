@@ -79,7 +79,7 @@ class KernelAnswer(Answer):
         return self.kernel._replace(scalars=numbers[: self.count], temporaries=self.temporaries(numbers))
 
 
-class _Elsewhere(Answer):
+class ReadyAnswer(Answer):
     """A kernel that comes from a pack, or that a caller chose, for certain sizes."""
 
     def __init__(self, ready: Ready) -> None:
@@ -88,10 +88,22 @@ class _Elsewhere(Answer):
 
     @property
     def name(self) -> str:
+        """The kernel's name."""
         return self.kernel.name
 
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
+        """The kernel itself."""
         return self.kernel
+
+
+def chosen_for(title: str, desc: Operator, in_place: InPlace, target: Target) -> Chosen:
+    """The launch of a descriptor; errors name its call.
+
+    Raises:
+        Unsupported, CompileError: it cannot be made.
+    """
+    ready = naming(title, lambda: launch_of(desc, target, in_place, {}))
+    return Chosen(ready.launch, ReadyAnswer(ready), ())
 
 
 def _packed(kernel: Kernel) -> list[tuple[Any, ...]]:
@@ -242,7 +254,7 @@ class ProgramPlan(OpenPlan):
     def _input(node: Input, i: int, source: Source | None, numbers: _Numbers) -> Tensor:
         one = given(node, i, 0)
         shape, strides = numbers.places(one.shape), numbers.places(one.strides)
-        return Tensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source)
+        return Tensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source, owned=one.owned)
 
     @staticmethod
     def _results(finished: Finished, sources: Mapping[Value, Source], numbers: _Numbers) -> list[Tensor]:
@@ -258,6 +270,10 @@ class ProgramPlan(OpenPlan):
                 seen[edge.value], source = i, sources[edge.value]
             found.append(Tensor("", "", dtype, places, (), 0, source, copies))
         return found
+
+    def descriptors(self) -> list[tuple[Operator, InPlace]]:
+        """Of each group, with the sizes of the case that was recorded, and which of its tensors share memory."""
+        return [(group.desc.filled(lambda size: size.own()), group.in_place) for group in self._calls_of_groups]
 
     # -- For sizes
 
@@ -293,7 +309,7 @@ class ProgramPlan(OpenPlan):
             self._launches.clear()
         desc = group.at(values, self.record)
         ready = naming(group.title, lambda: launch_of(desc, self.target, group.in_place, self._launches))
-        return Chosen(ready.launch, _Elsewhere(ready), ())
+        return Chosen(ready.launch, ReadyAnswer(ready), ())
 
     def check(self, wired: Wired, layout: Any, numbers: Sequence[int]) -> None:
         """What was planned here is inside."""

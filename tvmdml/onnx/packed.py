@@ -13,9 +13,9 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.graph.loading import compiled, in_pack, of_kind
-from tvmdml.graph.program import Form
-from tvmdml.graph.saving import reading, reading_form
+from tvmdml.graph.loading import in_pack, of_kind
+from tvmdml.graph.saving import reading
+from tvmdml.graph.written import place, type_of
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
@@ -24,6 +24,7 @@ from tvmdml.packs import shelf
 
 _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types, where they are not NumPy's."""
+_Form = tuple["np.dtype[Any]", tuple[int, ...]]
 
 
 def kinds_of(path: str | os.PathLike[str]) -> frozenset[str]:
@@ -46,7 +47,7 @@ def described(
     kinds = {"lengths": list(lengths), "types": [[one.type, one.dtype and one.dtype.name] for one in outputs]}
     return {
         **(kinds if lengths else {}),
-        "inputs": [[one.name, one.dtype.name, list(one.shape or ())] for one in inputs],
+        "inputs": [[one.name, one.dtype.str, list(one.shape or ())] for one in inputs],
         "outputs": [one.name for one in outputs],
         "sizes": dict(sizes),
     }
@@ -72,11 +73,11 @@ class PackedModel(Runnable):
         chosen: list[dict[str, int]] = []  # of those that have the wanted ones
         with shelf.load_pack(path) as loaded:
             for record in of_kind(loaded.pack, target):
-                found = in_pack(loaded.pack, record)
+                found = in_pack(loaded.pack, record, target)
                 if "model" not in found.described:
                     continue
                 with reading(f"{path}: {record.name}"):
-                    inputs, outputs = _arguments(found.described["model"], found.finished.forms)
+                    inputs, outputs = _arguments(found.described["model"], found.plan.forms())
                     lengths = tuple(found.described["model"].get("lengths", ()))
                     own_sizes = _sizes(found.described["model"])
                 there.append(own_sizes)
@@ -86,9 +87,9 @@ class PackedModel(Runnable):
                 if models and _names(models[0]) != _names((inputs, outputs)):
                     raise loaded.pack.error(f"models with other inputs than {record.name}", "one model", "Build a pack for each.")
                 models.append((inputs, outputs))
-                own = {one.name for one in found.finished.inputs}
+                own = {one.name for one in found.plan.inputs}
                 read = tuple(name for name in (*(one.name for one in inputs), STATE) if name in own)
-                ready = Ready(compiled(found, target, progress), read, {}, lengths=lengths)
+                ready = Ready(found.compiled(loaded, progress), read, {}, lengths=lengths)
                 self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
             if there and not models:
                 allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this pack"
@@ -116,11 +117,10 @@ class PackedModel(Runnable):
         return found
 
 
-def _arguments(given: Mapping[str, Any], forms: Sequence[Form]) -> tuple[list[Argument], list[Argument]]:
+def _arguments(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[list[Argument], list[Argument]]:
     inputs = []
     for name, dtype, sizes in given["inputs"]:
-        kind, shape = reading_form(dtype, sizes)
-        inputs.append(_argument(name, kind, shape))
+        inputs.append(_argument(name, type_of(dtype), tuple(place(n, 1 << 32) for n in sizes)))
     names = list(given["outputs"])
     lengths = given.get("lengths", [None] * len(names))
     if not all(n is None or type(n) is int for n in lengths):

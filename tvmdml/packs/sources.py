@@ -10,9 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tvmdml import dxdispatch, targets
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph import saving
-from tvmdml.graph.program import Finished
 from tvmdml.onnx import model as onnx_model
 from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
@@ -94,7 +93,8 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     given = {name: sizes[name] for name in open_sizes if name in sizes}
     recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()
     described = {"model": packed.described(recorded.inputs, recorded.outputs, given, recorded.lengths)}
-    return Spec(graphs=(Source(_graph_name(path.stem, given), recorded.finished, described),))
+    name = _graph_name(path.stem, given)
+    return Spec(graphs=(Source(name, lambda target: saving.planned(recorded.finished(target), target), described),))
 
 
 def _graph_name(stem: str, sizes: Sizes) -> str:
@@ -104,14 +104,8 @@ def _graph_name(stem: str, sizes: Sizes) -> str:
 
 
 def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Spec:
-    finished, kind = saving.read(path)
-
-    def for_target(target: targets.Target) -> Finished:
-        if target.kind != kind:
-            raise Unsupported(message(str(path), f"a graph for {kind}", f"one for {target.kind}", "Save it for each kind."))
-        return finished
-
-    return Spec(graphs=(Source(finished.name or path.stem, for_target, {}),))
+    saved = saving.read(path)
+    return Spec(graphs=(Source(saved.name or path.stem, saved.plan, {}),))
 
 
 _READERS: Mapping[str, Callable[[Path, Sizes, set[str]], Spec]] = {
