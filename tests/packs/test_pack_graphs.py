@@ -21,7 +21,7 @@ import tvmdml
 from tvmdml import errors, packs, targets
 from tvmdml.cli import main
 from tvmdml.onnx import packed
-from tvmdml.packs import change, header, look, signing, sources
+from tvmdml.packs import change, header, look, signing, sources, verify
 from tvmdml.packs import format as container
 from tvmdml.packs.format import DATA, Contents, Pack, Part
 from tvmdml.packs.graphs import Source
@@ -303,9 +303,46 @@ def test_sizes_choose_in_a_pack(onnx_pack: Path) -> None:
     assert "allowed: --input x=FILE.npy, or --size batch=1, or --size batch=2." in found.stderr
 
 
-def test_a_pack_without_a_model_is_refused(path: Path) -> None:
-    with pytest.raises(errors.PackError, match=r"a pack of an ONNX model. Use load_graph"):
-        tvmdml.onnx.load(path, target=TARGETS[-1])
+@pytest.mark.parametrize("suffix", [".pack", ".graph"])
+def test_a_graph_is_called_as_a_model(suffix: str, path: Path, given: dict[str, Any], wanted: list[Any]) -> None:
+    model = tvmdml.onnx.load(path.with_suffix(suffix), target=TARGETS[-1])
+    assert [(one.name, one.type, one.shape) for one in model.inputs] == [
+        ("x", "tensor(float)", (1, 3, 12, 12)),
+        ("more than that", "tensor(bool)", (2, 8)),
+    ]
+    for found in (model(given), model.run(None, given)):
+        for array, expected in zip(found, wanted, strict=True):
+            assert np.array_equal(array, expected)
+    assert "CONVOLUTION" in str(model.compiled(given).explain())
+
+
+@pytest.mark.parametrize("suffix", [".pack", ".graph"])
+def test_a_graph_is_run_and_measured_by_the_names_of_its_inputs(
+    suffix: str, path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any]
+) -> None:
+    for name, array in given.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    named = [part for name in given for part in ("--input", f"{name}={tmp_path / name}.npy")]
+    command = ["run", str(path.with_suffix(suffix)), "--device", TARGETS[-1], *named, "--output_path", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, [*command, "--profile", str(tmp_path / "trace.json")])
+    assert done.exit_code == 0, done.output
+    assert "Output '1': uint32[8, 3]" in done.output
+    assert "CONVOLUTION" in done.output
+    for i, expected in enumerate(wanted):
+        assert np.array_equal(np.load(tmp_path / "out" / f"{i}.npy"), expected)
+    wrong = CliRunner().invoke(main, [*command[:4], "--input", f"y={tmp_path / 'x.npy'}"])
+    assert "given 'y'; allowed: x, more than that" in wrong.output + wrong.stderr
+    done = CliRunner().invoke(main, ["bench", str(path.with_suffix(suffix)), "--device", TARGETS[-1]])
+    assert done.exit_code == 0, done.output
+    assert "no ONNX Runtime: it reads ONNX models only" in done.output
+
+
+def test_a_graph_with_owned_inputs_is_no_model(tmp_path: Path) -> None:
+    graph = tvmdml.Graph()
+    y = graph.input((2, 3)) + graph.input((2, 3), owned=True, name="b")
+    tvmdml.save_graph(graph.compile([y]), tmp_path / "net.graph")
+    with pytest.raises(errors.Unsupported, match=r"owned inputs \(b\).* Use load_graph, and initialize it"):
+        tvmdml.onnx.load(tmp_path / "net.graph")
 
 
 def test_a_graph_is_tuned_by_shares_of_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -639,6 +676,23 @@ def test_hostile_graphs_are_refused(name: str, path: Path, tmp_path: Path, monke
         except (errors.ModelError, errors.PackError, errors.InvalidArgument, errors.CompileError) as error:
             problems.append(str(error))
     assert problems, "none refused it"
+
+
+@pytest.mark.parametrize("name", ["a larger call", "another offset", "a constant that is written", "no outputs"])
+def test_verify_reads_graphs(name: str, path: Path, tmp_path: Path) -> None:
+    assert verify.verify(path).ok
+    hostile = rewritten(path, tmp_path / "net.pack", None, HOSTILE[name])
+    report = verify.verify(hostile)
+    assert [one.about for one in report.failed] == ["graph net for cpu"]
+    assert report.ran == 0, "nothing is run of a pack that is wrong"
+
+
+def test_verify_finds_a_graph_without_its_operations(path: Path, tmp_path: Path) -> None:
+    contents = Pack(path).contents()
+    left = [one for one in contents.operations if one.line["operator"] != "GEMM"]
+    container.write(tmp_path / "net.pack", Contents(contents.head, contents.parts, contents.kernels, left))
+    (found,) = verify.verify(tmp_path / "net.pack").failed
+    assert "it lacks an operation of its graph 'net': GEMM" in found.said
 
 
 def test_other_integers_than_the_schedules_choose_are_refused(path: Path, tmp_path: Path) -> None:

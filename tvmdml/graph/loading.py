@@ -76,6 +76,16 @@ def load_graph(
         return plan.compiled(progress)
 
 
+class _Name(NamedTuple):
+    """How messages name a graph of a pack."""
+
+    pack: Pack
+    graph: str
+
+    def __str__(self) -> str:
+        return f"{self.pack.shown}: {self.graph}"
+
+
 class InPack(NamedTuple):
     """A graph of a pack."""
 
@@ -91,7 +101,7 @@ class InPack(NamedTuple):
             Unsupported, CompileError: a kernel is not in the pack, and cannot be made.
         """
         launches = _Launches(self, loaded)
-        with saving.reading(f"{loaded.pack.shown}: {self.record.name}"):
+        with saving.reading(_Name(loaded.pack, self.record.name)):
             known = [launches.of(group) for group in self.plan.groups]
             graph = self.plan.with_launches(known, progress)
             if None not in known:
@@ -217,7 +227,7 @@ def in_pack(pack: Pack, graph: Graph, target: Target) -> InPack:
         ModelError: its description is wrong.
         PackError: a part is damaged.
     """
-    where = f"{pack.shown}: {graph.name}"
+    where = _Name(pack, graph.name)
     with saving.reading(where):
         described = json.loads(pack.content(graph.part))
         if described.get("format") != saving.FORMAT:

@@ -35,7 +35,6 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
 
-MAGIC = b"TVMDMLG\n"
 FORMAT = 2
 """Raised when an older reader would misunderstand a newer file. Graphs in packs have it, too."""
 MOST_JSON = 256 << 20
@@ -78,7 +77,7 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
     content = json.dumps(described, separators=(",", ":")).encode()
     content += b" " * (-(_HEADER.size + len(content)) % _ALIGNMENT)
     with files.replacing(path) as stream:
-        stream.write(_HEADER.pack(MAGIC, FORMAT, 0, len(content), at[-1]))
+        stream.write(_HEADER.pack(files.GRAPH, FORMAT, 0, len(content), at[-1]))
         stream.write(content)
         start = stream.tell()
         for array, begin in zip(arrays, at, strict=False):
@@ -127,8 +126,8 @@ class Saved(NamedTuple):
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever a damaged or hostile description leads to is a ``ModelError``."""
+def reading(path: object) -> Iterator[None]:
+    """Whatever a damaged or hostile description leads to is a ``ModelError``, which names the path."""
     try:
         yield
     except OSError as error:
@@ -197,7 +196,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         header = stream.read(_HEADER.size)
-        if len(header) < _HEADER.size or not header.startswith(MAGIC):
+        if len(header) < _HEADER.size or not header.startswith(files.GRAPH):
             raise ModelError(f"{path} is not a graph that tvmdml saved.")
         _, version, _, length, rest = _HEADER.unpack(header)
         if version != FORMAT:

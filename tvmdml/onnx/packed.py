@@ -1,19 +1,28 @@
-"""``PackedModel``: ONNX models of a pack, for the sizes that it was built for. No compiler is needed, and no package onnx."""
+"""``PackedModel``: models of a pack for the sizes that it was built for, or a saved graph, called as models are.
+
+No package onnx is needed, and for a pack no compiler.
+"""
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.console import printable
+from tvmdml.errors import InvalidArgument, PackError, Unsupported, message
+from tvmdml.graph import saving
+from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.loading import in_pack, of_kind
+from tvmdml.graph.saved_plan import SavedPlan
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, type_of
 from tvmdml.onnx.kinds import Kind
@@ -21,6 +30,7 @@ from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.packs import shelf
+from tvmdml.packs.files import is_graph
 
 _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types, where they are not NumPy's."""
@@ -54,7 +64,7 @@ def described(
 
 
 class PackedModel(Runnable):
-    """The models of a pack with the same inputs and outputs: one for each combination of sizes."""
+    """The models, or graphs, of a file with the same inputs and outputs: one for each combination of sizes."""
 
     def __init__(
         self,
@@ -71,31 +81,27 @@ class PackedModel(Runnable):
         models: list[tuple[list[Argument], list[Argument]]] = []
         there: list[dict[str, int]] = []  # the sizes of all models
         chosen: list[dict[str, int]] = []  # of those that have the wanted ones
-        with shelf.load_pack(path) as loaded:
-            for record in of_kind(loaded.pack, target):
-                found = in_pack(loaded.pack, record, target)
-                if "model" not in found.described:
-                    continue
-                with reading(f"{path}: {record.name}"):
-                    inputs, outputs = _arguments(found.described["model"], found.plan.forms())
-                    lengths = tuple(found.described["model"].get("lengths", ()))
-                    own_sizes = _sizes(found.described["model"])
+        with _opened(path, target, progress) as graphs:
+            for graph in graphs:
+                with reading(f"{path}: {graph.plan.name}"):
+                    inputs, outputs = _arguments(graph.model, graph.plan.forms())
+                    lengths = tuple(graph.model.get("lengths", ()))
+                    own_sizes = _sizes(graph.model)
                 there.append(own_sizes)
                 if not sizes.items() <= own_sizes.items():
                     continue
                 chosen.append(own_sizes)
                 if models and _names(models[0]) != _names((inputs, outputs)):
-                    raise loaded.pack.error(f"models with other inputs than {record.name}", "one model", "Build a pack for each.")
+                    given = f"models with other inputs than {graph.plan.name}"
+                    raise PackError(message(printable(path), given, "one model", "Build a pack for each, or use load_graph."))
                 models.append((inputs, outputs))
-                own = {one.name for one in found.plan.inputs}
+                own = {one.name for one in graph.plan.inputs}
                 read = tuple(name for name in (*(one.name for one in inputs), STATE) if name in own)
-                ready = Ready(found.compiled(loaded, progress), read, {}, lengths=lengths)
+                ready = Ready(graph.compiled(), read, {}, lengths=lengths)
                 self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
-            if there and not models:
-                allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this pack"
-                raise InvalidArgument(message(f"load {self.name}", _shown_sizes(sizes), allowed, "Build it for these, too."))
-            if not models:
-                raise loaded.pack.error("graphs without names of inputs and outputs", "a pack of an ONNX model", "Use load_graph.")
+        if not models:
+            allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this file"
+            raise InvalidArgument(message(f"load {self.name}", _shown_sizes(sizes), allowed, "Build it for these, too."))
         self.inputs, self.outputs = (_joined(several, chosen) for several in zip(*models, strict=True))
         self.symbols: tuple[str, ...] = ()
         """No size is open; those of several models are listed where other ones are given."""
@@ -115,6 +121,49 @@ class PackedModel(Runnable):
             )
             raise InvalidArgument(message(f"{self.name} call", given, have, "Build it for these sizes, too."))
         return found
+
+
+class _Graph(NamedTuple):
+    """A graph of a file."""
+
+    plan: SavedPlan
+    model: Mapping[str, Any]
+    """What is said of its model (``described``)."""
+    compiled: Callable[[], CompiledGraph]
+
+
+@contextlib.contextmanager
+def _opened(
+    path: str | os.PathLike[str], target: targets.Target, progress: Callable[[int, int], object] | None
+) -> Iterator[Iterator[_Graph]]:
+    """The graphs of a file for a kind of target: of a pack, those of models, if it has any."""
+    if is_graph(path):
+        saved = saving.read(path)
+        plan = saved.plan(target)
+        with reading(path):
+            yield iter([_Graph(plan, _of_graph(plan), lambda: plan.compiled(progress))])
+        return
+    with shelf.load_pack(path) as loaded:
+        several = [in_pack(loaded.pack, record, target) for record in of_kind(loaded.pack, target)]
+        models = [one for one in several if "model" in one.described] or several
+        yield (
+            _Graph(one.plan, one.described.get("model") or _of_graph(one.plan), functools.partial(one.compiled, loaded, progress))
+            for one in models
+        )
+
+
+def _of_graph(plan: SavedPlan) -> dict[str, Any]:
+    """What is said of a graph that is no model's: its inputs have the names that messages give them, and outputs their numbers.
+
+    Raises:
+        Unsupported: some inputs are owned.
+    """
+    if owned := [one.shown for one in plan.inputs if one.owned]:
+        given, allowed = f"a graph with owned inputs ({', '.join(owned)})", "one whose weights are constants"
+        raise Unsupported(message(plan.name, given, allowed, "Use load_graph, and initialize it."))
+    plan.inputs = [one._replace(name=one.shown) for one in plan.inputs]
+    inputs = [[one.name, one.dtype.str, [plan.values[n] for n in one.shape]] for one in plan.inputs]
+    return {"inputs": inputs, "outputs": [f"{i}" for i in range(len(plan.results))]}
 
 
 def _arguments(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[list[Argument], list[Argument]]:

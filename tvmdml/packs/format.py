@@ -498,11 +498,11 @@ class Pack:
             PackError: a checksum does not match, or the part does not have the size that the index declares.
         """
         part = self.part(number)
-        wrong = self.damaged(f"part {number} does not unpack to what its index says")
+        wrong = f"part {number} does not unpack to what its index says"
         if part.suffix == DATA:
             content = self.mapped(number)
             if hashlib.sha256(content.data).digest() != part.sha256:
-                raise wrong
+                raise self.damaged(wrong)
             yield from (content[at : at + _PIECE_BYTES].tobytes() for at in range(0, part.size, _PIECE_BYTES))
             return
         for _ in self._stored(number, part):
@@ -520,11 +520,11 @@ class Pack:
                 stored = unpack.unconsumed_tail
                 size += len(piece)
                 if size > part.size or unpack.unused_data:
-                    raise wrong
+                    raise self.damaged(wrong)
                 digest.update(piece)
                 yield piece
         if not unpack.eof or size != part.size or digest.digest() != part.sha256:
-            raise wrong
+            raise self.damaged(wrong)
 
     def _stored(self, number: int, part: _PartRow) -> Iterator[bytes]:
         """The pieces of a part as they are stored. The checksum is compared at the end."""

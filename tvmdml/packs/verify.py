@@ -19,12 +19,14 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.arrays.device_array import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
+from tvmdml.graph.loading import in_pack
+from tvmdml.graph.saving import reading
 from tvmdml.guarded import Place
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import lines, look, signing
-from tvmdml.packs.records import Kernel, Launch, Operation, launch_of
+from tvmdml.packs.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launch as Prepared
@@ -216,6 +218,11 @@ class _Check:
                 self._read_operation(about, operation, kernels)
             except PackError as error:
                 self.failed.append(Finding(about, str(error)))
+        for graph in self._pack.graphs():
+            try:
+                self._read_graph(graph)
+            except TvmdmlError as error:
+                self.failed.append(Finding(f"graph {graph.name} for {graph.kind}", str(error)))
         launched_keys = {key for operation in operations for launch in operation.launches for key in launch.kernels}
         for key, kernel in kernels.items():
             if key not in launched_keys:
@@ -280,6 +287,25 @@ class _Check:
             self._ready.append(_Ready(about, operation, desc, shared, machine, tuple(distinct.values())))
         else:
             self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
+
+    def _read_graph(self, graph: Graph) -> None:
+        """Check a graph: its descriptors, that each array of a launch has room, and that some target has each launch.
+
+        Raises:
+            ModelError, PackError: it is wrong.
+        """
+        codes = [code for code in self._pack.head["targets"] if _kind(code) == graph.kind]
+        machine = next(filter(None, map(self._machines.deciding, codes)), None)
+        if machine is None:
+            why = next(map(self._machines.why_not, codes), "the pack has no target of its kind")
+            self._not_run.append(Finding(f"graph {graph.name} for {graph.kind}", why))
+            return
+        plan = in_pack(self._pack, graph, machine).plan
+        with reading(f"{self._pack.shown}: {graph.name}"):
+            for called in plan.calls:
+                group = plan.groups[called.launching.group]
+                if not any(self._pack.operation(operation_key(code, group.line, group.in_place)) for code in codes):
+                    raise self._pack.damaged(f"it lacks an operation of its graph {graph.name!r}: {called.launching.title}")
 
     def _called(self, kernel: Kernel) -> str:
         return f"kernel {kernel.operator}/{kernel.kernel} for {look.named(self._pack, kernel.target)}"
