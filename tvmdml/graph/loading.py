@@ -14,21 +14,24 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import targets
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk import plans
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import saving
 from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.laid import Weights
 from tvmdml.graph.launching import Answer, Chosen
+from tvmdml.graph.open_saved import Limits, OpenSaved
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.surroundings import key_of
-from tvmdml.graph.written import place
+from tvmdml.graph.written import place, text
 from tvmdml.packs import records, shelf
 from tvmdml.packs.files import is_pack
 from tvmdml.sizes.evaluating import Function
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
     from tvmdml.packs.format import Pack
     from tvmdml.packs.records import Graph
+
+_MOST_SIZE = 1 << 32
 
 
 def load_graph(
@@ -213,6 +218,8 @@ def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
 def _chosen(pack: Pack, target: targets.Target, name: str | None) -> Graph:
     several = of_kind(pack, target)
     names = ", ".join(safe_repr(one.name) for one in several)
+    if is_open(pack, several[0]):
+        return several[0]  # which is refused, whatever its name
     wanted = [one for one in several if name is None or one.name == name]
     if len(wanted) != 1:
         given = "no name" if name is None else safe_repr(name)
@@ -226,28 +233,113 @@ def in_pack(pack: Pack, graph: Graph, target: Target) -> InPack:
     Raises:
         ModelError: its description is wrong.
         PackError: a part is damaged.
+        Unsupported: its sizes are open.
     """
     where = _Name(pack, graph.name)
     with saving.reading(where):
-        described = json.loads(pack.content(graph.part))
-        if described.get("format") != saving.FORMAT:
-            raise saving.of_another_format(where, described.get("format", 1))
-        if described["kind"] != graph.kind or described["name"] != graph.name:
-            raise ValueError("a description of another graph")
-        mapped: dict[int, NumpyArray] = {}
+        described, content = _described(pack, graph)
+        if "open" in described:
+            raise Unsupported(message(str(where), "a graph with open sizes", "one of certain sizes", "Use tvmdml.onnx.load."))
+        arrays, constants = _arrays(described, content)
+        packed = saving.read_packed(described["plan"], described["packed"], content)
+        return InPack(graph, SavedPlan(described["plan"], arrays, constants, target, packed), described)
 
-        def content(at: Any, size: int) -> NumpyArray:
-            if type(at) is not int or not 0 <= at < len(graph.data):
-                raise ValueError(f"constant {safe_repr(at)} of {len(graph.data)}")
-            if at not in mapped:
-                mapped[at] = pack.mapped(graph.data[at])
-            if mapped[at].nbytes != size:
-                raise ValueError(f"{mapped[at].nbytes} bytes for a constant of {size}")
-            return mapped[at]
 
-        plan = described["plan"]
-        arrays = [None if one[2] is None else saving.array_of(one, content) for one in described["arrays"]]
-        count = place(plan["constants"], len(arrays) + 1)
-        rest = [one for one in arrays[count:] if one is not None]
-        packed = saving.read_packed(plan, described["packed"], content)
-        return InPack(graph, SavedPlan(plan, rest, arrays[:count], target, packed), described)
+class OpenInPack(NamedTuple):
+    """A graph of a pack whose sizes are open."""
+
+    record: Graph
+    plan: OpenSaved
+    described: Mapping[str, Any]
+
+    def at(self, values: Sequence[int], loaded: shelf.LoadedPack) -> CompiledGraph:
+        """The graph for sizes, with the kernels of its pack. Schedules choose them.
+
+        Raises:
+            ModelError, PackError: it is damaged.
+            InvalidArgument: the pack was not built for these sizes.
+            CompileError: the pack lacks a kernel for them.
+        """
+        with saving.reading(_Name(loaded.pack, self.record.name)):
+            plan = self.plan.at(values)
+            assert plan.calls is not None  # they are checked
+            return plan.with_launches(self.launches(plan, values, loaded), None)
+
+    def launches(self, plan: SavedPlan, values: Sequence[int], loaded: shelf.LoadedPack) -> list[Chosen]:
+        """The launches of the plan for sizes.
+
+        Raises:
+            CompileError: the pack lacks a kernel for them.
+        """
+        at_hand("tvmdml.graph.open_planning", "tvmdml.scheduling")
+        from tvmdml.graph.open_planning import chosen_of
+        from tvmdml.scheduling import remembering
+
+        found = []
+        with remembering():
+            for group in plan.groups:
+                desc, shared = group.call
+                ready = loaded.ready(desc.canonical(), plan.target, shared)
+                if ready is None:
+                    sizes = ", ".join(f"{one.name}={value}" for one, value in zip(self.plan.limits, values, strict=True))
+                    given = f"{sizes}, for which the pack lacks a kernel of {group.title}"
+                    allowed = f"sizes of {', '.join(map(str, self.plan.limits))} that were among those it was built for"
+                    raise CompileError(message(str(_Name(loaded.pack, self.record.name)), given, allowed, "Build it again."))
+                found.append(chosen_of(*ready))
+        return found
+
+
+def is_open(pack: Pack, graph: Graph) -> bool:
+    """Whether sizes of a graph are open.
+
+    Raises:
+        ModelError, PackError: it is damaged.
+    """
+    with saving.reading(_Name(pack, graph.name)):
+        return "open" in _described(pack, graph)[0]
+
+
+def open_in_pack(pack: Pack, graph: Graph, target: Target, made: dict[object, Weights]) -> OpenInPack:
+    """Read a graph of a pack whose sizes are open. Nothing of it is trusted.
+
+    ``made`` are the weights that were packed in this process, for all graphs of the pack.
+
+    Raises:
+        ModelError: its description is wrong.
+        PackError: a part is damaged.
+    """
+    with saving.reading(_Name(pack, graph.name)):
+        described, content = _described(pack, graph)
+        arrays, constants = _arrays(described, content)
+        limits = [Limits(text(name), place(least, _MOST_SIZE), place(most, _MOST_SIZE)) for name, least, most in described["open"]]
+        return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described)
+
+
+def _described(pack: Pack, graph: Graph) -> tuple[Mapping[str, Any], Callable[[Any, int], NumpyArray]]:
+    """A graph's description, and what finds its arrays."""
+    described = json.loads(pack.content(graph.part))
+    if described.get("format") != saving.FORMAT:
+        raise saving.of_another_format(_Name(pack, graph.name), described.get("format", 1))
+    if described["kind"] != graph.kind or described["name"] != graph.name:
+        raise ValueError("a description of another graph")
+    mapped: dict[int, NumpyArray] = {}
+
+    def content(at: Any, size: int) -> NumpyArray:
+        if type(at) is not int or not 0 <= at < len(graph.data):
+            raise ValueError(f"constant {safe_repr(at)} of {len(graph.data)}")
+        if at not in mapped:
+            mapped[at] = pack.mapped(graph.data[at])
+        if mapped[at].nbytes != size:
+            raise ValueError(f"{mapped[at].nbytes} bytes for a constant of {size}")
+        return mapped[at]
+
+    return described, content
+
+
+def _arrays(
+    described: Mapping[str, Any], content: Callable[[Any, int], NumpyArray]
+) -> tuple[list[NumpyArray], list[NumpyArray | None]]:
+    """The arrays of outputs that no kernel computes, and the constants."""
+    found = [None if one[2] is None else saving.array_of(one, content) for one in described["arrays"]]
+    count = place(described["plan"]["constants"], len(found) + 1)
+    return [one for one in found[count:] if one is not None], found[:count]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tvmdml.compiler import Launches as Launchable
@@ -94,6 +94,12 @@ class ReadyAnswer(Answer):
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
         """The kernel itself."""
         return self.kernel
+
+
+def chosen_of(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Chosen:
+    """The launch of a kernel of a pack."""
+    ready = Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
+    return Chosen(launch, ReadyAnswer(ready), ())
 
 
 def chosen_for(title: str, desc: Operator, in_place: InPlace, target: Target) -> Chosen:
@@ -271,9 +277,25 @@ class ProgramPlan(OpenPlan):
             found.append(Tensor("", "", dtype, places, (), 0, source, copies))
         return found
 
-    def descriptors(self) -> list[tuple[Operator, InPlace]]:
-        """Of each group, with the sizes of the case that was recorded, and which of its tensors share memory."""
-        return [(group.desc.filled(lambda size: size.own()), group.in_place) for group in self._calls_of_groups]
+    def templates(self) -> list[tuple[Template, InPlace]]:
+        """The descriptor of each group, and which of its tensors share memory."""
+        return [(group.desc, group.in_place) for group in self._calls_of_groups]
+
+    def asked(self, values: Sequence[int], key: int, target: Target) -> Iterator[tuple[Operator, InPlace, Kernel]]:
+        """What schedules choose for sizes of which they were not asked the same before.
+
+        Args:
+            values: the sizes, for which the guards hold.
+            key: by which they are known to have been asked: of the target.
+            target: the one that schedules choose for.
+
+        Raises:
+            Unsupported: the target does not support a call.
+        """
+        for group in self._calls_of_groups:
+            if group.known(values, key) is None:
+                answer = naming(group.title, functools.partial(group.ask, values, key, self.record, target))
+                yield group.at(values, self.record), group.in_place, answer.kernel
 
     # -- For sizes
 

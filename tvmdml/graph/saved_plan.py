@@ -16,7 +16,7 @@ from tvmdml.errors import CompileError, Unsupported, counted, message
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import dot
 from tvmdml.graph.laid import Given, Laid, Reports, Weights
-from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source
+from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.written import ABSENT, ReadPlan
 from tvmdml.targets import Target
@@ -90,6 +90,7 @@ class SavedPlan(ReadPlan):
         constants: Sequence[NumpyArray | None],
         target: Target,
         packed: Mapping[PackedKey, NumpyArray],
+        groups: Sequence[SavedGroup] | None = None,
     ) -> None:
         """
         Args:
@@ -98,12 +99,14 @@ class SavedPlan(ReadPlan):
             constants: the arrays that never change; ``None`` for those that are there in packed forms only.
             target: where it runs.
             packed: weights as kernels read them.
+            groups: the descriptors, if they are known.
 
         Raises:
             Exception: it is damaged.
         """
-        titles = {int(group): str(title) for group, title, *_ in reversed(described["launchings"])}
-        groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(described["calls"])]
+        if groups is None:
+            titles = {int(group): str(title) for group, title, *_ in reversed(described["launchings"])}
+            groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(described["calls"])]
         super().__init__(described, arrays, target, [], groups)
         names = [one.name for one in self.inputs if one.name]
         if any(self.function[:4]) or not all(type(number) is int for number in self.function.wanted):
@@ -113,6 +116,8 @@ class SavedPlan(ReadPlan):
         self.constants = [ABSENT if one is None else one for one in constants]
         self.absent = frozenset(i for i, one in enumerate(constants) if one is None)
         self.packed_weights = dict(packed)
+        self.made: dict[object, Weights] = {}
+        """Weights that were packed in this process, and that other sizes may share."""
         self.values: tuple[int, ...] = self._evaluate()  # type: ignore[assignment] # it has no conditions
         """The plan's numbers."""
 
@@ -249,11 +254,25 @@ class SavedPlan(ReadPlan):
             if self._has_packed(key, weight.nbytes):
                 found.append(Weights(self.target.place(self.packed_weights[key])))
                 continue
+            shared = self._shared_key(i, weight)
+            if shared in self.made:
+                found.append(self.made[shared])
+                continue
             answer: Any = chosen[self.launchings[i].group].answer
             packing = next(one for one in answer.packings if one.owned.name == weight.name)
             found.append(Weights(self._packed(self.calls[i], packing, weight.sources, owned)))
+            if shared is not None:
+                self.made[shared] = found[-1]
         self.target.wait()
         return found
+
+    def _shared_key(self, i: int, weight: Weight) -> object:
+        """Equal for weights that are the same bytes, in any plan with the same arrays; ``None`` if it is none of constants."""
+        tensors = {argument.name: str(tensor) for argument, tensor in self.calls[i].arguments}
+        if any(source.kind != "constant" for source, _ in weight.sources):
+            return None
+        read = [(self.constants[source.number].ctypes.data, self.values[offset]) for source, offset in weight.sources]
+        return (weight.layout, tensors[weight.name], *read)
 
     def _packed(self, called: Called, packing: Any, sources: Sequence[tuple[Source, int]], owned: Mapping[int, Any]) -> Any:
         at_hand("tvmdml.graph.packing")

@@ -153,7 +153,8 @@ def planned(finished: Finished, target: Target) -> SavedPlan:
     whole = written(plan, _NOTHING)
     assert whole is not None, "what is written of certain sizes has no choices of schedules"
     calls = []
-    for desc, shared in plan.descriptors():
+    for template, shared in plan.templates():
+        desc = template.filled(lambda size: size.own())
         plain = lines.read(lines.of(desc), desc.NAME)
         calls.append([lines.of(plain), _shared.write(plain, shared)])
     read = {one.source for launching in plan.launchings for one in launching.arguments}

@@ -71,9 +71,15 @@ def load(
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
     if isinstance(model, (str, os.PathLike)) and (is_pack(model) or is_graph(model)):
-        at_hand("tvmdml.onnx.packed")
-        from tvmdml.onnx.packed import PackedModel
+        at_hand("tvmdml.onnx.packed", "tvmdml.onnx.packed_open")
+        from tvmdml.onnx.packed import PackedModel, open_models
+        from tvmdml.onnx.packed_open import OpenPackedModel
+        from tvmdml.packs.shelf import load_pack
 
+        if is_pack(model):
+            with load_pack(model) as loaded:
+                if records := open_models(loaded, place):
+                    return OpenPackedModel(model, loaded, records, sizes or {}, place, seed)
         return PackedModel(model, sizes or {}, place, progress, seed)
     found = Model(model, sizes or {}, place, progress, seed)
     found.compile_if_known()

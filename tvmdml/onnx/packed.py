@@ -21,7 +21,7 @@ from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, PackError, Unsupported, message
 from tvmdml.graph import saving
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.loading import in_pack, of_kind
+from tvmdml.graph.loading import in_pack, is_open, of_kind
 from tvmdml.graph.saved_plan import SavedPlan
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, type_of
@@ -31,10 +31,11 @@ from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.packs import shelf
 from tvmdml.packs.files import is_graph
+from tvmdml.packs.records import Graph
 
 _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types, where they are not NumPy's."""
-_Form = tuple["np.dtype[Any]", tuple[int, ...]]
+_Form = tuple["np.dtype[Any]", "tuple[int, ...] | None"]
 
 
 def kinds_of(path: str | os.PathLike[str]) -> frozenset[str]:
@@ -86,7 +87,7 @@ class PackedModel(Runnable):
                 with reading(f"{path}: {graph.plan.name}"):
                     inputs, outputs = _arguments(graph.model, graph.plan.forms())
                     lengths = tuple(graph.model.get("lengths", ()))
-                    own_sizes = _sizes(graph.model)
+                    own_sizes = sizes_of(graph.model)
                 there.append(own_sizes)
                 if not sizes.items() <= own_sizes.items():
                     continue
@@ -121,6 +122,20 @@ class PackedModel(Runnable):
             )
             raise InvalidArgument(message(f"{self.name} call", given, have, "Build it for these sizes, too."))
         return found
+
+
+def open_models(loaded: shelf.LoadedPack, target: targets.Target) -> list[Graph]:
+    """The models of a pack whose sizes are open.
+
+    Raises:
+        PackError, Unsupported: there are others, too, or none for this kind of target.
+    """
+    records = of_kind(loaded.pack, target)
+    found = [record for record in records if is_open(loaded.pack, record)]
+    if found and len(found) < len(records):
+        given = "models with open sizes beside those of certain sizes"
+        raise loaded.pack.error(given, "one or the other", "Build a pack for each.")
+    return found
 
 
 class _Graph(NamedTuple):
@@ -169,7 +184,18 @@ def _of_graph(plan: SavedPlan) -> dict[str, Any]:
 def _arguments(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[list[Argument], list[Argument]]:
     inputs = []
     for name, dtype, sizes in given["inputs"]:
-        inputs.append(_argument(name, type_of(dtype), tuple(place(n, 1 << 32) for n in sizes)))
+        inputs.append(argument_of(name, type_of(dtype), tuple(place(n, 1 << 32) for n in sizes)))
+    if len({one.name for one in inputs}) != len(inputs):
+        raise ValueError("two inputs with the same name")
+    return inputs, lengths_of(given, forms)[1]
+
+
+def lengths_of(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[Lengths, list[Argument]]:
+    """How many tensors each output has, and the outputs; of tensors with these types and shapes.
+
+    Raises:
+        ValueError: they do not fit.
+    """
     names = list(given["outputs"])
     lengths = given.get("lengths", [None] * len(names))
     if not all(n is None or type(n) is int for n in lengths):
@@ -177,18 +203,16 @@ def _arguments(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[list[A
     rest, outputs = iter(forms), []
     for name, n, (text, dtype) in zip(names, lengths, given.get("types", [("", None)] * len(names)), strict=True):
         if n is None:
-            outputs.append(_argument(name, *next(rest)))
+            outputs.append(argument_of(name, *next(rest)))
             continue
         outputs.append(Argument(str(name), str(text), None, None if dtype is None else np.dtype(dtype), Kind.of(str(text))))
         collections.deque(itertools.islice(rest, max(n, 0)), 0)
     if sum(1 if n is None else max(n, 0) for n in lengths) != len(forms):
         raise ValueError(f"the lengths {lengths!r}, for {len(forms)} tensors")
-    if len({one.name for one in inputs}) != len(inputs):
-        raise ValueError("two inputs with the same name")
-    return inputs, outputs
+    return tuple(given.get("lengths", ())), outputs
 
 
-def _sizes(given: Mapping[str, Any]) -> dict[str, int]:
+def sizes_of(given: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that a model was built for; packs of earlier versions do not name them."""
     found = dict(given.get("sizes", {}))
     if not all(type(n) is int for n in found.values()):
@@ -201,7 +225,12 @@ def _shown_sizes(sizes: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
-def _argument(name: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Argument:
+def argument_of(name: Any, dtype: np.dtype[Any], shape: tuple[int | str, ...] | None) -> Argument:
+    """An input or an output that is a tensor.
+
+    Raises:
+        ValueError: its name is none.
+    """
     if type(name) is not str:
         raise ValueError(f"the name {name!r}")
     return Argument(name, f"tensor({_TYPES.get(dtype.name, dtype.name)})", shape, dtype)

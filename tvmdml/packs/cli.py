@@ -29,14 +29,15 @@ def pack() -> None:
     """Build packs: files with kernels compiled ahead of time, for machines without a compiler."""
 
 
-def _size(text: str) -> tuple[str, int]:
+def _size(text: str) -> tuple[str, int | range]:
     name, equals, value = text.partition("=")
-    if not equals or not value.isdecimal():
-        raise InvalidArgument(message("size", repr(text), "NAME=NUMBER, such as batch=8"))
-    return name, int(value)
+    ends = value.split("..")
+    if not equals or len(ends) > 2 or not all(one.isdecimal() for one in ends):
+        raise InvalidArgument(message("size", repr(text), "NAME=NUMBER or NAME=LEAST..MOST, such as batch=8 or batch=1..64"))
+    return name, int(value) if len(ends) == 1 else range(int(ends[0]), int(ends[1]) + 1)
 
 
-def _once(sizes: tuple[tuple[str, int], ...]) -> dict[str, int]:
+def _once(sizes: tuple[tuple[str, int | range], ...]) -> dict[str, int | range]:
     found = dict(sizes)
     if len(found) < len(sizes):
         raise click.UsageError(
@@ -66,10 +67,10 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 @click.option(
     "--size",
     "sizes",
-    metavar="NAME=N",
+    metavar="NAME=N|NAME=N..M",
     callback=parsed(_size),
     multiple=True,
-    help="The value of a symbolic dimension of an ONNX model.",
+    help="The value of a symbolic dimension of an ONNX model, or all values that it may have.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(1), help="The number of processes that compile.  [default: one per processor]")
 @click.option(
@@ -81,7 +82,7 @@ def build(
     specs: tuple[Path, ...],
     output: Path,
     targets: tuple[str, ...],
-    sizes: tuple[tuple[str, int], ...],
+    sizes: tuple[tuple[str, int | range], ...],
     jobs: int | None,
     plain_weights: bool,
 ) -> None:

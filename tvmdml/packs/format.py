@@ -242,6 +242,7 @@ class Pack:
             raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
         self._map: NumpyArray | None = None
+        self._data: weakref.WeakValueDictionary[int, NumpyArray] = weakref.WeakValueDictionary()
         try:
             self._open(check)
         except BaseException:
@@ -460,13 +461,19 @@ class Pack:
             pass
 
     def mapped(self, number: int) -> NumpyArray:
-        """The bytes of a part that is not compressed; they stay readable when the pack is closed.
+        """The bytes of a part that is not compressed; they stay readable when the pack is closed. While they are used, they are one
+        array, which is checked once.
 
         They are those of the file itself, unless the pack is signed and another user could change them after this check.
 
         Raises:
             PackError: the part is another one, or its checksum does not match.
         """
+        if (known := self._data.get(number)) is None:
+            known = self._data[number] = self._mapped(number)
+        return known
+
+    def _mapped(self, number: int) -> NumpyArray:
         part = self.part(number)
         if part.suffix != DATA:
             raise self.damaged(f"part {number} is no constant")

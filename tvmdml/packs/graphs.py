@@ -7,6 +7,7 @@ Where it cannot run one, the packers run when the graph is loaded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import tempfile
@@ -26,8 +27,9 @@ from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
 from tvmdml.operators import Operator
 from tvmdml.packs import format as container
-from tvmdml.packs import records, spec
+from tvmdml.packs import open_graphs, records, spec
 from tvmdml.packs.format import Contents, Pack, Part, StoredPart
+from tvmdml.packs.open_graphs import OpenPlanned, OpenSource
 from tvmdml.packs.records import Graph, Launch
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.packs.spec import Wanted
@@ -58,13 +60,16 @@ class Planned(NamedTuple):
         yield from spec.once(Wanted(*group.call) for group in self.plan.groups)
 
 
-def planned(sources: Sequence[Source], machines: Sequence[tuple[str, Target]]) -> tuple[list[Planned], list[str]]:
-    """Every graph for every kind of targets, and why some are left out.
+def planned(
+    sources: Sequence[Source | OpenSource], machines: Sequence[tuple[str, Target]]
+) -> tuple[list[Planned], list[OpenPlanned], list[str]]:
+    """Every graph for every kind of targets, those with open sizes, and why some are left out.
 
     Raises:
         InvalidArgument: two graphs have the same name.
     """
     found: list[Planned] = []
+    opened: list[OpenPlanned] = []
     skipped = []
     names = [source.name for source in sources]
     for name in names:
@@ -74,25 +79,31 @@ def planned(sources: Sequence[Source], machines: Sequence[tuple[str, Target]]) -
         for kind in dict.fromkeys(machine.kind for _, machine in machines):
             alike = tuple(one for one in machines if one[1].kind == kind)
             try:
+                if isinstance(source, OpenSource):
+                    opened.append(open_graphs.planned(source, alike))
+                    continue
                 plan = source.plan(alike[0][1])
             except Unsupported as error:
                 skipped.append(f"{source.name} for {kind}: {error}")
                 continue
             plan.name = source.name
             found.append(Planned(source, kind, plan, alike))
-    return found, skipped
+    return found, opened, skipped
 
 
 @contextlib.contextmanager
-def with_graphs(contents: Contents, graphs: Sequence[Planned], plain_weights: bool = False) -> Iterator[Contents]:
+def with_graphs(
+    contents: Contents, graphs: Sequence[Planned], opened: Sequence[OpenPlanned], plain_weights: bool = False
+) -> Iterator[Contents]:
     """The contents of a pack, and the graphs, whose kernels are among them.
 
     Args:
         contents: the pack without graphs.
         graphs: the graphs.
+        opened: those with open sizes.
         plain_weights: no weight is stored in a packed form: each is packed when the graph is loaded.
     """
-    if not graphs:
+    if not graphs and not opened:
         yield contents
         return
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
@@ -102,11 +113,12 @@ def with_graphs(contents: Contents, graphs: Sequence[Planned], plain_weights: bo
         try:
             data = _Data(loaded.pack.part_count)
             written = [_written(graph, loaded, data, {} if plain_weights else _packed(graph, loaded)) for graph in graphs]
+            written += [_written_open(graph, i, data) for graph in opened for i in range(len(graph.graphs))]
             descriptions = [Part(".graph", json.dumps(described, separators=(",", ":")).encode()) for described, _ in written]
             start = loaded.pack.part_count + len(data.parts)
             rows = [
-                Graph(graph.source.name, graph.kind, start + i, tuple(own))._asdict()
-                for i, (graph, (_, own)) in enumerate(zip(graphs, written, strict=True))
+                Graph(described["name"], described["kind"], start + i, tuple(own))._asdict()
+                for i, (described, own) in enumerate(written)
             ]
             stored: list[Part | StoredPart] = [StoredPart(loaded.pack, number) for number in range(loaded.pack.part_count)]
             yield contents._replace(head={**contents.head, "graphs": rows}, parts=[*stored, *data.parts, *descriptions])
@@ -141,13 +153,7 @@ def _written(graph: Planned, loaded: LoadedPack, data: _Data, packed: _Packed) -
     described, constants, arrays = saving.describe(graph.plan)
     described.update(graph.source.described)
     own: list[int] = []
-
-    def place(array: NumpyArray) -> int:
-        number = data.add(array)
-        if number not in own:
-            own.append(number)
-        return own.index(number)
-
+    place = functools.partial(_placed, data, own)
     described["packed"] = [
         [layout, [[source.number, offset] for source, offset in sources], place(array), array.nbytes]
         for (layout, sources), array in packed.items()
@@ -158,6 +164,19 @@ def _written(graph: Planned, loaded: LoadedPack, data: _Data, packed: _Packed) -
         *(saving.form(array, place(array)) for array in arrays),
     ]
     return described, own
+
+
+def _written_open(graph: OpenPlanned, i: int, data: _Data) -> tuple[dict[str, Any], list[int]]:
+    own: list[int] = []
+    return open_graphs.described(graph, i, functools.partial(_placed, data, own)), own
+
+
+def _placed(data: _Data, own: list[int], array: NumpyArray) -> int:
+    """Add an array; returns its place among the graph's own parts."""
+    number = data.add(array)
+    if number not in own:
+        own.append(number)
+    return own.index(number)
 
 
 def _packed(graph: Planned, loaded: LoadedPack) -> _Packed:

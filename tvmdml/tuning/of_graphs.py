@@ -31,7 +31,7 @@ def shares(source: graphs.Source, target: Target, trials: int) -> list[Share]:
         target: where it runs once more for each kernel's time.
         trials: the average number of trials of a kernel; a kernel gets its share of all.
     """
-    ((planned,), _) = graphs.planned([source], [(target.name, target)])
+    ((planned,), *_) = graphs.planned([source], [(target.name, target)])
     compiled = planned.plan.compiled()
     owned = [node for node in compiled.inputs() if node.owned]
     if owned:
