@@ -120,11 +120,24 @@ def test_graphs_of_certain_sizes_are_another_thing(path: Path, tmp_path: Path) -
 def test_ranges_are_checked(model: Path) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"open sizes length; allowed: .* --size length=1\.\.N"):
         packs.build(sources.read([model], TARGETS[-1:], {"batch": range(1, 3)}), model.with_suffix(".other"))
-    for wrong in (range(0, 3), range(3, 3), range(1, 9, 2)):
+    for wrong in (range(3), range(3, 3), range(9, 1, -1)):
         with pytest.raises(errors.InvalidArgument, match="size batch"):
             sources.read([model], TARGETS[-1:], {"batch": wrong, "length": 2})
     done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=1..x", "-o", "x.pack"])
     assert "batch=1..64" in done.output + done.stderr
+
+
+def test_a_range_may_have_a_step(model: Path, tmp_path: Path) -> None:
+    ranges = ["--size", "batch=1..5:2", "--size", "length=4..16:4"]
+    command = ["pack", "build", str(model), *ranges, "--target", TARGETS[-1], "-j", "1", "-o", str(tmp_path / "net.pack")]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    served = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
+    for sizes in ((1, 4), (3, 8), (5, 16)):
+        assert served(x(*sizes))[0].shape == (sizes[0], 16, sizes[1])
+    for sizes in ((2, 4), (3, 5), (7, 4), (3, 20)):
+        with pytest.raises(errors.InvalidArgument, match=r"allowed: sizes length=4\.\.16:4, batch=1\.\.5:2"):
+            served(x(*sizes))
 
 
 def test_verify_runs_drawn_sizes(path: Path, tmp_path: Path) -> None:
@@ -152,15 +165,19 @@ def put(*steps: Any) -> Callable[[Any], None]:
     return change_it
 
 
+def numbers(described: Any, value: int) -> None:
+    """Another value in the places of all numbers."""
+    function = described["plan"]["function"]
+    function[4] = [0, *[value for _ in function[4][1:]]]
+
+
 HOSTILE: dict[str, Callable[[Any], Any]] = {
     "no limits": put("open", []),
-    "limits of another size": lambda one: one["open"].append(["other", 1, 2]),
-    "other numbers": lambda one: one["plan"]["function"][4].__setitem__(
-        slice(1, None), [7] * (len(one["plan"]["function"][4]) - 1)
-    ),
-    "numbers from before": lambda one: one["plan"]["function"][4].__setitem__(
-        slice(1, None), [-64] * (len(one["plan"]["function"][4]) - 1)
-    ),
+    "limits without values": lambda one: [each.__setitem__(1, 99) for each in one["open"]],
+    "limits without a step": lambda one: [each.__setitem__(3, 0) for each in one["open"]],
+    "limits of another size": lambda one: one["open"].append(["other", 1, 2, 1]),
+    "other numbers": lambda one: numbers(one, 7),
+    "numbers from before": lambda one: numbers(one, -64),
     "fewer integers of a descriptor": lambda one: one["plan"]["calls"][0][2].pop(),
     "another integer of a descriptor": lambda one: one["plan"]["calls"][0][2].__setitem__(0, 0),
     "an integer that is not there": lambda one: one["plan"]["calls"][0][2].__setitem__(0, 999),

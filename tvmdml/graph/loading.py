@@ -31,7 +31,7 @@ from tvmdml.graph.launching import Answer, Chosen
 from tvmdml.graph.open_saved import Limits, OpenSaved
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.surroundings import key_of
-from tvmdml.graph.written import place, text
+from tvmdml.graph.written import place
 from tvmdml.packs import records, shelf
 from tvmdml.packs.files import is_pack
 from tvmdml.sizes.evaluating import Function
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
     from tvmdml.packs.format import Pack
     from tvmdml.packs.records import Graph
-
-_MOST_SIZE = 1 << 32
 
 
 def load_graph(
@@ -311,7 +309,7 @@ def open_in_pack(pack: Pack, graph: Graph, target: Target, made: dict[object, We
     with saving.reading(_Name(pack, graph.name)):
         described, content = _described(pack, graph)
         arrays, constants = _arrays(described, content)
-        limits = [Limits(text(name), place(least, _MOST_SIZE), place(most, _MOST_SIZE)) for name, least, most in described["open"]]
+        limits = [Limits.read(*one) for one in described["open"]]
         return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described)
 
 

@@ -31,29 +31,55 @@ if TYPE_CHECKING:
 
 
 _MOST_CORNERS = 64
+_MOST_SIZE = 1 << 32
 
 
 class Limits(NamedTuple):
     """The values of an open size that a pack was built for."""
 
     name: str
-    least: int
-    most: int
+    values: range
+
+    @classmethod
+    def read(cls, name: Any, least: Any, most: Any, step: Any) -> Limits:
+        """Limits of a description.
+
+        Raises:
+            ValueError: they are none.
+        """
+        values = range(place(least, _MOST_SIZE), place(most, _MOST_SIZE) + 1, place(step, _MOST_SIZE))
+        if not values:
+            raise ValueError(f"no values of {name}")
+        return cls(text(name), values)
+
+    def written(self) -> list[Any]:
+        """As ``read`` takes them."""
+        return [self.name, self.values[0], self.values[-1], self.values.step]
+
+    def nearest(self, value: int) -> int:
+        """The largest of the values that is not larger, or the least."""
+        return max(self.values[0], min(value - (value - self.values[0]) % self.values.step, self.values[-1]))
 
     def __str__(self) -> str:
-        return f"{self.name}={self.least}..{self.most}"
+        return f"{self.name}={shown(self.values)}"
+
+
+def shown(values: range) -> str:
+    """A range as the command line takes it."""
+    step = f":{values.step}" if values.step > 1 and len(values) > 1 else ""
+    return f"{values[0]}..{values[-1]}{step}"
 
 
 def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
     """The corners of ranges of sizes, and sizes from inside: half of them small ones as often as large ones."""
-    ends = [dict.fromkeys((one.least, min(one.least + 1, one.most), one.most)) for one in limits]
+    ends = [dict.fromkeys((one.values[0], one.values[:2][-1], one.values[-1])) for one in limits]
     yield from itertools.islice(itertools.product(*ends), _MOST_CORNERS)
     for i in range(count):
         if i % 2:
-            yield tuple(int(rng.integers(one.least, one.most + 1)) for one in limits)
+            yield tuple(one.values[int(rng.integers(len(one.values)))] for one in limits)
         else:
-            sizes = [round(math.exp(rng.uniform(math.log(one.least), math.log(one.most)))) for one in limits]
-            yield tuple(min(max(n, one.least), one.most) for n, one in zip(sizes, limits, strict=True))
+            sizes = [round(math.exp(rng.uniform(math.log(one.values[0]), math.log(one.values[-1])))) for one in limits]
+            yield tuple(one.nearest(n) for n, one in zip(sizes, limits, strict=True))
 
 
 # -- Writing
@@ -162,7 +188,7 @@ class OpenSaved:
 
     def allows(self, values: Sequence[int]) -> bool:
         """Whether the pack was built for sizes, and the plan holds for them."""
-        inside = all(one.least <= value <= one.most for one, value in zip(self.limits, values, strict=True))
+        inside = all(value in one.values for one, value in zip(self.limits, values, strict=True))
         return inside and self._evaluate(*values) is not None
 
     def at(self, values: Sequence[int]) -> SavedPlan:

@@ -13,6 +13,7 @@ from tvmdml import targets
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.loading import OpenInPack, open_in_pack
+from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, text, type_of
 from tvmdml.onnx.packed import argument_of, lengths_of, sizes_of
@@ -89,7 +90,7 @@ class OpenPackedModel(Runnable):
         raise InvalidArgument(message(f"{self.name} call", given, f"sizes {self._shown()}", advice))
 
     def _shown(self) -> str:
-        return ", ".join(f"{name}={one[0]}..{one[-1]}" for name, one in self._ranges.items())
+        return ", ".join(f"{name}={shown(one)}" for name, one in self._ranges.items())
 
 
 class _Open:
@@ -134,13 +135,11 @@ def _ranges(graphs: Sequence[_Open]) -> dict[str, range]:
     """The values that each open size may have: some recordings are for one value of it."""
     found: dict[str, range] = {}
     for graph in graphs:
-        for limits in graph.graph.plan.limits:
-            known = found.get(limits.name, range(limits.least, limits.most + 1))
-            found[limits.name] = range(min(known[0], limits.least), max(known[-1], limits.most) + 1)
+        found.update({limits.name: limits.values for limits in graph.graph.plan.limits})
     for graph in graphs:
         for name, size in graph.sizes.items():
             if name in found:
-                found[name] = range(min(found[name][0], size), max(found[name][-1], size) + 1)
+                found[name] = range(min(found[name][0], size), found[name][-1] + 1, found[name].step)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,10 +32,12 @@ def pack() -> None:
 
 def _size(text: str) -> tuple[str, int | range]:
     name, equals, value = text.partition("=")
-    ends = value.split("..")
-    if not equals or len(ends) > 2 or not all(one.isdecimal() for one in ends):
-        raise InvalidArgument(message("size", repr(text), "NAME=NUMBER or NAME=LEAST..MOST, such as batch=8 or batch=1..64"))
-    return name, int(value) if len(ends) == 1 else range(int(ends[0]), int(ends[1]) + 1)
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+)(?::([1-9]\d*))?)?", value, re.ASCII)
+    if not equals or match is None:
+        allowed = "NAME=NUMBER, NAME=LEAST..MOST or NAME=LEAST..MOST:STEP, such as batch=8, batch=1..64 or height=320..960:32"
+        raise InvalidArgument(message("size", repr(text), allowed))
+    least, most, step = match.groups()
+    return name, int(least) if most is None else range(int(least), int(most) + 1, int(step or 1))
 
 
 def _once(sizes: tuple[tuple[str, int | range], ...]) -> dict[str, int | range]:
@@ -67,7 +70,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 @click.option(
     "--size",
     "sizes",
-    metavar="NAME=N|NAME=N..M",
+    metavar="NAME=N|NAME=N..M[:STEP]",
     callback=parsed(_size),
     multiple=True,
     help="The value of a symbolic dimension of an ONNX model, or all values that it may have.",

@@ -20,7 +20,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.onnx import packed
 from tvmdml.onnx.origin import Origin
 from tvmdml.onnx.reading import Source as Opened
-from tvmdml.onnx.recording import Pattern, Recording, pattern_of
+from tvmdml.onnx.recording import LEAST, Pattern, Recording, pattern_of
 from tvmdml.onnx.running import About
 from tvmdml.onnx.types import Undecided
 from tvmdml.operators import Operator
@@ -79,7 +79,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     about = origin.about(source.sizes)
     model = _Recorded(source, origin, about)
     choices: list[Choice] = []
-    ranges = [open_saved.Limits(name, one[0], one[-1]) for name, one in source.ranges.items()]
+    ranges = [open_saved.Limits(*one) for one in source.ranges.items()]
     for values in open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)):
         sizes = dict(zip(source.ranges, values, strict=True))
         recording, own = model.recording(sizes)
@@ -93,7 +93,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
                         choices.append(Choice(spec.plain(desc), shared, name, machine, threads, variant, kernel))
     graphs = []
     for recording in model.recordings():
-        kept = {**model.described(recording), "open": [[*limits] for limits in model.limits(recording)]}
+        kept = {**model.described(recording), "open": [limits.written() for limits in model.limits(recording)]}
         graphs += [(plan, kept) for plan in recording.graph.plans] if recording.graph is not None else []
     return OpenPlanned(source, machines[0][1].kind, tuple(graphs), tuple(choices))
 
@@ -140,7 +140,7 @@ class _Recorded:
     def limits(self, recording: Recording) -> list[open_saved.Limits]:
         """The range of each size that is open in a recording."""
         ranges = self._source.ranges
-        return [open_saved.Limits(name, max(ranges[name][0], 2), ranges[name][-1]) for name in recording.pattern.places]
+        return [open_saved.Limits(name, ranges[name][ranges[name][0] < LEAST :]) for name in recording.pattern.places]
 
     def described(self, recording: Recording) -> dict[str, Any]:
         """What a pack keeps of the model beside a plan."""

@@ -42,7 +42,7 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
         Unsupported: ONNX is not installed.
     """
     for name, size in sizes.items():
-        ends = (size[0], size[-1]) if isinstance(size, range) and len(size) and size.step == 1 else (size,)
+        ends = (size[0], size[-1]) if isinstance(size, range) and size and size.step > 0 else (size,)
         if not all(type(n) is int and 1 <= n <= MAX_ELEMENTS for n in ends):
             raise InvalidArgument(
                 message(f"size {name}", safe_repr(size), f"an integer from 1 to {MAX_ELEMENTS}, or a range of them")
