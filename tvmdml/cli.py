@@ -356,7 +356,7 @@ def _bench_file(text: str) -> Any:
 )
 @click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
 @click.option("--prepare", is_flag=True, help="With --models: export and compile them, and measure nothing.")
-@click.argument("models", metavar="[MODEL.onnx]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("models", metavar="[MODEL.onnx|NET.graph|NET.pack]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 def bench(
     models: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...],
@@ -383,7 +383,8 @@ def bench(
     device's events, and CUDA has its own goals. On other devices the peers run on the CPU, there are no goals, and the limit is
     the device's copy speed.
 
-    Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes; with --vary, what new sizes cost.
+    Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes; with --vary, what new sizes cost. Of
+    saved graphs and packs, latency and where the time goes.
     """
     if vary and not models:
         raise click.UsageError("--vary needs the file of an ONNX model")

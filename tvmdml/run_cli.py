@@ -1,4 +1,4 @@
-"""``tvmdml run``: DxDispatch's models, and ONNX models."""
+"""``tvmdml run``: DxDispatch's models, ONNX models, and graphs."""
 
 from __future__ import annotations
 
@@ -123,9 +123,10 @@ def run(
     overwrite: bool,
     feature_level: FeatureLevel | None,
 ) -> None:
-    """Run a MODEL: an ONNX file, a pack of one, or a JSON file of resources, dispatchables and commands; - is standard input.
+    """Run a MODEL: an ONNX file, a saved graph, a pack of one, or a JSON file of resources, dispatchables and commands.
 
-    The options are DxDispatch's. Of an ONNX model each output is described; --output_path writes NAME.npy files.
+    The options are DxDispatch's. - is standard input. Of an ONNX model or a graph each output is described; --output_path writes
+    NAME.npy files. The outputs of a graph are named by their numbers.
     """
     if adapter is not None and device is not None:
         raise click.UsageError("--adapter and --device name the same thing: give one of them.")
@@ -146,7 +147,7 @@ def run(
     timing = dxdispatch.Timing(
         dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity, dispatch_interval
     )
-    if model.endswith((".onnx", ".pack")):
+    if model.endswith((".onnx", ".pack", ".graph")):
         from tvmdml.onnx import command
 
         output = command.Output(output_path, overwrite)
@@ -154,7 +155,7 @@ def run(
         command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes))
         return
     if inputs or sizes or dimensions or shapes or profile:
-        raise click.UsageError("--input, --size, -f, -b and --profile are for ONNX models.")
+        raise click.UsageError("--input, --size, -f, -b and --profile are for ONNX models and graphs.")
     dxdispatch.read(model, input_path=input_path).run(
         target,
         feature_level=feature_level,

@@ -114,24 +114,58 @@ def _set(*path: Any) -> Any:
     return change
 
 
+def _value(number: int, value: Any) -> Any:
+    """Another value in the place of one of the plan's numbers."""
+    return _set("plan", "function", 4, number, value)
+
+
+_ARGUMENTS = "plan", "launchings", 0, 2
 HOSTILE = {
-    "an input from far away": _set("calls", 0, "reads", "input_tensor", ["input", 0, 0, 1 << 40]),
-    "an edge to a later call": _set("calls", 0, "reads", "input_tensor", ["call", 1, 0, 0]),
-    "an edge to itself": _set("calls", 0, "reads", "input_tensor", ["call", 0, 0, 0]),
-    "a negative place": _set("calls", 0, "reads", "filter_tensor", ["constant", -1, 0, 0]),
-    "a constant behind the end": _set("constants", 0, "place", 1 << 30),
-    "a constant too large": _set("constants", 0, "shape", [1 << 31, 1 << 31, 4]),
-    "a small input": _set("inputs", 0, "sizes", [1]),
-    "another operator": _set("calls", 0, "line", {"operator": "NOTHING"}),
-    "no descriptor": _set("calls", 0, "line", 7),
-    "an output that is not there": _set("outputs", 0, "reads", ["call", 0, 5, 0]),
-    "a large output": _set("outputs", 0, "sizes", [1 << 20]),
-    "an output of another shape": _set("outputs", 0, "shape", [7]),
-    "an output that is smaller than its kernel's": lambda described: described["outputs"][0].update(sizes=[1], shape=[1]),
-    "an output whose size overflows": _set("outputs", 0, "shape", [1 << 31, 1 << 31, 4]),
-    "inputs with one name": lambda described: described["inputs"].append(described["inputs"][0]),
-    "no type": _set("outputs", 0, "dtype", "complex64"),
-    "inputs that are no list": _set("inputs", {"0": 1}),
+    "an input that is not there": _set(*_ARGUMENTS, 0, ["input", 9, "input_tensor", 0, 1]),
+    "an input from far away": lambda one: (one["plan"]["function"][4].append(1 << 40), _set(*_ARGUMENTS, 0, 3, 16)(one)),
+    "an input from before": lambda one: (one["plan"]["function"][4].append(-4), _set(*_ARGUMENTS, 0, 3, 16)(one)),
+    "an input between elements": lambda one: (
+        one["plan"]["function"][4].append(2),
+        _set("plan", "launchings", 1, 2, 0, 3, 16)(one),
+    ),
+    "a smaller input": _set("plan", "inputs", 0, 3, [7, 14, 9, 9]),
+    "an input with smaller steps": _set("plan", "inputs", 0, 4, [13, 13, 13, 13]),
+    "an input that says that it has more bytes": _set("plan", "inputs", 0, 5, 99),
+    "an input of no type": _set("plan", "inputs", 0, 2, "O"),
+    "an input of the other order of bytes": _set("plan", "inputs", 0, 2, ">f4"),
+    "inputs with one name": _set("plan", "inputs", 1, 0, "x"),
+    "inputs that are no list": _set("plan", "inputs", {"0": 1}),
+    "an array of fewer bytes than it reads": _set(*_ARGUMENTS, 0, 4, 3),
+    "a constant that is written": _set(*_ARGUMENTS, 3, ["constant", 0, "output_tensor", 0, 4]),
+    "an input that is written": _set("plan", "launchings", 2, 2, 1, ["input", 1, "output_tensor", 0, 3]),
+    "a launch with fewer arrays": lambda one: one["plan"]["launchings"][0][2].pop(),
+    "a launch with more arrays": lambda one: one["plan"]["launchings"][0][2].append(["input", 0, "more", 0, 1]),
+    "arrays in another order": lambda one: one["plan"]["launchings"][0][2].reverse(),
+    "another operator": _set("plan", "calls", 0, 0, {"operator": "NOTHING"}),
+    "another call": _set("plan", "launchings", 0, 0, 1),
+    "a call that is not there": _set("plan", "launchings", 0, 0, 4),
+    "no descriptor": _set("plan", "calls", 0, 0, 7),
+    "tensors that cannot share memory": _set("plan", "calls", 0, 1, True),
+    "a smaller piece": _set("plan", "pieces", [14]),
+    "a piece that lies on itself": _set("plan", "order", [[0, [0]]]),
+    "a piece without a place": _set("plan", "order", []),
+    "an output that is not there": _set(*_ARGUMENTS, 3, ["output", 9, "output_tensor", 0, 4]),
+    "an output that is smaller than its kernel's": _set("plan", "results", 0, 1, [14, 13, 15]),
+    "an output whose size overflows": lambda one: (_value(7, 1 << 62)(one), _value(13, 1 << 62)(one)),
+    "an output with fewer than no elements": _value(7, -2),
+    "an output of no type": _set("plan", "results", 0, 0, "complex64"),
+    "an output that copies a later one": _set("plan", "results", 3, 3, 4),
+    "an output that copies another type": _set("plan", "results", 3, 3, 0),
+    "a constant behind the end": _set("arrays", 0, 2, 1 << 30),
+    "a constant between places": _set("arrays", 0, 2, 3),
+    "a constant too large": _set("arrays", 0, 1, [1 << 31, 1 << 31, 4]),
+    "a smaller constant": _set("arrays", 0, 1, [4, 3]),
+    "more constants than arrays": _set("plan", "constants", 9),
+    "sizes that are open": _set("plan", "function", 0, [0]),
+    "a condition": _set("plan", "function", 2, [[[[[], 1]], 2, 3, []]]),
+    "a choice": _set("plan", "function", 3, [["os:system", [["is", "true"]], 0]]),
+    "numbers that are none": _value(3, 1.5),
+    "a condition that is no byte": _set("plan", "launchings", 0, 3, [1, 1, 1, 1, 1]),
 }
 
 
@@ -160,6 +194,14 @@ def test_damaged_files_are_errors(saved: Path, tmp_path: Path, at: int, value: i
         pass
     else:
         assert not cut
+
+
+def test_a_graph_of_an_earlier_format_is_refused(saved: Path, tmp_path: Path) -> None:
+    content = bytearray(saved.read_bytes())
+    content[8] = 1
+    (tmp_path / "earlier").write_bytes(content)
+    with pytest.raises(tvmdml.ModelError, match=r"format 1; this version of tvmdml reads format 2\. Save the graph"):
+        tvmdml.load_graph(tmp_path / "earlier")
 
 
 def test_files_that_are_no_graphs(tmp_path: Path) -> None:

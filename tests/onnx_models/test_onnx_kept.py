@@ -412,6 +412,11 @@ FORGED: dict[str, Callable[[Any], object]] = {
     "no piece": lambda one: one["plan"]["order"].pop(),
     "a piece on itself": lambda one: one["plan"]["order"][0].__setitem__(1, [0]),
     "an output of a later one": lambda one: one["plan"]["results"][-1].__setitem__(slice(2, 4), [None, 7]),
+    "an output of objects": lambda one: one["plan"]["results"][0].__setitem__(0, "O"),
+    "an input of the other order of bytes": lambda one: one["plan"]["inputs"][0].__setitem__(2, ">f4"),
+    "an input of fewer elements": lambda one: one["plan"]["inputs"][0].__setitem__(3, [0] * len(one["plan"]["inputs"][0][3])),
+    "a sum of nothing": lambda one: _function(one)[4].__setitem__(1, []),
+    "a quotient below the first atom": lambda one: _function(one)[1].append([-1, [[[0], 1]], 2]),
     "another input": lambda one: one["reads"].__setitem__(0, "w"),
     "an output that is not there": lambda one: one.__setitem__("known", [[9, 9]]),
 }

@@ -21,7 +21,7 @@ import tvmdml
 from tvmdml import errors, packs, targets
 from tvmdml.cli import main
 from tvmdml.onnx import packed
-from tvmdml.packs import change, header, look, sources
+from tvmdml.packs import change, header, look, signing, sources, verify
 from tvmdml.packs import format as container
 from tvmdml.packs.format import DATA, Contents, Pack, Part
 from tvmdml.packs.graphs import Source
@@ -103,9 +103,8 @@ def test_a_graph_of_a_pack_needs_no_compiler(path: Path, tmp_path: Path, given: 
 def test_weights_are_there_once_and_packed(path: Path) -> None:
     (graph,) = Pack(path).graphs()
     described = json.loads(Pack(path).content(graph.part))
-    assert {name for _, name, *_ in described["packed"]} == {"filter_tensor", "b_tensor"}
-    raw = [one["place"] for one in described["constants"]]
-    assert None in raw, "what every kernel reads packed is stored only packed"
+    assert {tuple(map(tuple, sources)) for _, sources, *_ in described["packed"]} == {((0, 0),), ((2, 0),)}
+    assert None in [at for *_, at in described["arrays"]], "what every kernel reads packed is stored only packed"
     assert len(set(graph.data)) == len(graph.data)
     assert all(Pack(path).mapped(number).ctypes.data % 64 == 0 for number in graph.data)
 
@@ -310,9 +309,46 @@ def test_sizes_choose_in_a_pack(onnx_pack: Path) -> None:
     assert "allowed: --input x=FILE.npy, or --size batch=1, or --size batch=2." in found.stderr
 
 
-def test_a_pack_without_a_model_is_refused(path: Path) -> None:
-    with pytest.raises(errors.PackError, match=r"a pack of an ONNX model. Use load_graph"):
-        tvmdml.onnx.load(path, target=TARGETS[-1])
+@pytest.mark.parametrize("suffix", [".pack", ".graph"])
+def test_a_graph_is_called_as_a_model(suffix: str, path: Path, given: dict[str, Any], wanted: list[Any]) -> None:
+    model = tvmdml.onnx.load(path.with_suffix(suffix), target=TARGETS[-1])
+    assert [(one.name, one.type, one.shape) for one in model.inputs] == [
+        ("x", "tensor(float)", (1, 3, 12, 12)),
+        ("more than that", "tensor(bool)", (2, 8)),
+    ]
+    for found in (model(given), model.run(None, given)):
+        for array, expected in zip(found, wanted, strict=True):
+            assert np.array_equal(array, expected)
+    assert "CONVOLUTION" in str(model.compiled(given).explain())
+
+
+@pytest.mark.parametrize("suffix", [".pack", ".graph"])
+def test_a_graph_is_run_and_measured_by_the_names_of_its_inputs(
+    suffix: str, path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any]
+) -> None:
+    for name, array in given.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    named = [part for name in given for part in ("--input", f"{name}={tmp_path / name}.npy")]
+    command = ["run", str(path.with_suffix(suffix)), "--device", TARGETS[-1], *named, "--output_path", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, [*command, "--profile", str(tmp_path / "trace.json")])
+    assert done.exit_code == 0, done.output
+    assert "Output '1': uint32[8, 3]" in done.output
+    assert "CONVOLUTION" in done.output
+    for i, expected in enumerate(wanted):
+        assert np.array_equal(np.load(tmp_path / "out" / f"{i}.npy"), expected)
+    wrong = CliRunner().invoke(main, [*command[:4], "--input", f"y={tmp_path / 'x.npy'}"])
+    assert "given 'y'; allowed: x, more than that" in wrong.output + wrong.stderr
+    done = CliRunner().invoke(main, ["bench", str(path.with_suffix(suffix)), "--device", TARGETS[-1]])
+    assert done.exit_code == 0, done.output
+    assert "no ONNX Runtime: it reads ONNX models only" in done.output
+
+
+def test_a_graph_with_owned_inputs_is_no_model(tmp_path: Path) -> None:
+    graph = tvmdml.Graph()
+    y = graph.input((2, 3)) + graph.input((2, 3), owned=True, name="b")
+    tvmdml.save_graph(graph.compile([y]), tmp_path / "net.graph")
+    with pytest.raises(errors.Unsupported, match=r"owned inputs \(b\).* Use load_graph, and initialize it"):
+        tvmdml.onnx.load(tmp_path / "net.graph")
 
 
 def test_a_graph_is_tuned_by_shares_of_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -606,24 +642,28 @@ def put(*steps: Any) -> Callable[[Any], None]:
     return change_it
 
 
+FIRST = "plan", "launchings", 0, 2, 0
 HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another name": put("name", "other"),
     "another kind": put("kind", "cuda"),
-    "a constant that is not there": put("constants", 1, "place", 99),
-    "a constant before the first": put("constants", 1, "place", -1),
-    "a larger constant": put("constants", 1, "shape", [1 << 20, 1 << 10]),
-    "a weight that was not stored": put("constants", 1, "place", None),
-    "packed elsewhere": put("packed", 0, 3, 99),
-    "packed with more elements": put("packed", 0, 4, 1 << 40),
-    "packed of another type": put("packed", 0, 5, "O"),
+    "another format": put("format", 1),
+    "a constant that is not there": put("arrays", 0, 2, 99),
+    "a constant before the first": put("arrays", 1, 2, -1),
+    "a larger constant": put("arrays", 1, 1, [1 << 20, 1 << 10]),
+    "a weight that was not stored": put("arrays", 1, 2, None),
+    "packed elsewhere": put("packed", 0, 2, 99),
+    "packed with more elements": put("packed", 0, 3, 1 << 40),
+    "packed of what is not there": put("packed", 0, 1, [[9, 0]]),
     "no packed weights": put("packed", []),
     "packed as nothing": put("packed", None),
-    "packed for another layout": put("packed", 0, 2, "none"),
-    "a larger call": put("calls", 0, "line", "InputTensor", "float32[1, 3, 4000, 12]"),
-    "another offset": put("calls", 0, "reads", "input_tensor", 3, 1 << 40),
-    "an edge from nowhere": put("calls", 0, "reads", "input_tensor", 1, 9),
-    "an output of another size": put("outputs", 0, "shape", [1]),
-    "no outputs": put("outputs", None),
+    "packed for another layout": put("packed", 0, 0, "none"),
+    "a larger call": put("plan", "calls", 0, 0, "InputTensor", "float32[1, 3, 4000, 12]"),
+    "another call": put("plan", "launchings", 3, 0, 4),
+    "another offset": lambda described: (described["plan"]["function"][4].append(1 << 40), put(*FIRST, 3, 19)(described)),
+    "an array from nowhere": put(*FIRST, 1, 9),
+    "a constant that is written": put("plan", "launchings", 0, 2, 2, ["constant", 0, "output_tensor", 0, 3]),
+    "an output of another size": put("plan", "results", 0, 1, [14]),
+    "no outputs": put("plan", "results", None),
 }
 
 
@@ -642,6 +682,62 @@ def test_hostile_graphs_are_refused(name: str, path: Path, tmp_path: Path, monke
         except (errors.ModelError, errors.PackError, errors.InvalidArgument, errors.CompileError) as error:
             problems.append(str(error))
     assert problems, "none refused it"
+
+
+@pytest.mark.parametrize("name", ["a larger call", "another offset", "a constant that is written", "no outputs"])
+def test_verify_reads_graphs(name: str, path: Path, tmp_path: Path) -> None:
+    assert verify.verify(path).ok
+    hostile = rewritten(path, tmp_path / "net.pack", None, HOSTILE[name])
+    report = verify.verify(hostile)
+    assert [one.about for one in report.failed] == ["graph net for cpu"]
+    assert report.ran == 0, "nothing is run of a pack that is wrong"
+
+
+def test_verify_finds_a_graph_without_its_operations(path: Path, tmp_path: Path) -> None:
+    contents = Pack(path).contents()
+    left = [one for one in contents.operations if one.line["operator"] != "GEMM"]
+    container.write(tmp_path / "net.pack", Contents(contents.head, contents.parts, contents.kernels, left))
+    (found,) = verify.verify(tmp_path / "net.pack").failed
+    assert "it lacks an operation of its graph 'net': GEMM" in found.said
+
+
+def test_other_integers_than_the_schedules_choose_are_refused(path: Path, tmp_path: Path) -> None:
+    contents = Pack(path).contents()
+    for change_it in (
+        lambda one: one._replace(scalars=tuple(n + 1 for n in one.scalars)),
+        lambda one: one._replace(temporaries=(*one.temporaries, ("float32", 1))),
+    ):
+        operations = [one._replace(launches=tuple(map(change_it, one.launches))) for one in contents.operations]
+        container.write(tmp_path / "net.pack", Contents(contents.head, contents.parts, contents.kernels, operations))
+        with pytest.raises(errors.PackError, match="is another one than the schedules choose"):
+            tvmdml.load_graph(tmp_path / "net.pack", TARGETS[-1])
+
+
+ASKED = "print('tvmdml.scheduling' in sys.modules, 'tvmdml.operators' in sys.modules)"
+
+
+def test_schedules_are_asked_about_a_pack_once(path: Path, tmp_path: Path) -> None:
+    code = f"import sys, tvmdml\ntvmdml.load_graph({str(path)!r}, {TARGETS[-1]!r})\n{ASKED}"
+    assert [run_elsewhere(code, tmp_path) for _ in range(2)] == ["True True\n", "False False\n"]
+    other = tmp_path / "other.pack"
+    other.write_bytes(path.read_bytes())
+    assert run_elsewhere(code.replace(str(path), str(other)), tmp_path) == "False False\n", "it has the same checksum"
+    assert run_elsewhere(code, tmp_path, TVMDML_DISABLE_PLANS="1") == "True True\n"
+
+
+def test_schedules_are_not_asked_about_a_pack_of_a_trusted_key(path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    shutil.copy(path, tmp_path / "net.pack")
+    signing.generate(tmp_path / "private", tmp_path / "public")
+    signing.sign(tmp_path / "net.pack", tmp_path / "private")
+    code = f"import sys, tvmdml\ntvmdml.load_graph({str(tmp_path / 'net.pack')!r}, {TARGETS[-1]!r})\n{ASKED}"
+    assert run_elsewhere(code, tmp_path, TVMDML_TRUSTED_KEYS=str(tmp_path / "public")) == "False False\n"
+
+
+def test_a_graph_of_an_earlier_format_is_refused(path: Path, tmp_path: Path) -> None:
+    earlier = rewritten(path, tmp_path / "net.pack", None, lambda described: described.pop("format"))
+    with pytest.raises(errors.ModelError, match=r"has format 1; this version .* reads format 2\. .* build the pack, again"):
+        tvmdml.load_graph(earlier, TARGETS[-1])
 
 
 @pytest.mark.parametrize(

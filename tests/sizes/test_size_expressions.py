@@ -79,6 +79,31 @@ def function(record: Record, values: Any) -> Any:
     return evaluated
 
 
+N0 = [[[0], 1]]
+DAMAGED = {
+    "a quotient below the first atom": [[0], [[-1, N0, 2]], [], [], [0]],
+    "a quotient that is a symbol": [[0], [[0, N0, 2]], [], [], [0]],
+    "a quotient of itself": [[0], [[1, [[[1], 1]], 2]], [], [], [0]],
+    "a symbol twice": [[0, 0], [], [], [], [0]],
+    "an atom that is not there": [[0], [], [], [], [[[[7], 1]]]],
+    "a sum of nothing": [[0], [], [], [], [[]]],
+    "a sum of too much": [[0], [], [], [], [[[[0], 1]] * 5000]],
+    "a product of too much": [[0], [], [], [], [[[[0] * 100, 1]]]],
+    "a huge integer": [[0], [], [], [], [1 << 600]],
+    "a huge limit": [[0], [], [[N0, None, 1 << 600, []]], [], [0]],
+    "a fraction": [[0], [], [], [], [0.5]],
+    "another function": [[0], [], [], [["os:system", [["is", "true"]], 0]], [0]],
+    "a function that is no choice": [[0], [], [], [["tvmdml.kernels.tiles:functools", [], 0]], [0]],
+    "code": [["0, b=print()"], [], [], [], [0]],
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_function_that_was_not_written_is_refused(how: str) -> None:
+    with pytest.raises((ValueError, TypeError, AttributeError)):
+        Function.read(DAMAGED[how])
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_result_is_right_wherever_the_guards_hold(count: int) -> None:
     shared = 0

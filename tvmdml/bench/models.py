@@ -21,6 +21,7 @@ from tvmdml.onnx import command
 from tvmdml.onnx.model import load
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Runnable
+from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.targets import Target, resolve
 
 SHARES = 6
@@ -147,6 +148,8 @@ def run(
 
 def peer_session(path: str, threads: int) -> tuple[Any, str]:
     """ONNX Runtime's session of a model; ``None`` if there is none, and why."""
+    if is_pack(path) or is_graph(path):
+        return None, "it reads ONNX models only"
     if importlib.util.find_spec("onnxruntime") is None:
         return None, f"it is not installed ({installing.command('bench')})"
     onnxruntime = importlib.import_module("onnxruntime")

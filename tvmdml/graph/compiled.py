@@ -162,7 +162,7 @@ class CompiledGraph:
 
     def inputs(self) -> list[Input]:
         """All inputs, in the order in which callers give them."""
-        return [_node(one) if one.node is None else one.node for one in self._inputs]
+        return [node_of(one) if one.node is None else one.node for one in self._inputs]
 
     def parts(self) -> Finished:
         """What it computes, after all passes."""
@@ -476,8 +476,8 @@ class CompiledGraph:
         return found
 
 
-def _node(one: Given) -> Input:
-    """An input of a graph that was read from the cache."""
+def node_of(one: Given) -> Input:
+    """An input of a graph that was read."""
     at_hand("tvmdml.graph.nodes")
     from tvmdml.graph.nodes import Input
 

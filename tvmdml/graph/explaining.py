@@ -79,7 +79,7 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
         f"{kept} bytes of constants, {packed} of packed weights"
     )
     tensors = [{key: str(tensor) for key, tensor in step.call.desc.tensors() if tensor is not None} for step in plan.steps]
-    return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _dot(name or "graph", plan))
+    return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _dot(name, plan))
 
 
 def _dot(name: str, plan: Plan) -> str:
@@ -87,15 +87,28 @@ def _dot(name: str, plan: Plan) -> str:
     from tvmdml.graph.nodes import Constant
 
     numbers = {id(step.call): i for i, step in enumerate(plan.steps)}
-    lines = [f"digraph {_quoted(name)} {{", "  node [shape=box];"]
+    edges: list[tuple[int | str, int, str]] = []
     for i, step in enumerate(plan.steps):
-        label = "\n".join(str(origin) for origin in step.call.origins[:8])
-        lines.append(f"  k{i} [label={_quoted(label)}];")
         for key, tensor, edge in step.call.inputs():
             if id(edge.source) in numbers:
-                lines.append(f"  k{numbers[id(edge.source)]} -> k{i} [label={_quoted(str(tensor))}];")
+                edges.append((numbers[id(edge.source)], i, str(tensor)))
             elif not isinstance(edge.source, Constant):
-                lines.append(f"  {_quoted(str(edge.source))} -> k{i} [label={_quoted(key)}];")
+                edges.append((str(edge.source), i, key))
+    return dot(name, ["\n".join(map(str, step.call.origins[:8])) for step in plan.steps], edges)
+
+
+def dot(name: str, kernels: Sequence[str], edges: Sequence[tuple[int | str, int, str]]) -> str:
+    """A picture in Graphviz's language.
+
+    Args:
+        name: the graph's.
+        kernels: what is written on each kernel.
+        edges: which kernel, or which input, each kernel reads, and what is written there.
+    """
+    lines = [f"digraph {_quoted(name or 'graph')} {{", "  node [shape=box];"]
+    lines += [f"  k{i} [label={_quoted(label)}];" for i, label in enumerate(kernels)]
+    for source, reader, shown in edges:
+        lines.append(f"  {f'k{source}' if isinstance(source, int) else _quoted(source)} -> k{reader} [label={_quoted(shown)}];")
     return "\n".join([*lines, "}"])
 
 

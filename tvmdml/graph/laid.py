@@ -94,4 +94,6 @@ class Laid(NamedTuple):
     finished: Callable[[], Finished]
     """What it computes, after all passes."""
     plan: Plan | None
-    """What it was made from; ``None`` if it was read from the cache."""
+    """What it was made from; ``None`` if it was read."""
+    saved: object = None
+    """What it was made from, a ``SavedPlan``, if it was read from a file or a pack."""

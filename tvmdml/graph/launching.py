@@ -65,6 +65,8 @@ class Tensor(NamedTuple):
     """Where it is computed, for an output; for an input itself, or ``None`` if nothing reads it."""
     copies: int | NumpyArray | None = None
     """For an output an earlier one with the same bytes, or an array."""
+    owned: bool = False
+    """Whether an input is given once, before the first run."""
 
 
 class Weight(NamedTuple):
@@ -73,8 +75,8 @@ class Weight(NamedTuple):
     name: str
     layout: str
     nbytes: int
-    sources: tuple[tuple[int, int], ...]
-    """The constants, and the places of the offsets among the plan's numbers."""
+    sources: tuple[tuple[Source, int], ...]
+    """The constants, or owned inputs, and the places of the offsets among the plan's numbers."""
 
     @property
     def key(self) -> object:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
-from tvmdml.arrays import NumpyArray
-from tvmdml.errors import CompileError, message
 from tvmdml.graph import packing, passes
 from tvmdml.graph.explaining import reports
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
-from tvmdml.graph.nodes import Absent, Call, Constant, Input
+from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.graph.packing import Shared
-from tvmdml.graph.plan import Launches, Packed, Plan, plan
+from tvmdml.graph.plan import Launches, Plan, plan
 from tvmdml.graph.program import Finished, Form, Program, Value
 from tvmdml.targets import Step, Target
-
-Stored = Mapping[tuple[int, str, str], NumpyArray]
-"""Packed weights: by the place of the first call that reads them, the input's name, and the layout."""
 
 
 def laid_out(
@@ -30,7 +24,6 @@ def laid_out(
     calls: Sequence[Call] = (),
     progress: Progress | None = None,
     shared: Shared | None = None,
-    stored: Stored = MappingProxyType({}),
     launches: Launches | None = None,
 ) -> Laid:
     """Plan a graph.
@@ -41,24 +34,13 @@ def laid_out(
         calls: the calls to explain.
         progress: called while kernels compile.
         shared: packed weights of other graphs.
-        stored: weights that are packed already.
         launches: kernels that other graphs found.
 
     Raises:
         Unsupported, CompileError: a kernel cannot be made; the message names the call.
     """
-    name, program = finished.name, finished.program
-    found = plan(program, target, progress, launches)
-    known = functools.partial(_already_packed, program, stored)
-    _require_weights(name, target, found, known)
-
-    def weights(owned: Mapping[int, Any]) -> list[Weights]:
-        ready = [known(one) for one in found.packed]
-        wanted = [one for one, array in zip(found.packed, ready, strict=True) if array is None]
-        made = iter(packing.pack(wanted, owned, target, shared))
-        return [next(made) if array is None else Weights(target.place(array)) for array in ready]
-
-    return laid_of(finished, found, weights, calls)
+    found = plan(finished.program, target, progress, launches)
+    return laid_of(finished, found, lambda owned: packing.pack(found.packed, owned, target, shared), calls)
 
 
 def laid_of(
@@ -121,28 +103,3 @@ def _returned(forms: Sequence[Form], program: Program, found: Plan) -> tuple[Ret
             seen[value] = i
             outputs.append(Returned(dtype, shape, slots[value], None))
     return tuple(outputs)
-
-
-def _already_packed(program: Program, stored: Stored, one: Packed) -> NumpyArray | None:
-    """A weight that was saved as its kernel reads it."""
-    if not stored or any(not isinstance(edge.source, Constant) for edge in one.edges):
-        return None
-    owned = one.packing.owned
-    at = next(i for i, call in enumerate(program.calls) if call is one.call)
-    found = stored.get((at, owned.name, owned.layout))
-    return None if found is None or found.nbytes != owned.nbytes else found.view(owned.dtype)
-
-
-def _require_weights(name: str, target: Target, found: Plan, known: Any) -> None:
-    """Constants that were saved only as some kernels read them are read by these only."""
-    read = [*found.constants, *(edge.source for one in found.packed for edge in one.edges)]
-    if not any(isinstance(node, Absent) for node in read):
-        return
-    unpacked = [edge.source for one in found.packed if known(one) is None for edge in one.edges]
-    for node in (*found.constants, *unpacked):
-        if isinstance(node, Absent):
-            given = f"{node} only as kernels of other processors read it"
-            raise CompileError(message(f"{name} on {target}", given, "weights that are packed for this one", _BUILD))
-
-
-_BUILD = "Build the pack for this target, too."

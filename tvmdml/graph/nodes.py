@@ -83,10 +83,6 @@ class SizesArray(Input):
         return "an array of sizes"
 
 
-class Absent(Constant):
-    """A constant that was saved only in packed forms: its array has the type and shape, and no elements of it."""
-
-
 def never_changes(node: Node) -> bool:
     """Whether its elements are the same in every run: a constant, or an owned input."""
     return isinstance(node, Constant) or (isinstance(node, Input) and node.owned)

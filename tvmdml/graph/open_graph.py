@@ -113,6 +113,19 @@ class OpenGraph(CompiledGraph):
         self.at(**sizes)
         return next(plan for plan in self.plans if plan.holds([sizes[name] for name in self.symbols]))
 
+    def plan_at(self, values: tuple[int, ...]) -> ProgramPlan:
+        """The recording that holds for values of all sizes, in the order of ``symbols``. No kernel is made.
+
+        Raises:
+            InvalidArgument: the graph does not hold for them.
+        """
+        plans = self.plans
+        for plan in plans:
+            if plan.holds(values):
+                return plan
+        self.plans = [self._planned(values), *plans]
+        return self.plans[0]
+
     def for_values(self, values: tuple[int, ...], progress: Progress | None = None) -> CompiledGraph:
         """The compiled graph for values of all sizes, in the order of ``symbols``.
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from tvmdml.graph.launching import Chosen, Group, Launching, Missing, Source, Te
 from tvmdml.graph.memory import stacked
 from tvmdml.sizes.evaluating import Evaluator, Function
 from tvmdml.targets import Run, Step, Target
+from tvmdml.tensors import MAX_ELEMENTS, MAX_STRIDE
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
@@ -36,6 +38,8 @@ _LITTLE = 1 << 24
 """So many bytes may be more than a size needs, if another one has room for all."""
 ARENA = 0
 """The slot of the memory of intermediate results."""
+_MOST_STRIDE = 8 * MAX_STRIDE
+"""In bytes."""
 
 
 class Wired:
@@ -50,7 +54,7 @@ class Wired:
             by_name = {argument.name: argument for argument in launching.arguments}
             found = {}
             for name, layout, nbytes, names in packed[launching.group]:
-                sources = tuple((by_name[one].source.number, by_name[one].offset) for one in names)
+                sources = tuple((by_name[one].source, by_name[one].offset) for one in names)
                 found[name] = weight = Weight(name, layout, nbytes, sources)
                 self.weights.setdefault(weight.key, (i, weight))
             own.append(found)
@@ -199,7 +203,7 @@ class OpenPlan:
         calls = wired.calls
         if calls is None:
             returned = self._returned(wired, numbers)
-            calls = Calls.of(self._given(wired, numbers), returned, self.target)
+            calls = Calls.of(self._given(wired.slot, numbers), returned, self.target)
             if not any(isinstance(one.copies, np.ndarray) for one in returned):
                 wired.calls = calls
         placed = [self._placed(source, array, wired) for source, array in zip(wired.constants, constants, strict=True)]
@@ -237,12 +241,17 @@ class OpenPlan:
             elif source.kind == "array":
                 one = self.arrays[source.number]
                 most[slot] = one.dtype.itemsize * len(one.strides)
-        for one in self.inputs:
+        for one in (*self.inputs, *self.results):
+            nbytes = span(one, numbers)
             if one.source is not None:
-                most[wired.slot[one.source]] = numbers[one.nbytes]
+                most[wired.slot[one.source]] = nbytes
         for one in self.results:
-            if one.source is not None:
-                most[wired.slot[one.source]] = one.dtype.itemsize * int(np.prod(_of(numbers, one.shape), dtype=object))
+            other = self.results[one.copies] if isinstance(one.copies, int) else None
+            copied = span(other, numbers) if other is not None else getattr(one.copies, "nbytes", None)
+            if one.source is None and copied != span(one, numbers):
+                raise ValueError("an output of other bytes than what it copies")
+        if any(numbers[one.nbytes] < span(one, numbers) for one in self.inputs):
+            raise ValueError("an input with fewer bytes than its elements need")
         for i, (_, weight) in enumerate(wired.weights.values()):
             most[1 + len(wired.constants) + i] = weight.nbytes
         offsets = layout.offsets
@@ -261,6 +270,11 @@ class OpenPlan:
             Missing: the plan was read, and the cache has not all of them.
         """
         raise Missing
+
+    def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
+        """The packed weights, given the arrays of owned inputs by the identities of their nodes."""
+        assert wired.buffers is not None
+        return wired.buffers
 
     def _wired_for(self, packed: Sequence[Sequence[tuple[Any, ...]]]) -> Wired:
         key = tuple(map(tuple, packed))
@@ -360,7 +374,7 @@ class OpenPlan:
             tuple([(of(one.shape), of(one.strides)) for one in self.inputs]), tuple([of(one.shape) for one in self.results])
         )
 
-    def _given(self, wired: Wired, numbers: Sequence[int]) -> list[Given]:
+    def _given(self, slots: Mapping[Source, int], numbers: Sequence[int]) -> list[Given]:
         return [
             Given(
                 one.name,
@@ -369,8 +383,8 @@ class OpenPlan:
                 _of(numbers, one.shape),
                 _of(numbers, one.strides),
                 numbers[one.nbytes],
-                False,
-                -1 if one.source is None else wired.slot[one.source],
+                one.owned,
+                -1 if one.source is None else slots.get(one.source, -1),
                 None,
             )
             for one in self.inputs
@@ -431,12 +445,10 @@ class OpenPlan:
         """What is not needed to run the graph for sizes."""
         numbers = self._evaluate(*values)
         assert numbers is not None
-        assert wired.buffers is not None
-        buffers = wired.buffers
         steps = tuple(self._step(i, wired, layout, chosen, numbers) for i in range(len(wired.places)))
         laid = Laid(
             self.name,
-            tuple(self._given(wired, numbers)),
+            tuple(self._given(wired.slot, numbers)),
             self._returned(wired, numbers),
             steps,
             tuple(chosen[launching.group].answer.name for launching in self.launchings),
@@ -445,7 +457,7 @@ class OpenPlan:
             tuple(weight.nbytes for _, weight in wired.weights.values()),
             layout.size,
             layout.size,
-            lambda owned: buffers,
+            lambda owned: self.weights(wired, chosen, owned),
             functools.cache(lambda: self.reports(laid)),
             lambda: self.finished(values),
             None,
@@ -455,6 +467,22 @@ class OpenPlan:
 
 def _of(numbers: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
     return tuple([numbers[n] for n in places])
+
+
+def span(one: Tensor, numbers: Sequence[int]) -> int:
+    """The bytes of an input or an output, from the first element to the last one.
+
+    Raises:
+        ValueError: it has impossible sizes or strides.
+    """
+    shape, strides = _of(numbers, one.shape), _of(numbers, one.strides)
+    if min((*shape, *strides), default=0) < 0 or math.prod(shape) > MAX_ELEMENTS or max(strides, default=0) > _MOST_STRIDE:
+        raise ValueError(f"sizes {shape} with strides {strides}")
+    if 0 in shape:
+        return 0
+    if len(strides) != len(shape):
+        return math.prod(shape) * one.dtype.itemsize
+    return sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + one.dtype.itemsize
 
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tvmdml.compiler import Launches as Launchable
@@ -92,7 +92,7 @@ class KernelAnswer(Answer):
         return self.kernel._replace(scalars=numbers[: self.count], temporaries=self.temporaries(numbers))
 
 
-class _Elsewhere(Answer):
+class ReadyAnswer(Answer):
     """A kernel that comes from a pack, or that a caller chose, for certain sizes."""
 
     def __init__(self, ready: Ready) -> None:
@@ -101,13 +101,31 @@ class _Elsewhere(Answer):
 
     @property
     def name(self) -> str:
+        """The kernel's name."""
         return self.kernel.name
 
     def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
         return self.ready.launch
 
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
+        """The kernel itself."""
         return self.kernel
+
+
+def chosen_of(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Chosen:
+    """The launch of a kernel of a pack."""
+    ready = Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
+    return Chosen(launch, ReadyAnswer(ready), ())
+
+
+def chosen_for(title: str, desc: Operator, in_place: InPlace, target: Target) -> Chosen:
+    """The launch of a descriptor; errors name its call.
+
+    Raises:
+        Unsupported, CompileError: it cannot be made.
+    """
+    ready = naming(title, lambda: launch_of(desc, target, in_place, {}))
+    return Chosen(ready.launch, ReadyAnswer(ready), ())
 
 
 def _packed(kernel: Kernel) -> list[tuple[Any, ...]]:
@@ -263,7 +281,7 @@ class ProgramPlan(OpenPlan):
     def _input(node: Input, i: int, source: Source | None, numbers: _Numbers) -> Tensor:
         one = given(node, i, 0)
         shape, strides = numbers.places(one.shape), numbers.places(one.strides)
-        return Tensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source)
+        return Tensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source, owned=one.owned)
 
     @staticmethod
     def _results(finished: Finished, sources: Mapping[Value, Source], numbers: _Numbers) -> list[Tensor]:
@@ -279,6 +297,26 @@ class ProgramPlan(OpenPlan):
                 seen[edge.value], source = i, sources[edge.value]
             found.append(Tensor("", "", dtype, places, (), 0, source, copies))
         return found
+
+    def templates(self) -> list[tuple[Template, InPlace]]:
+        """The descriptor of each group, and which of its tensors share memory."""
+        return [(group.desc, group.in_place) for group in self._calls_of_groups]
+
+    def asked(self, values: Sequence[int], key: int, target: Target) -> Iterator[tuple[Operator, InPlace, Kernel]]:
+        """What schedules choose for sizes of which they were not asked the same before.
+
+        Args:
+            values: the sizes, for which the guards hold.
+            key: by which they are known to have been asked: of the target.
+            target: the one that schedules choose for.
+
+        Raises:
+            Unsupported: the target does not support a call.
+        """
+        for group in self._calls_of_groups:
+            if group.known(values, key) is None:
+                answer = naming(group.title, functools.partial(group.ask, values, key, self.record, target))
+                yield group.at(values, self.record), group.in_place, answer.kernel
 
     # -- For sizes
 
@@ -314,7 +352,7 @@ class ProgramPlan(OpenPlan):
             self._launches.clear()
         desc = group.at(values, self.record)
         ready = naming(group.title, lambda: launch_of(desc, self.target, group.in_place, self._launches))
-        return Chosen(ready.launch, _Elsewhere(ready), ())
+        return Chosen(ready.launch, ReadyAnswer(ready), ())
 
     def check(self, wired: Wired, layout: Any, numbers: Sequence[int]) -> None:
         """What was planned here is inside."""

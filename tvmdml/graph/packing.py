@@ -13,7 +13,9 @@ from tvmdml.graph import passes
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.nodes import Constant
 from tvmdml.graph.plan import Packed
+from tvmdml.persistent import Packing
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
 
 Shared = MutableMapping[object, Weights]
 """The packed weights of several graphs whose constants never change. Usually it keeps none that no graph keeps."""
@@ -60,10 +62,22 @@ def _packed(one: Packed, owned: Mapping[int, Any], target: Target) -> Any:
     read: list[Any] = []
     for name, edge in zip(one.packing.owned.inputs, one.edges, strict=True):
         memory = edge.source.array if isinstance(edge.source, Constant) else owned[id(edge.source)]
-        tensor = tensors[name]
-        assert tensor is not None
-        on_device = type(memory) is DeviceArray
-        read.append(memory if on_device else target.place(passes.constants.reading(memory, edge.offset, tensor)))
-    buffer = persistent.empty((one.packing.owned.elements,), np.dtype(one.packing.owned.dtype), target)
-    one.packing.launch(*read, buffer)
+        read.append((memory, edge.offset, tensors[name]))
+    return packed(one.packing, read, target)
+
+
+def packed(packing: Packing, read: Iterable[tuple[Any, int, TensorDesc]], target: Target) -> Any:
+    """A packed weight.
+
+    Args:
+        packing: how it is packed.
+        read: what is packed: an array, where it begins there, and how it lies.
+        target: where it is.
+    """
+    given: list[Any] = [
+        memory if type(memory) is DeviceArray else target.place(passes.constants.reading(memory, offset, tensor))
+        for memory, offset, tensor in read
+    ]
+    buffer = persistent.empty((packing.owned.elements,), np.dtype(packing.owned.dtype), target)
+    packing.launch(*given, buffer)
     return buffer

@@ -1,13 +1,12 @@
-"""A compiled graph as a file: what it computes after all passes, and its constants. Its kernels are in a pack, or in the cache.
+"""A compiled graph as a file: its plan after all passes, and its constants. Its kernels are in a pack, or in the cache.
 
 A file is, with all numbers little-endian::
 
-    header      32 bytes: magic, format version, 0, bytes of the description, bytes of the constants
-    description JSON: inputs, constants (type, shape, place), calls (descriptors, and what they read), outputs
-    constants   their bytes, each from a multiple of 64 bytes on
+    header      32 bytes: magic, format version, 0, bytes of the description, bytes of the arrays
+    description JSON: the name, the kind of target, the plan (``written``), the descriptor of each launch, and where arrays are
+    arrays      their bytes, each from a multiple of 64 bytes on
 
-Constants are mapped into memory, not copied. A reader trusts nothing: descriptors are checked against their contracts, and every
-place against the size of what it is in.
+Arrays are mapped into memory, not copied. A reader trusts nothing (``saved_plan``).
 """
 
 from __future__ import annotations
@@ -18,35 +17,42 @@ import math
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk import mapping
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.nodes import Absent, Call, Constant, Edge, Input, Node, require_room
-from tvmdml.graph.program import Finished, Form, Program, Result
-from tvmdml.operators._contract import Role
-from tvmdml.packs import files, lines
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
+from tvmdml.graph.launching import Source
+from tvmdml.graph.saved_plan import PackedKey, SavedPlan
+from tvmdml.graph.written import ABSENT, Said, place, text, type_of, written
+from tvmdml.packs import files
+from tvmdml.targets import Target
 
-MAGIC = b"TVMDMLG\n"
-FORMAT = 1
-"""Raised when an older reader would misunderstand a newer file."""
+if TYPE_CHECKING:
+    from tvmdml.graph.program import Finished
+
+FORMAT = 2
+"""Raised when an older reader would misunderstand a newer file. Graphs in packs have it, too."""
 MOST_JSON = 256 << 20
 _HEADER = struct.Struct("<8sIIQQ")
 _ALIGNMENT = 64
-_TYPES = {one.tvm: one.numpy for one in TensorDataType if not one.is_nibble} | {"bool": np.dtype(np.bool_)}
+_MOST_RANK = 8
+_NOTHING = Said((), "")
+_AGAIN = "Save the graph, or build the pack, again."
 
 
-class Saved(NamedTuple):
-    """A graph as it is written."""
+class Described(NamedTuple):
+    """A plan as it is written."""
 
     described: dict[str, Any]
-    """JSON; a constant's array is found by its number."""
+    """JSON, without the places of arrays."""
     constants: list[NumpyArray]
+    arrays: list[NumpyArray]
+    """Those of outputs that no kernel computes."""
 
 
 def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
@@ -54,45 +60,79 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
 
     Raises:
         InvalidArgument: it is not a compiled graph, or the place cannot be written to.
+        Unsupported: it is of a pack that has weights only as kernels read them.
         OSError: the file cannot be written.
     """
     if not isinstance(compiled, CompiledGraph):
         raise InvalidArgument(message("save_graph compiled", safe_repr(compiled), "a CompiledGraph, which Graph.compile returns"))
-    described, constants = describe(compiled.parts(), compiled.target.kind)
-    places = list(_places([array.nbytes for array in constants]))
-    for one, at in zip(described["constants"], places, strict=False):
-        one["place"] = at
-    text = json.dumps(described, separators=(",", ":")).encode()
-    text += b" " * (-(_HEADER.size + len(text)) % _ALIGNMENT)
+    read = compiled.laid.saved
+    plan = read if isinstance(read, SavedPlan) else planned(compiled.parts(), compiled.target)
+    if plan.absent:
+        given = "a graph of a pack that has weights only as kernels read them"
+        raise Unsupported(message("save_graph compiled", given, "one with its weights", "Build the pack with --plain-weights."))
+    described, *several = describe(plan)
+    arrays = [array for own in several for array in own]
+    at = list(_places([array.nbytes for array in arrays]))
+    described["arrays"] = [form(array, begin) for array, begin in zip(arrays, at, strict=False)]
+    content = json.dumps(described, separators=(",", ":")).encode()
+    content += b" " * (-(_HEADER.size + len(content)) % _ALIGNMENT)
     with files.replacing(path) as stream:
-        stream.write(_HEADER.pack(MAGIC, FORMAT, 0, len(text), places[-1]))
-        stream.write(text)
+        stream.write(_HEADER.pack(files.GRAPH, FORMAT, 0, len(content), at[-1]))
+        stream.write(content)
         start = stream.tell()
-        for array, at in zip(constants, places, strict=False):
-            stream.write(b"\0" * (start + at - stream.tell()))
+        for array, begin in zip(arrays, at, strict=False):
+            stream.write(b"\0" * (start + begin - stream.tell()))
             stream.write(bytes_of(array))
-        stream.write(b"\0" * (start + places[-1] - stream.tell()))
+        stream.write(b"\0" * (start + at[-1] - stream.tell()))
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Finished, str]:
-    """A graph that ``save_graph`` wrote, and the kind of target that it is for. Its constants stay in the file.
+def read(path: str | os.PathLike[str]) -> Saved:
+    """A graph that ``save_graph`` wrote. Its arrays stay in the file.
 
     Raises:
         ModelError: the file cannot be read, or is not such a file.
     """
     with reading(path):
         described, memory = _read(path)
-        return parsed(described, lambda one, dtype, shape: _placed(one["place"], dtype, shape, memory)), kind_of(described)
+        arrays = [_placed(one, memory) for one in described["arrays"]]
+        return Saved(str(path), text(described["name"]), text(described["kind"]), described, arrays)
+
+
+class Saved(NamedTuple):
+    """A graph in a file."""
+
+    path: str
+    name: str
+    kind: str
+    """The kind of target that it is for."""
+    described: Mapping[str, Any]
+    arrays: Sequence[NumpyArray]
+
+    def plan(self, target: Target) -> SavedPlan:
+        """Its plan for a target of this kind.
+
+        Raises:
+            ModelError: it is damaged.
+            Unsupported: it is for another kind of target.
+        """
+        if self.kind != target.kind:
+            allowed = f"a target of the kind that {self.path} was compiled for: {self.kind}"
+            raise Unsupported(message("load_graph target", target.name, allowed, "Save the graph once for each kind."))
+        with reading(self.path):
+            count = place(self.described["plan"]["constants"], len(self.arrays) + 1)
+            plan = SavedPlan(self.described["plan"], self.arrays[count:], self.arrays[:count], target, {})
+            assert plan.calls is not None  # they are checked
+            return plan
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever a damaged or hostile description leads to is a ``ModelError``."""
+def reading(path: object) -> Iterator[None]:
+    """Whatever a damaged or hostile description leads to is a ``ModelError``, which names the path."""
     try:
         yield
     except OSError as error:
         raise ModelError(f"{path}: {reason(error)}") from error
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, MemoryError, RecursionError) as error:
         if isinstance(error, TvmdmlError) and not isinstance(error, InvalidArgument):
             raise
         raise ModelError(f"{path} is not a graph: {type(error).__name__}: {error}") from error
@@ -101,33 +141,44 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 # -- Writing
 
 
-def describe(finished: Finished, kind: str) -> Saved:
-    """What is written of a graph for a kind of target."""
-    name, inputs, program, forms = finished
-    numbers: dict[int, tuple[str, int]] = {id(node): ("input", i) for i, node in enumerate(inputs)}
-    constants = program.constants()
-    numbers |= {id(node): ("constant", i) for i, node in enumerate(constants)}
-    calls = [call for call in program.calls if any(one.element_count for one in call.outputs() if one is not None)]
-    numbers |= {id(call): ("call", i) for i, call in enumerate(calls)}
-    described = {
-        "name": name,
-        "kind": kind,
-        "inputs": [_input(node) for node in inputs],
-        "constants": [
-            {"dtype": node.array.dtype.name, "shape": list(node.array.shape), "place": i, "name": node.name}
-            for i, node in enumerate(constants)
-        ],
-        "calls": [_call(call, numbers) for call in calls],
-        "outputs": [
-            {"reads": _edge(one.edge, numbers), "sizes": list(one.desc.sizes), "dtype": dtype.name, "shape": list(shape)}
-            for one, (dtype, shape) in zip(program.results, forms, strict=True)
-        ],
-    }
-    return Saved(described, [node.array for node in constants])
+def planned(finished: Finished, target: Target) -> SavedPlan:
+    """The plan of a graph for certain sizes, after all passes."""
+    at_hand("tvmdml.graph.open_planning", "tvmdml.packs.lines", "tvmdml.operators._shared")
+    from tvmdml.graph.open_planning import ProgramPlan
+    from tvmdml.operators import _shared
+    from tvmdml.packs import lines
+    from tvmdml.sizes import Record
+
+    plan = ProgramPlan(finished, Record(), target, {}, [])
+    whole = written(plan, _NOTHING)
+    assert whole is not None, "what is written of certain sizes has no choices of schedules"
+    calls = []
+    for template, shared in plan.templates():
+        desc = template.filled(lambda size: size.own())
+        plain = lines.read(lines.of(desc), desc.NAME)
+        calls.append([lines.of(plain), _shared.write(plain, shared)])
+    read = {one.source for launching in plan.launchings for one in launching.arguments}
+    constants = [array if Source("constant", i) in read else ABSENT for i, array in enumerate(plan.constants)]
+    return SavedPlan({**whole.described, "calls": calls}, whole.arrays, constants, target, {})
+
+
+def describe(plan: SavedPlan) -> Described:
+    """What is written of a plan."""
+    whole = written(plan, _NOTHING)
+    assert whole is not None, "it was read, and so can be written"
+    calls = [[group.line, group.in_place] for group in plan.groups]
+    described = {"format": FORMAT, "name": plan.name, "kind": plan.target.kind, "plan": {**whole.described, "calls": calls}}
+    return Described(described, list(plan.constants), whole.arrays)
+
+
+def form(array: NumpyArray, at: int | None) -> list[Any]:
+    """An array in a description."""
+    return [array.dtype.str, list(array.shape), at]
 
 
 def bytes_of(array: NumpyArray) -> memoryview:
-    """The elements of a constant as they lie in memory."""
+    """The elements of an array as they lie in memory."""
+    array = np.ascontiguousarray(array)
     return array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
 
 
@@ -139,22 +190,6 @@ def _places(sizes: Sequence[int]) -> Iterator[int]:
     yield at
 
 
-def _input(node: Input) -> dict[str, Any]:
-    desc = node.desc
-    sizes = [] if getattr(desc, "zero_dimensional", False) else list(desc.sizes)
-    strides = None if desc.strides is None else list(desc.strides)
-    return {"name": node.name, "dtype": node.dtype.name, "sizes": sizes, "strides": strides, "owned": node.owned}
-
-
-def _call(call: Call, numbers: Mapping[int, tuple[str, int]]) -> dict[str, Any]:
-    reads = {name: _edge(edge, numbers) for name, edge in call.edges.items()}
-    return {"line": lines.of(call.desc), "reads": reads, "name": call.name, "where": call.where}
-
-
-def _edge(edge: Edge, numbers: Mapping[int, tuple[str, int]]) -> list[Any]:
-    return [*numbers[id(edge.source)], edge.output, edge.offset]
-
-
 # -- Reading
 
 
@@ -162,121 +197,58 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], NumpyArray]:
     with open(path, "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         header = stream.read(_HEADER.size)
-        if len(header) < _HEADER.size or not header.startswith(MAGIC):
+        if len(header) < _HEADER.size or not header.startswith(files.GRAPH):
             raise ModelError(f"{path} is not a graph that tvmdml saved.")
-        _, version, _, text, rest = _HEADER.unpack(header)
+        _, version, _, length, rest = _HEADER.unpack(header)
         if version != FORMAT:
-            raise ModelError(f"{path} has format {version}; this version of tvmdml reads format {FORMAT}. Save the graph again.")
-        if text > MOST_JSON or _HEADER.size + text + rest != size:
+            raise of_another_format(path, version)
+        if length > MOST_JSON or _HEADER.size + length + rest != size:
             raise ModelError(
-                f"{path} has {size} bytes, and says that it has {_HEADER.size + text + rest}: it is damaged or cut off."
+                f"{path} has {size} bytes, and says that it has {_HEADER.size + length + rest}: it is damaged or cut off."
             )
-        described = json.loads(stream.read(text))
-        return described, mapping.mapped(stream.fileno(), size)[_HEADER.size + text :]
+        described = json.loads(stream.read(length))
+        return described, mapping.mapped(stream.fileno(), size)[_HEADER.size + length :]
 
 
-ReadConstant = Callable[[Mapping[str, Any], "np.dtype[Any]", tuple[int, ...]], "NumpyArray | None"]
-"""The array of a constant, of the given type and shape; ``None`` if only packed forms of it were saved."""
+def of_another_format(where: object, version: object) -> ModelError:
+    """The error for a graph of another version."""
+    return ModelError(f"{where} has format {version}; this version of tvmdml reads format {FORMAT}. {_AGAIN}")
 
 
-def kind_of(described: Mapping[str, Any]) -> str:
-    """The kind of target that a graph is for."""
-    return _text(described["kind"])
-
-
-def parsed(described: Mapping[str, Any], read_constant: ReadConstant) -> Finished:
-    """What ``describe`` described. Nothing of it is trusted.
+def array_of(given: Any, content: Callable[[Any, int], NumpyArray]) -> NumpyArray:
+    """An array of a description (``form``); ``content`` finds its bytes.
 
     Raises:
-        Exception: in ``reading``, a ``ModelError``.
+        ValueError: it is damaged.
     """
-    inputs = [_read_input(one) for one in described["inputs"]]
-    names = [one.name for one in inputs if one.name]
-    if len(set(names)) != len(names):
-        raise ValueError("two inputs with the same name")
-    nodes: dict[str, list[Any]] = {"input": inputs, "constant": [], "call": []}
-    nodes["constant"] += [_constant(one, read_constant) for one in described["constants"]]
-    for one in described["calls"]:
-        nodes["call"].append(_read_call(one, nodes))
-    results, forms = [], []
-    for one in described["outputs"]:
-        dtype, shape = reading_form(one["dtype"], one["shape"])
-        kind = TensorDataType.from_numpy(dtype)
-        desc: TensorDesc = ArrayTensorDesc(kind, _sizes(one["sizes"]))
-        edge = _read_edge(one["reads"], nodes)
-        require_room(edge, desc, "an output")
-        if math.prod(shape) != desc.element_count or (isinstance(edge.source, Input) or edge.offset):
-            raise ValueError("an output that is no whole result")
-        if isinstance(edge.source, Absent):
-            raise ValueError("an output that was not saved")
-        if isinstance(edge.source, Call) and edge.source.bytes_of(edge.output) != desc.span_in_bytes:
-            raise ValueError("an output of another size than what writes it")  # its kernel would write beyond its end
-        results.append(Result(edge, desc))
-        forms.append((dtype, shape))
-    return Finished(_text(described["name"]), inputs, Program(nodes["call"], results), forms)
+    kind, sizes, at = given
+    dtype = type_of(kind)
+    if type(sizes) is not list or len(sizes) > _MOST_RANK or any(type(n) is not int or not 0 <= n < 1 << 32 for n in sizes):
+        raise ValueError(f"sizes {safe_repr(sizes)}")
+    size = math.prod(sizes) * dtype.itemsize
+    return content(at, size).view(dtype).reshape(sizes) if size else np.empty(sizes, dtype)
 
 
-def reading_form(dtype: Any, shape: Any) -> Form:
-    """A type and a shape."""
-    return _TYPES[dtype], _sizes(shape)
+def _placed(given: Any, memory: NumpyArray) -> NumpyArray:
+    def content(at: Any, size: int) -> NumpyArray:
+        if type(at) is not int or at < 0 or at % _ALIGNMENT or at + size > memory.nbytes:
+            raise ValueError(f"an array of {size} bytes at {safe_repr(at)} of {memory.nbytes}")
+        return memory[at : at + size]
+
+    return array_of(given, content)
 
 
-def _read_input(one: Mapping[str, Any]) -> Input:
-    dtype = _TYPES[one["dtype"]]
-    sizes = _sizes(one["sizes"])
-    strides = None if one["strides"] is None else _sizes(one["strides"])
-    kind = TensorDataType.from_numpy(dtype)
-    desc = ArrayTensorDesc(kind, sizes or (1,), strides if sizes else None, zero_dimensional=not sizes)
-    return Input(desc, dtype, bool(one["owned"]), _text(one["name"]), "")
+def read_packed(plan: Mapping[str, Any], given: Any, content: Callable[[Any, int], NumpyArray]) -> dict[PackedKey, NumpyArray]:
+    """The packed weights of a description.
 
-
-def _constant(one: Mapping[str, Any], read_constant: ReadConstant) -> Constant:
-    dtype, shape, name = _TYPES[one["dtype"]], _sizes(one["shape"]), _text(one["name"])
-    array = read_constant(one, dtype, shape)
-    if array is None:
-        return Absent(np.broadcast_to(np.empty((), dtype), shape), name, "")
-    return Constant(array, name, "")
-
-
-def _placed(at: Any, dtype: np.dtype[Any], shape: tuple[int, ...], memory: NumpyArray) -> NumpyArray:
-    size = math.prod(shape) * dtype.itemsize
-    if type(at) is not int or at < 0 or at % _ALIGNMENT or at + size > memory.nbytes:
-        raise ValueError(f"a constant of {size} bytes at {safe_repr(at)} of {memory.nbytes}")
-    return memory[at : at + size].view(dtype).reshape(shape) if size else np.empty(shape, dtype)
-
-
-def _read_call(one: Mapping[str, Any], nodes: Mapping[str, list[Any]]) -> Call:
-    try:
-        desc = lines.read(one["line"], "a call")
-    except Unsupported as error:  # of a file; what a target does not support is found later
-        raise ValueError(str(error)) from error
-    edges = {name: _read_edge(edge, nodes) for name, edge in one["reads"].items()}
-    wanted = {name: tensor for name, tensor in desc.tensors(Role.INPUT) if tensor is not None}
-    if set(edges) != set(wanted):
-        raise ValueError(f"{desc.NAME} reads {sorted(edges)}; allowed: {sorted(wanted)}")
-    for name, tensor in wanted.items():
-        require_room(edges[name], tensor, f"{desc.NAME} {name}")
-    return Call(desc, edges, _text(one["name"]), _text(one["where"]))
-
-
-def _read_edge(given: Sequence[Any], nodes: Mapping[str, list[Any]]) -> Edge:
-    kind, number, output, offset = given
-    if any(type(n) is not int or n < 0 for n in (number, output, offset)):
-        raise ValueError(f"an edge {given}")
-    node: Node = nodes[kind][number]
-    count = len(node.outputs()) if isinstance(node, Call) else 1
-    if output >= count:
-        raise ValueError(f"output {output} of {node}, which has {count}")
-    return Edge(node, output, offset)
-
-
-def _sizes(given: Any) -> tuple[int, ...]:
-    if not isinstance(given, list) or len(given) > 8 or any(type(n) is not int or not 0 <= n < 1 << 32 for n in given):
-        raise ValueError(f"sizes {safe_repr(given)}")
-    return tuple(given)
-
-
-def _text(given: Any) -> str:
-    if not isinstance(given, str) or len(given) > 1000:
-        raise ValueError(f"a name {safe_repr(given)}")
-    return given
+    Raises:
+        ValueError, TypeError: they are damaged.
+    """
+    found = {}
+    count = len(plan["function"][4])
+    for layout, sources, at, nbytes in given:
+        read = tuple((Source("constant", place(i, plan["constants"])), place(offset, count)) for i, offset in sources)
+        if type(nbytes) is not int or nbytes < 0:
+            raise ValueError(f"a packed weight of {safe_repr(nbytes)} bytes")
+        found[text(layout), read] = content(at, nbytes)
+    return found

@@ -102,6 +102,16 @@ class Template:
             return self._value
         return _value(self.form, [number(n) if type(n) is Size else n for n in self.numbers])
 
+    def with_numbers(self, numbers: Sequence[int]) -> Any:
+        """The value with other integers, in their order.
+
+        Raises:
+            ValueError: they are more, or fewer.
+        """
+        if len(numbers) != len(self.numbers):
+            raise ValueError(f"{len(numbers)} integers in the places of {len(self.numbers)}")
+        return _value(self.form, numbers)
+
 
 class Filled:
     """The values of several templates; each is made once."""

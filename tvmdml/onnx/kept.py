@@ -156,10 +156,11 @@ class Kept:
 
     def keep_recording(self, pattern: Hashable, plan: OpenPlan, ready: Ready) -> str | None:
         """Keep a recording, or what is new in it; returns its name, or ``None`` if it cannot be kept."""
-        at_hand("tvmdml.graph.kept_plan")
-        from tvmdml.graph import kept_plan
+        at_hand("tvmdml.graph.written")
+        from tvmdml.graph.written import Said, written
 
-        if ready.tail is not None or (whole := kept_plan.written(plan)) is None:
+        said = Said((), "") if plan.last is None else Said(*plan.last().reports()[2:5:2])
+        if ready.tail is not None or (whole := written(plan, said)) is None:
             return None
         known = [[i, len(whole.arrays) + k] for k, i in enumerate(ready.known)]
         described = {"plan": whole.described, "reads": list(ready.inputs), "known": known, "lengths": list(ready.lengths)}

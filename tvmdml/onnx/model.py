@@ -28,7 +28,7 @@ from tvmdml.onnx.recording import Recordings, pattern_of
 from tvmdml.onnx.running import Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.types import Undecided, decides
-from tvmdml.packs.files import is_pack
+from tvmdml.packs.files import is_graph, is_pack
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
@@ -48,10 +48,11 @@ def load(
     progress: Progress | None = None,
     seed: int | None = None,
 ) -> Runnable:
-    """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx.
+    """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx; or a saved graph.
 
     Args:
-        model: the path of a file, its bytes, or an ``onnx.ModelProto``; or the path of a pack, built from ONNX models.
+        model: the path of a file, its bytes, or an ``onnx.ModelProto``; or the path of a pack, built from ONNX models or
+            graphs, or of a graph that ``save_graph`` wrote.
         sizes: values of open sizes, by name; one that the model does not name is the input's name and its axis, such as ``x.0``.
             Of a pack, they choose among the sizes that it was built for. If no size is left open, the model is compiled now;
             otherwise for each combination of sizes on first use.
@@ -69,10 +70,16 @@ def load(
     place = targets.resolve(target, "load target")
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
-    if isinstance(model, (str, os.PathLike)) and is_pack(model):
-        at_hand("tvmdml.onnx.packed")
-        from tvmdml.onnx.packed import PackedModel
+    if isinstance(model, (str, os.PathLike)) and (is_pack(model) or is_graph(model)):
+        at_hand("tvmdml.onnx.packed", "tvmdml.onnx.packed_open")
+        from tvmdml.onnx.packed import PackedModel, open_models
+        from tvmdml.onnx.packed_open import OpenPackedModel
+        from tvmdml.packs.shelf import load_pack
 
+        if is_pack(model):
+            with load_pack(model) as loaded:
+                if records := open_models(loaded, place):
+                    return OpenPackedModel(model, loaded, records, sizes or {}, place, seed)
         return PackedModel(model, sizes or {}, place, progress, seed)
     found = Model(model, sizes or {}, place, progress, seed)
     found.compile_if_known()

@@ -1,30 +1,42 @@
-"""``PackedModel``: ONNX models of a pack, for the sizes that it was built for. No compiler is needed, and no package onnx."""
+"""``PackedModel``: models of a pack for the sizes that it was built for, or a saved graph, called as models are.
+
+No package onnx is needed, and for a pack no compiler.
+"""
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.console import printable
+from tvmdml.errors import InvalidArgument, PackError, Unsupported, counted, message
+from tvmdml.graph import saving
+from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import Explanation, explanation
-from tvmdml.graph.loading import compiled, in_pack, of_kind
-from tvmdml.graph.program import Form
-from tvmdml.graph.saving import reading, reading_form
+from tvmdml.graph.loading import in_pack, is_open, of_kind
+from tvmdml.graph.saved_plan import SavedPlan
+from tvmdml.graph.saving import reading
+from tvmdml.graph.written import place, type_of
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.packs import shelf
+from tvmdml.packs.files import is_graph
+from tvmdml.packs.records import Graph
 
 _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types, where they are not NumPy's."""
+_Form = tuple["np.dtype[Any]", "tuple[int, ...] | None"]
 
 
 def kinds_of(path: str | os.PathLike[str]) -> frozenset[str]:
@@ -47,14 +59,14 @@ def described(
     kinds = {"lengths": list(lengths), "types": [[one.type, one.dtype and one.dtype.name] for one in outputs]}
     return {
         **(kinds if lengths else {}),
-        "inputs": [[one.name, one.dtype.name, list(one.shape or ())] for one in inputs],
+        "inputs": [[one.name, one.dtype.str, list(one.shape or ())] for one in inputs],
         "outputs": [one.name for one in outputs],
         "sizes": dict(sizes),
     }
 
 
 class PackedModel(Runnable):
-    """The models of a pack with the same inputs and outputs: one for each combination of sizes."""
+    """The models, or graphs, of a file with the same inputs and outputs: one for each combination of sizes."""
 
     def __init__(
         self,
@@ -71,31 +83,27 @@ class PackedModel(Runnable):
         models: list[tuple[list[Argument], list[Argument]]] = []
         there: list[dict[str, int]] = []  # the sizes of all models
         chosen: list[dict[str, int]] = []  # of those that have the wanted ones
-        with shelf.load_pack(path) as loaded:
-            for record in of_kind(loaded.pack, target):
-                found = in_pack(loaded.pack, record)
-                if "model" not in found.described:
-                    continue
-                with reading(f"{path}: {record.name}"):
-                    inputs, outputs = _arguments(found.described["model"], found.finished.forms)
-                    lengths = tuple(found.described["model"].get("lengths", ()))
-                    own_sizes = _sizes(found.described["model"])
+        with _opened(path, target, progress) as graphs:
+            for graph in graphs:
+                with reading(f"{path}: {graph.plan.name}"):
+                    inputs, outputs = _arguments(graph.model, graph.plan.forms())
+                    lengths = tuple(graph.model.get("lengths", ()))
+                    own_sizes = sizes_of(graph.model)
                 there.append(own_sizes)
                 if not sizes.items() <= own_sizes.items():
                     continue
                 chosen.append(own_sizes)
                 if models and _names(models[0]) != _names((inputs, outputs)):
-                    raise loaded.pack.error(f"models with other inputs than {record.name}", "one model", "Build a pack for each.")
+                    given = f"models with other inputs than {graph.plan.name}"
+                    raise PackError(message(printable(path), given, "one model", "Build a pack for each, or use load_graph."))
                 models.append((inputs, outputs))
-                own = {one.name for one in found.finished.inputs}
+                own = {one.name for one in graph.plan.inputs}
                 read = tuple(name for name in (*(one.name for one in inputs), STATE) if name in own)
-                ready = Ready(compiled(found, target, progress), read, {}, lengths=lengths)
+                ready = Ready(graph.compiled(), read, {}, lengths=lengths)
                 self._by_shapes[tuple(tuple(map(int, one.shape)) for one in inputs)] = ready  # type: ignore[arg-type]
-            if there and not models:
-                allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this pack"
-                raise InvalidArgument(message(f"load {self.name}", _shown_sizes(sizes), allowed, "Build it for these, too."))
-            if not models:
-                raise loaded.pack.error("graphs without names of inputs and outputs", "a pack of an ONNX model", "Use load_graph.")
+        if not models:
+            allowed = "; or ".join(filter(None, map(_shown_sizes, there))) or "none: they are not named in this file"
+            raise InvalidArgument(message(f"load {self.name}", _shown_sizes(sizes), allowed, "Build it for these, too."))
         self.inputs, self.outputs = (_joined(several, chosen) for several in zip(*models, strict=True))
         self.symbols: tuple[str, ...] = ()
         """No size is open; those of several models are listed where other ones are given."""
@@ -126,11 +134,78 @@ class PackedModel(Runnable):
         return found
 
 
-def _arguments(given: Mapping[str, Any], forms: Sequence[Form]) -> tuple[list[Argument], list[Argument]]:
+def open_models(loaded: shelf.LoadedPack, target: targets.Target) -> list[Graph]:
+    """The models of a pack whose sizes are open.
+
+    Raises:
+        PackError, Unsupported: there are others, too, or none for this kind of target.
+    """
+    records = of_kind(loaded.pack, target)
+    found = [record for record in records if is_open(loaded.pack, record)]
+    if found and len(found) < len(records):
+        given = "models with open sizes beside those of certain sizes"
+        raise loaded.pack.error(given, "one or the other", "Build a pack for each.")
+    return found
+
+
+class _Graph(NamedTuple):
+    """A graph of a file."""
+
+    plan: SavedPlan
+    model: Mapping[str, Any]
+    """What is said of its model (``described``)."""
+    compiled: Callable[[], CompiledGraph]
+
+
+@contextlib.contextmanager
+def _opened(
+    path: str | os.PathLike[str], target: targets.Target, progress: Callable[[int, int], object] | None
+) -> Iterator[Iterator[_Graph]]:
+    """The graphs of a file for a kind of target: of a pack, those of models, if it has any."""
+    if is_graph(path):
+        saved = saving.read(path)
+        plan = saved.plan(target)
+        with reading(path):
+            yield iter([_Graph(plan, _of_graph(plan), lambda: plan.compiled(progress))])
+        return
+    with shelf.load_pack(path) as loaded:
+        several = [in_pack(loaded.pack, record, target) for record in of_kind(loaded.pack, target)]
+        models = [one for one in several if "model" in one.described] or several
+        yield (
+            _Graph(one.plan, one.described.get("model") or _of_graph(one.plan), functools.partial(one.compiled, loaded, progress))
+            for one in models
+        )
+
+
+def _of_graph(plan: SavedPlan) -> dict[str, Any]:
+    """What is said of a graph that is no model's: its inputs have the names that messages give them, and outputs their numbers.
+
+    Raises:
+        Unsupported: some inputs are owned.
+    """
+    if owned := [one.shown for one in plan.inputs if one.owned]:
+        given, allowed = f"a graph with owned inputs ({', '.join(owned)})", "one whose weights are constants"
+        raise Unsupported(message(plan.name, given, allowed, "Use load_graph, and initialize it."))
+    plan.inputs = [one._replace(name=one.shown) for one in plan.inputs]
+    inputs = [[one.name, one.dtype.str, [plan.values[n] for n in one.shape]] for one in plan.inputs]
+    return {"inputs": inputs, "outputs": [f"{i}" for i in range(len(plan.results))]}
+
+
+def _arguments(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[list[Argument], list[Argument]]:
     inputs = []
     for name, dtype, sizes in given["inputs"]:
-        kind, shape = reading_form(dtype, sizes)
-        inputs.append(_argument(name, kind, shape))
+        inputs.append(argument_of(name, type_of(dtype), tuple(place(n, 1 << 32) for n in sizes)))
+    if len({one.name for one in inputs}) != len(inputs):
+        raise ValueError("two inputs with the same name")
+    return inputs, lengths_of(given, forms)[1]
+
+
+def lengths_of(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[Lengths, list[Argument]]:
+    """How many tensors each output has, and the outputs; of tensors with these types and shapes.
+
+    Raises:
+        ValueError: they do not fit.
+    """
     names = list(given["outputs"])
     lengths = given.get("lengths", [None] * len(names))
     if not all(n is None or type(n) is int for n in lengths):
@@ -138,18 +213,16 @@ def _arguments(given: Mapping[str, Any], forms: Sequence[Form]) -> tuple[list[Ar
     rest, outputs = iter(forms), []
     for name, n, (text, dtype) in zip(names, lengths, given.get("types", [("", None)] * len(names)), strict=True):
         if n is None:
-            outputs.append(_argument(name, *next(rest)))
+            outputs.append(argument_of(name, *next(rest)))
             continue
         outputs.append(Argument(str(name), str(text), None, None if dtype is None else np.dtype(dtype), Kind.of(str(text))))
         collections.deque(itertools.islice(rest, max(n, 0)), 0)
     if sum(1 if n is None else max(n, 0) for n in lengths) != len(forms):
         raise ValueError(f"the lengths {lengths!r}, for {len(forms)} tensors")
-    if len({one.name for one in inputs}) != len(inputs):
-        raise ValueError("two inputs with the same name")
-    return inputs, outputs
+    return tuple(given.get("lengths", ())), outputs
 
 
-def _sizes(given: Mapping[str, Any]) -> dict[str, int]:
+def sizes_of(given: Mapping[str, Any]) -> dict[str, int]:
     """The sizes that a model was built for; packs of earlier versions do not name them."""
     found = dict(given.get("sizes", {}))
     if not all(type(n) is int for n in found.values()):
@@ -162,7 +235,12 @@ def _shown_sizes(sizes: Mapping[str, object]) -> str:
     return ", ".join(f"{name}={n}" for name, n in sizes.items())
 
 
-def _argument(name: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Argument:
+def argument_of(name: Any, dtype: np.dtype[Any], shape: tuple[int | str, ...] | None) -> Argument:
+    """An input or an output that is a tensor.
+
+    Raises:
+        ValueError: its name is none.
+    """
     if type(name) is not str:
         raise ValueError(f"the name {name!r}")
     return Argument(name, f"tensor({_TYPES.get(dtype.name, dtype.name)})", shape, dtype)

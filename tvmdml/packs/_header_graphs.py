@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmdml import targets
 from tvmdml.arrays import NumpyArray
-from tvmdml.graph.loading import InPack, in_pack
-from tvmdml.graph.memory import planned
-from tvmdml.graph.nodes import Absent, Call, Constant, Edge
-from tvmdml.graph.plan import arranged, computing
-from tvmdml.graph.program import Value
-from tvmdml.operators import _shared
+from tvmdml.errors import ModelError
+from tvmdml.graph.launching import Argument, Tensor
+from tvmdml.graph.loading import in_pack
+from tvmdml.graph.memory import stacked
+from tvmdml.graph.saved_plan import Called
+from tvmdml.graph.saving import reading
 from tvmdml.packs import lines
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Graph, Launch
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 _ALIGNMENT = 64
 _MARK_BYTES = 64
@@ -39,12 +41,21 @@ class _Place(NamedTuple):
 
 
 class _Step(NamedTuple):
-    call: Call
+    called: Called
     operation: int
-    names: tuple[str, ...]
     places: tuple[_Place, ...]
     guards: tuple[tuple[_Place, bool], ...]
     """Where each condition is, and what it must be."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its tensors."""
+        return tuple(argument.name for argument, _ in self.called.arguments)
+
+    @property
+    def title(self) -> str:
+        """For messages."""
+        return self.called.launching.title
 
 
 class _Data:
@@ -175,15 +186,15 @@ class GraphTables:
 
     def _stored(self, graph: _Graph, step: _Step, name: str, launches: Sequence[Launch]) -> int:
         """Where a packed weight is in the file; -1 if it is packed when the header is opened."""
-        layout = self._packing(launches, name)
-        array = None if layout is None else graph.found.stored.get((graph.places[id(step.call)], name, layout))
+        launch = next((one for one in launches if any(packed == name for packed, _ in one.layouts)), None)
+        array = None if launch is None else graph.packed(step, launch, name)
         return -1 if array is None else self._data.add(array)
 
     def _require(self, graph: _Graph, step: _Step, places: Sequence[_Place], chosen: Chosen) -> None:
         """Every kernel and packer finds what it reads, and packers read constants."""
         by_name = dict(zip(step.names, places, strict=True))
         if any(one.offset < 0 for one, _ in step.guards):
-            raise self._pack.damaged(f"its graph {graph.record.name!r} lacks a condition of {step.call}")
+            raise self._pack.damaged(f"its graph {graph.record.name!r} lacks a condition of {step.title}")
         for level in chosen:
             for launch in level[step.operation][:1]:
                 read = set(step.names) - {one.name for one in launch.owned}
@@ -195,7 +206,7 @@ class GraphTables:
                                 f"a graph {graph.record.name!r} with owned inputs", "graphs whose weights are constants, for C"
                             )
                 if any(by_name[name].offset < 0 for name in read):
-                    raise self._pack.damaged(f"its graph {graph.record.name!r} lacks a weight of {step.call}")
+                    raise self._pack.damaged(f"its graph {graph.record.name!r} lacks a weight of {step.title}")
 
 
 class _Graph:
@@ -203,60 +214,66 @@ class _Graph:
 
     def __init__(self, pack: Pack, record: Graph, numbers: Mapping[str, int], data: _Data) -> None:
         self.record = record
-        self.found: InPack = in_pack(pack, record)
-        finished = self.found.finished
-        program = finished.program
-        calls, pieces = arranged(program, record.kind)
-        read = {id(edge.source) for call in calls for edge in call.edges.values()}
-        read |= {id(one.edge.source) for one in program.results} | pieces.deciding()
+        self.found = in_pack(pack, record, targets.resolve(record.kind))
+        self.plan = plan = self.found.plan
         # An owned input that nothing reads was given when the graph was compiled.
-        self.inputs = [node for node in finished.inputs if not node.owned or id(node) in read]
-        self.places = {id(call): i for i, call in enumerate(computing(program))}
-        """Where each call is in the saved program."""
-        results = [one.edge for one in program.results]
-        self.outputs: list[tuple[np.dtype[Any], tuple[int, ...]]] = finished.forms
+        self.inputs = [one for one in plan.inputs if not one.owned or one.source is not None]
+        self.outputs = plan.forms()
         first = _GIVEN + len(self.inputs)
-        slots: dict[Value, int] = {(node, 0): _GIVEN + i for i, node in enumerate(self.inputs)}
-        for i, edge in enumerate(results):
-            if isinstance(edge.source, Call):
-                slots.setdefault(edge.value, first + i)
-        lifetimes = pieces.lifetimes()
-        places = planned(list(lifetimes.values()))
-        self.arena: int = places.size
-        offsets = pieces.places(dict(zip(lifetimes, places.offsets, strict=True)))
+        slots = {one.source: _GIVEN + i for i, one in enumerate(self.inputs) if one.source is not None}
+        slots |= {one.source: first + i for i, one in enumerate(plan.results) if one.source is not None}
+        offsets, self.arena = stacked(plan.order, [plan.values[n] for n in plan.pieces])
 
-        def place(edge: Edge) -> _Place:
-            edge = pieces.outermost(edge)
-            if isinstance(edge.source, Constant):
-                return _Place(_DATA, -1 if isinstance(edge.source, Absent) else data.add(edge.source.array) + edge.offset)
-            if edge.value in slots:
-                return _Place(slots[edge.value], edge.offset)
-            return _Place(_ARENA, offsets[edge.value] + edge.offset)
+        def place(argument: Argument) -> _Place:
+            source, offset = argument.source, plan.values[argument.offset]
+            if source.kind == "piece":
+                return _Place(_ARENA, offsets[source.number] + offset)
+            if source in slots:
+                return _Place(slots[source], offset)
+            absent = source.number in plan.absent
+            return _Place(_DATA, -1 if absent else data.add(plan.constants[source.number]) + offset)
 
         self.steps = []
-        for call in calls:
-            shared = pieces.shared.get(call, ())
-            text = lines.toml(lines.of(call.desc), _shared.write(call.desc, shared))
-            if text not in numbers:
-                raise pack.damaged(f"it lacks an operation of its graph {record.name!r}: {text}")
-            results_of = {name: i for i, name in enumerate(call.output_names())}
-            same = dict(shared)
-            present = [name for name, one in call.desc.canonical().tensors() if one is not None and name not in same]
-            edges = [Edge(call, results_of[name]) if name in results_of else call.edges[name] for name in present]
-            guards = tuple((place(Edge(*one.condition)), one.wanted) for one in pieces.guards.get(call, ()))
-            self.steps.append(_Step(call, numbers[text], tuple(present), tuple(map(place, edges)), guards))
+        with reading(f"{pack.shown}: {record.name}"):
+            for called in plan.calls:
+                group = plan.groups[called.launching.group]
+                text = lines.toml(group.line, group.in_place)
+                if text not in numbers:
+                    raise pack.damaged(f"it lacks an operation of its graph {record.name!r}: {text}")
+                own = tuple(place(argument) for argument, _ in called.arguments)
+                conditions = called.launching.arguments[len(own) :]
+                guards = tuple(zip(map(place, conditions), called.launching.wanted, strict=True))
+                self.steps.append(_Step(called, numbers[text], own, guards))
         self.copies = []
-        for i, (edge, result) in enumerate(zip(results, program.results, strict=True)):
-            source = place(edge)
-            if source.slot != first + i:
-                self.copies.append((first + i - _GIVEN, source.slot, source.offset, result.desc.span_in_bytes))
+        for i, (one, (dtype, shape)) in enumerate(zip(plan.results, self.outputs, strict=True)):
+            if one.source is None:
+                nbytes = math.prod(shape) * dtype.itemsize
+                source = (first + one.copies, 0) if isinstance(one.copies, int) else (_DATA, self._added(data, one, nbytes))
+                self.copies.append((first + i - _GIVEN, *source, nbytes))
+
+    @staticmethod
+    def _added(data: _Data, one: Tensor, nbytes: int) -> int:
+        assert isinstance(one.copies, np.ndarray)
+        if one.copies.nbytes != nbytes:
+            raise ModelError(f"an output of {nbytes} bytes, which has {one.copies.nbytes}")
+        return data.add(np.ascontiguousarray(one.copies))
+
+    def packed(self, step: _Step, launch: Launch, name: str) -> NumpyArray | None:
+        """A weight as a launch takes it, if it is there."""
+        by_name = {argument.name: argument for argument, _ in step.called.arguments}
+        own = next(one for one in launch.owned if one.name == name)
+        sources = tuple((by_name[one].source, by_name[one].offset) for one in own.inputs)
+        return self.plan.packed_weights.get((own.layout, sources))
 
     def tensors(self) -> Iterator[tuple[TensorDesc, bool]]:
         """The inputs and outputs, and whether they are written."""
-        for node in self.inputs:
-            yield node.desc, False
-        for dtype, shape in self.outputs:
-            yield TensorDesc(TensorDataType.from_numpy(dtype), shape or (1,)), True
+        for one in self.inputs:
+            shape, strides = ([self.plan.values[n] for n in places] for places in (one.shape, one.strides))
+            elements = [step // one.dtype.itemsize for step in strides]
+            packed = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+            yield ArrayTensorDesc(_kind(one.dtype), shape or (1,), None if elements == packed else elements), False
+        for dtype, sizes in self.outputs:
+            yield TensorDesc(_kind(dtype), sizes or (1,)), True
 
     def function(self, name: str, own: str, number: int) -> str:
         """Its function in C."""
@@ -287,6 +304,10 @@ def _tensors(model: Mapping[str, Any]) -> list[str]:
     lengths = model.get("lengths", [None] * len(model["outputs"]))
     pairs = zip(model["outputs"], lengths, strict=True)
     return [one for name, n in pairs for one in ([str(name)] if n is None else [f"{name}_{i}" for i in range(n)])]
+
+
+def _kind(dtype: np.dtype[Any]) -> TensorDataType:
+    return TensorDataType.from_numpy(dtype)
 
 
 def c_type(data_type: TensorDataType) -> str:

@@ -99,10 +99,10 @@ def build(
     for machine in itertools.chain.from_iterable(map(elsewhere, names)):
         machine.require_join()
     plan = _Plan(wanted, names)
-    if not plan.operations and (plan.skipped or not plan.graphs):
+    if not plan.operations and (plan.skipped or not (plan.graphs or plan.opened)):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
-    with graphs.with_graphs(_assemble(plan, units), plan.graphs, plain_weights) as contents:
+    with graphs.with_graphs(_assemble(plan, units), plan.graphs, plan.opened, plain_weights) as contents:
         container.write(path, contents)
     size = Path(path).stat().st_size
     return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped))
@@ -158,10 +158,12 @@ class _Plan:
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
         self._add(_both_ways(spec), tuple(self.machines.values()))
-        self.graphs, left_out = graphs.planned(spec.graphs, tuple(self.machines.values()))
+        self.graphs, self.opened, left_out = graphs.planned(spec.graphs, tuple(self.machines.values()))
         self.skipped += left_out
         for graph in self.graphs:
             self._add(graph.wanted(), graph.machines)
+        for choice in itertools.chain.from_iterable(one.choices for one in self.opened):
+            self._want(lines.of(choice.desc), *choice)
 
     def _add(self, several: Iterable[Wanted], machines: Sequence[tuple[str, Target]]) -> None:
         """Add operations for some targets."""
@@ -179,17 +181,23 @@ class _Plan:
     def _launches(self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target) -> Iterator[Launch]:
         before: Launch | None = None
         for threads, variant in machine.variants():
-            kernel = kernel_for(desc, variant, shared)
-            launch = records.launch_of(machine.code, threads, kernel)
-            for key, one in zip(launch.kernels, kernel.every, strict=True):
-                if key in self.wanted:
-                    continue
-                turned = self._turned(operators.tuned_as(type(desc)), variant, desc, shared)
-                job = work.Job(line, shared, name, machine.code, threads, turned, one.source(machine), key)
-                self.wanted[key] = _Wanted(one._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
+            launch = self._want(line, desc, shared, name, machine, threads, variant, kernel_for(desc, variant, shared))
             if before is None or launch[1:] != before[1:]:
                 yield launch
             before = launch
+
+    def _want(
+        self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target, threads: int, variant: Target, kernel: Kernel
+    ) -> Launch:
+        """Add the kernels of a launch that a schedule chose for a variant of a target."""
+        launch = records.launch_of(machine.code, threads, kernel)
+        for key, one in zip(launch.kernels, kernel.every, strict=True):
+            if key in self.wanted:
+                continue
+            turned = self._turned(operators.tuned_as(type(desc)), variant, desc.canonical(), shared)
+            job = work.Job(line, shared, name, machine.code, threads, turned, one.source(machine), key)
+            self.wanted[key] = _Wanted(one._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
+        return launch
 
     def _turned(self, tuned_as: str, machine: Target, desc: Any, shared: Shared) -> dict[str, dict[str, knobs.Value]]:
         """The knobs for an operation, including those from tuning logs: the process that compiles it needs no logs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,14 +30,17 @@ def pack() -> None:
     """Build packs: files with kernels compiled ahead of time, for machines without a compiler."""
 
 
-def _size(text: str) -> tuple[str, int]:
+def _size(text: str) -> tuple[str, int | range]:
     name, equals, value = text.partition("=")
-    if not equals or not value.isdecimal():
-        raise InvalidArgument(message("size", repr(text), "NAME=NUMBER, such as batch=8"))
-    return name, int(value)
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+)(?::([1-9]\d*))?)?", value, re.ASCII)
+    if not equals or match is None:
+        allowed = "NAME=NUMBER, NAME=LEAST..MOST or NAME=LEAST..MOST:STEP, such as batch=8, batch=1..64 or height=320..960:32"
+        raise InvalidArgument(message("size", repr(text), allowed))
+    least, most, step = match.groups()
+    return name, int(least) if most is None else range(int(least), int(most) + 1, int(step or 1))
 
 
-def _once(sizes: tuple[tuple[str, int], ...]) -> dict[str, int]:
+def _once(sizes: tuple[tuple[str, int | range], ...]) -> dict[str, int | range]:
     found = dict(sizes)
     if len(found) < len(sizes):
         raise click.UsageError(
@@ -66,10 +70,10 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 @click.option(
     "--size",
     "sizes",
-    metavar="NAME=N",
+    metavar="NAME=N|NAME=N..M[:STEP]",
     callback=parsed(_size),
     multiple=True,
-    help="The value of a symbolic dimension of an ONNX model.",
+    help="The value of a symbolic dimension of an ONNX model, or all values that it may have.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(1), help="The number of processes that compile.  [default: one per processor]")
 @click.option(
@@ -81,7 +85,7 @@ def build(
     specs: tuple[Path, ...],
     output: Path,
     targets: tuple[str, ...],
-    sizes: tuple[tuple[str, int], ...],
+    sizes: tuple[tuple[str, int | range], ...],
     jobs: int | None,
     plain_weights: bool,
 ) -> None:

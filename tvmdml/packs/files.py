@@ -13,6 +13,8 @@ from tvmdml.errors import InvalidArgument, message, naming, safe_repr
 
 MAGIC = b"\x89TVMDML\n"
 """How a pack begins."""
+GRAPH = b"TVMDMLG\n"
+"""How a saved graph begins."""
 
 
 def require_place(path: str | os.PathLike[str]) -> Path:
@@ -66,6 +68,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def is_pack(path: Any) -> bool:
     """Whether a file begins as packs do."""
+    return _begins(path, MAGIC)
+
+
+def is_graph(path: Any) -> bool:
+    """Whether a file begins as saved graphs do."""
+    return _begins(path, GRAPH)
+
+
+def _begins(path: Any, magic: bytes) -> bool:
     with contextlib.suppress(OSError, TypeError, ValueError), open(path, "rb") as stream:
-        return stream.read(len(MAGIC)) == MAGIC
+        return stream.read(len(magic)) == magic
     return False

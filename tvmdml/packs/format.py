@@ -242,6 +242,7 @@ class Pack:
             raise PackError(f"{shown}: cannot be read: {reason(error)}. Give the path of a pack.") from None
         self._closing = weakref.finalize(self, os.close, self._file)
         self._map: NumpyArray | None = None
+        self._data: weakref.WeakValueDictionary[int, NumpyArray] = weakref.WeakValueDictionary()
         try:
             self._open(check)
         except BaseException:
@@ -460,13 +461,19 @@ class Pack:
             pass
 
     def mapped(self, number: int) -> NumpyArray:
-        """The bytes of a part that is not compressed; they stay readable when the pack is closed.
+        """The bytes of a part that is not compressed; they stay readable when the pack is closed. While they are used, they are one
+        array, which is checked once.
 
         They are those of the file itself, unless the pack is signed and another user could change them after this check.
 
         Raises:
             PackError: the part is another one, or its checksum does not match.
         """
+        if (known := self._data.get(number)) is None:
+            known = self._data[number] = self._mapped(number)
+        return known
+
+    def _mapped(self, number: int) -> NumpyArray:
         part = self.part(number)
         if part.suffix != DATA:
             raise self.damaged(f"part {number} is no constant")
@@ -498,11 +505,11 @@ class Pack:
             PackError: a checksum does not match, or the part does not have the size that the index declares.
         """
         part = self.part(number)
-        wrong = self.damaged(f"part {number} does not unpack to what its index says")
+        wrong = f"part {number} does not unpack to what its index says"
         if part.suffix == DATA:
             content = self.mapped(number)
             if hashlib.sha256(content.data).digest() != part.sha256:
-                raise wrong
+                raise self.damaged(wrong)
             yield from (content[at : at + _PIECE_BYTES].tobytes() for at in range(0, part.size, _PIECE_BYTES))
             return
         for _ in self._stored(number, part):
@@ -520,11 +527,11 @@ class Pack:
                 stored = unpack.unconsumed_tail
                 size += len(piece)
                 if size > part.size or unpack.unused_data:
-                    raise wrong
+                    raise self.damaged(wrong)
                 digest.update(piece)
                 yield piece
         if not unpack.eof or size != part.size or digest.digest() != part.sha256:
-            raise wrong
+            raise self.damaged(wrong)
 
     def _stored(self, number: int, part: _PartRow) -> Iterator[bytes]:
         """The pieces of a part as they are stored. The checksum is compared at the end."""

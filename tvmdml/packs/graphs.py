@@ -7,6 +7,7 @@ Where it cannot run one, the packers run when the graph is loaded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import tempfile
@@ -20,15 +21,15 @@ from tvmdml import persistent, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
-from tvmdml.graph.nodes import Call, Constant
+from tvmdml.graph.launching import Launching
+from tvmdml.graph.launching import Source as Memory
 from tvmdml.graph.passes.constants import reading
-from tvmdml.graph.plan import arranged, computing
-from tvmdml.graph.program import Finished
-from tvmdml.operators import _shared
-from tvmdml.operators._contract import Shared
+from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
+from tvmdml.operators import Operator
 from tvmdml.packs import format as container
-from tvmdml.packs import lines, records, spec
+from tvmdml.packs import open_graphs, records, spec
 from tvmdml.packs.format import Contents, Pack, Part, StoredPart
+from tvmdml.packs.open_graphs import OpenPlanned, OpenSource
 from tvmdml.packs.records import Graph, Launch
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.packs.spec import Wanted
@@ -39,8 +40,8 @@ class Source(NamedTuple):
     """A graph that a pack should have."""
 
     name: str
-    finished: Callable[[Target], Finished]
-    """The graph after the passes for a target; raises ``Unsupported`` where it is for another kind of target."""
+    plan: Callable[[Target], SavedPlan]
+    """Its plan after the passes for a target; raises ``Unsupported`` where it is for another kind of target."""
     described: Mapping[str, Any]
     """What is kept beside it."""
 
@@ -50,28 +51,25 @@ class Planned(NamedTuple):
 
     source: Source
     kind: str
-    finished: Finished
+    plan: SavedPlan
     machines: tuple[tuple[str, Target], ...]
     """Each with the name that it was given by."""
 
     def wanted(self) -> Iterator[Wanted]:
         """The operations of its kernels."""
-        yield from spec.once(Wanted(spec.plain(call.desc), shared) for _, call, shared in self.calls())
-
-    def calls(self) -> list[tuple[int, Call, Shared]]:
-        """The calls that have a kernel, with their places in the saved program, and which tensors of each share memory."""
-        calls, pieces = arranged(self.finished.program, self.kind)
-        places = {id(call): i for i, call in enumerate(computing(self.finished.program))}
-        return [(places[id(call)], call, pieces.shared.get(call, ())) for call in calls]
+        yield from spec.once(Wanted(*group.call) for group in self.plan.groups)
 
 
-def planned(sources: Sequence[Source], machines: Sequence[tuple[str, Target]]) -> tuple[list[Planned], list[str]]:
-    """Every graph for every kind of targets, and why some are left out.
+def planned(
+    sources: Sequence[Source | OpenSource], machines: Sequence[tuple[str, Target]]
+) -> tuple[list[Planned], list[OpenPlanned], list[str]]:
+    """Every graph for every kind of targets, those with open sizes, and why some are left out.
 
     Raises:
         InvalidArgument: two graphs have the same name.
     """
     found: list[Planned] = []
+    opened: list[OpenPlanned] = []
     skipped = []
     names = [source.name for source in sources]
     for name in names:
@@ -81,24 +79,31 @@ def planned(sources: Sequence[Source], machines: Sequence[tuple[str, Target]]) -
         for kind in dict.fromkeys(machine.kind for _, machine in machines):
             alike = tuple(one for one in machines if one[1].kind == kind)
             try:
-                finished = source.finished(alike[0][1])._replace(name=source.name)
+                if isinstance(source, OpenSource):
+                    opened.append(open_graphs.planned(source, alike))
+                    continue
+                plan = source.plan(alike[0][1])
             except Unsupported as error:
                 skipped.append(f"{source.name} for {kind}: {error}")
                 continue
-            found.append(Planned(source, kind, finished, alike))
-    return found, skipped
+            plan.name = source.name
+            found.append(Planned(source, kind, plan, alike))
+    return found, opened, skipped
 
 
 @contextlib.contextmanager
-def with_graphs(contents: Contents, graphs: Sequence[Planned], plain_weights: bool = False) -> Iterator[Contents]:
+def with_graphs(
+    contents: Contents, graphs: Sequence[Planned], opened: Sequence[OpenPlanned], plain_weights: bool = False
+) -> Iterator[Contents]:
     """The contents of a pack, and the graphs, whose kernels are among them.
 
     Args:
         contents: the pack without graphs.
         graphs: the graphs.
+        opened: those with open sizes.
         plain_weights: no weight is stored in a packed form: each is packed when the graph is loaded.
     """
-    if not graphs:
+    if not graphs and not opened:
         yield contents
         return
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
@@ -108,11 +113,12 @@ def with_graphs(contents: Contents, graphs: Sequence[Planned], plain_weights: bo
         try:
             data = _Data(loaded.pack.part_count)
             written = [_written(graph, loaded, data, {} if plain_weights else _packed(graph, loaded)) for graph in graphs]
+            written += [_written_open(graph, i, data) for graph in opened for i in range(len(graph.graphs))]
             descriptions = [Part(".graph", json.dumps(described, separators=(",", ":")).encode()) for described, _ in written]
             start = loaded.pack.part_count + len(data.parts)
             rows = [
-                Graph(graph.source.name, graph.kind, start + i, tuple(own))._asdict()
-                for i, (graph, (_, own)) in enumerate(zip(graphs, written, strict=True))
+                Graph(described["name"], described["kind"], start + i, tuple(own))._asdict()
+                for i, (described, own) in enumerate(written)
             ]
             stored: list[Part | StoredPart] = [StoredPart(loaded.pack, number) for number in range(loaded.pack.part_count)]
             yield contents._replace(head={**contents.head, "graphs": rows}, parts=[*stored, *data.parts, *descriptions])
@@ -138,45 +144,55 @@ class _Data:
         return self._known[key]
 
 
-_Packed = Mapping[tuple[int, str, str], NumpyArray]
-"""Weights by their call, their input and their layout."""
+_Packed = Mapping[PackedKey, NumpyArray]
+"""Weights by their layouts, and what they are made of."""
 
 
 def _written(graph: Planned, loaded: LoadedPack, data: _Data, packed: _Packed) -> tuple[dict[str, Any], list[int]]:
     """A graph's description, and the parts of its constants."""
-    described, constants = saving.describe(graph.finished, graph.kind)
+    described, constants, arrays = saving.describe(graph.plan)
     described.update(graph.source.described)
     own: list[int] = []
-
-    def place(array: NumpyArray) -> int:
-        number = data.add(array)
-        if number not in own:
-            own.append(number)
-        return own.index(number)
-
+    place = functools.partial(_placed, data, own)
     described["packed"] = [
-        [at, name, layout, place(array), len(array), array.dtype.name] for (at, name, layout), array in packed.items()
+        [layout, [[source.number, offset] for source, offset in sources], place(array), array.nbytes]
+        for (layout, sources), array in packed.items()
     ]
     needed = _needed(graph, loaded.pack, packed.keys())
-    nodes = graph.finished.program.constants()
-    for one, node, array in zip(described["constants"], nodes, constants, strict=True):
-        one["place"] = place(array) if id(node) in needed else None
+    described["arrays"] = [
+        *(saving.form(array, place(array) if i in needed else None) for i, array in enumerate(constants)),
+        *(saving.form(array, place(array)) for array in arrays),
+    ]
     return described, own
+
+
+def _written_open(graph: OpenPlanned, i: int, data: _Data) -> tuple[dict[str, Any], list[int]]:
+    own: list[int] = []
+    return open_graphs.described(graph, i, functools.partial(_placed, data, own)), own
+
+
+def _placed(data: _Data, own: list[int], array: NumpyArray) -> int:
+    """Add an array; returns its place among the graph's own parts."""
+    number = data.add(array)
+    if number not in own:
+        own.append(number)
+    return own.index(number)
 
 
 def _packed(graph: Planned, loaded: LoadedPack) -> _Packed:
     """The packed weights for all targets that run here."""
-    found: dict[tuple[int, str, str], NumpyArray] = {}
+    found: dict[PackedKey, NumpyArray] = {}
     for target in filter(None, (_here(name, machine) for name, machine in graph.machines)):
-        for at, call, shared in graph.calls():
-            if not call.desc.owned() or (ready := loaded.ready(call.desc.canonical(), target, shared)) is None:
+        for launching, desc, shared, _ in graph.plan.calls:
+            if not desc.owned() or (ready := loaded.ready(desc.canonical(), target, shared)) is None:
                 continue
             kernel, _, packers = ready
             for owned, launch in zip(kernel.owned, packers, strict=True):
-                key = at, owned.name, owned.layout
-                if key not in found and (arrays := _arrays(call, owned.inputs)) is not None:
-                    found[key] = persistent.empty((owned.elements,), np.dtype(owned.dtype), target)
-                    launch(*arrays, found[key])
+                key = owned.layout, _sources(launching, owned.inputs)
+                if key in found or (arrays := _arrays(graph.plan, desc, owned.inputs, key[1])) is None:
+                    continue
+                found[key] = persistent.empty((owned.elements,), np.dtype(owned.dtype), target)
+                launch(*arrays, found[key])
     return found
 
 
@@ -191,34 +207,41 @@ def _here(name: str, machine: Target) -> Target | None:
     return None
 
 
-def _arrays(call: Call, names: Sequence[str]) -> list[NumpyArray] | None:
+def _sources(launching: Launching, names: Sequence[str]) -> tuple[tuple[Memory, int], ...]:
+    """What a packer reads of a launch."""
+    by_name = {one.name: one for one in launching.arguments}
+    return tuple((by_name[name].source, by_name[name].offset) for name in names)
+
+
+def _arrays(
+    plan: SavedPlan, desc: Operator, names: Sequence[str], sources: Sequence[tuple[Memory, int]]
+) -> list[NumpyArray] | None:
     """The constants that a packer reads; ``None`` if it reads others."""
-    tensors = dict(call.desc.tensors())
+    tensors = dict(desc.tensors())
     found = []
-    for name in names:
-        edge, tensor = call.edges[name], tensors[name]
-        if not isinstance(edge.source, Constant) or tensor is None:
+    for name, (source, offset) in zip(names, sources, strict=True):
+        tensor = tensors[name]
+        if source.kind != "constant" or tensor is None:
             return None
-        found.append(reading(edge.source.array, edge.offset, tensor))
+        found.append(reading(plan.constants[source.number], plan.values[offset], tensor))
     return found
 
 
 def _needed(graph: Planned, pack: Pack, packed: Any) -> set[int]:
-    """The constants that some kernel or packer reads as they are, or that say whether kernels run, by identity."""
-    needed = {id(one.edge.source) for one in graph.finished.program.results}
-    needed |= arranged(graph.finished.program, graph.kind)[1].deciding()
-    for at, call, shared in graph.calls():
+    """The numbers of the constants that some kernel or packer reads as they are, or that say whether kernels run."""
+    needed: set[int] = set()
+    for launching in graph.plan.launchings:
         for _, machine in graph.machines:
-            for launch in _launches(call, shared, pack, machine):
-                done = {one.name for one in launch.owned if (at, one.name, one.layout) in packed}
-                unpacked = {name for one in launch.owned if one.name not in done for name in one.inputs}
-                plain = call.edges.keys() - {one.name for one in launch.owned}
-                needed |= {id(call.edges[name].source) for name in plain | unpacked}
+            for launch in _launches(graph.plan.groups[launching.group], pack, machine):
+                done = [one for one in launch.owned if (one.layout, _sources(launching, one.inputs)) in packed]
+                unpacked = {name for one in launch.owned if one not in done for name in one.inputs}
+                plain = {one.name for one in launching.arguments} - {one.name for one in launch.owned}
+                read = {one.source for one in launching.arguments if one.name in plain | unpacked}
+                needed |= {source.number for source in read if source.kind == "constant"}
     return needed
 
 
-def _launches(call: Call, shared: Shared, pack: Pack, machine: Target) -> Sequence[Launch]:
-    desc = spec.plain(call.desc)
-    operation = pack.operation(records.operation_key(machine.code, lines.of(desc), _shared.write(desc, shared)))
+def _launches(group: SavedGroup, pack: Pack, machine: Target) -> Sequence[Launch]:
+    operation = pack.operation(records.operation_key(machine.code, group.line, group.in_place))
     every = Launch(0, b"", (), ())  # which reads all as it is: the operation is not supported there
     return (every,) if operation is None else operation.launches

@@ -18,6 +18,7 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.graph.loading import is_open
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import _header_c, _header_c_graphs, files, lines
@@ -64,6 +65,8 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     name = name or _identifier(pack.path.stem)
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidArgument(message("name of a header", safe_repr(name), "a name in C: letters, digits and _, a letter first"))
+    if opened := next((one.name for one in pack.graphs() if one.kind == "cpu" and is_open(pack, one)), ""):
+        raise pack.error(f"a graph {opened!r} with open sizes", "graphs of certain sizes, for C", "Build it with --size NAME=N.")
     content = Content(pack, name)
     header = content.header()
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported, bounded
 from tvmdml.packs import notices
-from tvmdml.scheduling import kernel_for
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
@@ -81,7 +80,10 @@ class LoadedPack:
         self.pack: Pack = Pack(path, None if own else signing.check)
         """The file."""
         self.strict = strict
-        self._codes = frozenset(self.pack.head["targets"])
+        self.is_trusted = not own and signing.trusted_keys() is not None
+        """Whether a key of ``TVMDML_TRUSTED_KEYS`` has signed it."""
+        self.codes = frozenset(self.pack.head["targets"])
+        """Of the targets that it has kernels for."""
         self._opened: dict[tuple[str, bytes], Any] = {}
         self._launchers: dict[tuple[object, ...], Launcher] = {}
         self._deciding: dict[tuple[object, ...], Target] = {}
@@ -94,16 +96,10 @@ class LoadedPack:
         Raises:
             PackError: the kernel is damaged, or the pack was built with knobs that do not exist.
         """
-        for relative in target.relatives(self._codes):
-            if not all(self._fits(module, relative) for module in desc.modules()):
+        for relative in target.relatives(self.codes):
+            if (kernel := self.kernel_for(desc, shared, relative)) is None:
                 continue
             machine = self.deciding(relative)
-            try:
-                kernel = kernel_for(desc, machine, shared)
-            except Unsupported:
-                continue
-            except InvalidArgument as error:
-                raise PackError(f"{self.pack.shown}: its schedules do not have its knobs: {error}") from None
             launchers = [self.find(one, machine) for one in kernel.every]
             if None not in launchers:
                 found = zip(kernel.every, launchers, strict=True)
@@ -111,28 +107,60 @@ class LoadedPack:
                 return kernel, own, tuple(packers)
         return None
 
+    def kernel_for(self, desc: Operator, shared: Shared, relative: Target) -> Kernel | None:
+        """What the schedules choose for a canonical operator, as when the pack was built: for one of the pack's targets.
+
+        ``None`` if they do not support it, or are others than those that the pack was built from.
+
+        Raises:
+            PackError: the pack was built with knobs that do not exist.
+        """
+        from tvmdml.scheduling import kernel_for
+
+        if not all(self._fits(module, relative) for module in desc.modules()):
+            return None
+        try:
+            return kernel_for(desc, self.deciding(relative), shared)
+        except Unsupported:
+            return None
+        except InvalidArgument as error:
+            raise PackError(f"{self.pack.shown}: its schedules do not have its knobs: {error}") from None
+
     def find(self, kernel: Kernel, target: Target) -> Launcher | None:
         """A kernel, loaded; ``None`` if the pack does not have it, or has it from other schedules than those installed.
 
         Raises:
             PackError: the kernel is damaged.
         """
-        from tvmdml.packs.records import kernel_key, symbol_of
+        from tvmdml.packs.records import kernel_key
 
         identity = (target.name, target.code, *kernel.identity)
         if (launcher := self._launchers.get(identity)) is not None:
             return launcher
         key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
+        if self.pack.find(key) is None or not self.fits(kernel, target):
+            return None
+        launcher = self.launcher(key, target)
+        if launcher is not None:
+            self._launchers[identity] = launcher
+        return launcher
+
+    def launcher(self, key: bytes, target: Target) -> Launcher | None:
+        """The kernel with a key, loaded, from whichever schedules it is; ``None`` if the pack does not have it.
+
+        Raises:
+            PackError: the kernel is damaged.
+        """
+        from tvmdml.packs.records import symbol_of
+
         number = self.pack.find(key)
-        if number is None or not self.fits(kernel, target):
+        if number is None:
             return None
         with self._guard:
             try:
-                opened = self._part(number, kernel, target)
-                launcher = self._launchers[identity] = target.entry(opened, symbol_of(key))
+                return target.entry(self._part(number, key, target), symbol_of(key))
             except CompileError as error:
                 raise PackError(f"{self.pack.shown}: part {number}: {error}") from None
-        return launcher
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
         """Whether the pack's kernels were built from the installed schedules: those of others may take other arguments."""
@@ -167,7 +195,7 @@ class LoadedPack:
             for code, name in self.pack.head["targets"].items()
             if self.pack.operation(operation_key(code, line, in_place))
         }
-        if not having or any(relative.code in having for relative in target.relatives(self._codes)):
+        if not having or any(relative.code in having for relative in target.relatives(self.codes)):
             return ""
         return f"{path} has it for {', '.join(having.values())}, which does not run here: build it for {target.spec_name} as well."
 
@@ -219,29 +247,29 @@ class LoadedPack:
             self._deciding[key] = tuned.deciding(target, self.pack.head["knobs"], self._logs)
         return self._deciding[key]
 
-    def _part(self, number: int, kernel: Kernel, target: Target) -> Any:
+    def _part(self, number: int, key: bytes, target: Target) -> Any:
         """A part, loaded. A library is loaded once in a process, whichever pack it comes from, and stays loaded."""
         part = self.pack.part(number)
-        key = ("", part.sha256) if target.joins else (target.name, part.sha256)
+        name = ("", part.sha256) if target.joins else (target.name, part.sha256)
         opened = _libraries if target.joins else self._opened
-        if key not in opened:
+        if name not in opened:
             try:
-                opened[key] = self._open(number, kernel, target)
+                opened[name] = self._open(number, key, target)
             except CompileError as error:
-                opened[key] = error  # another try would fail in the same way
-        if isinstance(opened[key], CompileError):
-            raise opened[key]
-        return opened[key]
+                opened[name] = error  # another try would fail in the same way
+        if isinstance(opened[name], CompileError):
+            raise opened[name]
+        return opened[name]
 
-    def _open(self, number: int, kernel: Kernel, target: Target) -> Any:
+    def _open(self, number: int, key: bytes, target: Target) -> Any:
         from tvmdml.disk.stores import Artifact
 
         suffix = self.pack.part(number).suffix
         if suffix not in target.suffixes:
             raise self.pack.damaged(f"a kernel for {target.kind} is in a part of type {suffix!r}")
-        return target.open(self._unpacked(number, kernel, target) if target.joins else Artifact(suffix, self.pack.content(number)))
+        return target.open(self._unpacked(number, key, target) if target.joins else Artifact(suffix, self.pack.content(number)))
 
-    def _unpacked(self, number: int, kernel: Kernel, target: Target) -> Any:
+    def _unpacked(self, number: int, key: bytes, target: Target) -> Any:
         """A library, decompressed once on a machine: the cache on disk keeps it under the hash of its content."""
         from tvmdml.disk.stores import Artifact, DiskStore
 
@@ -249,8 +277,9 @@ class LoadedPack:
         store, digest = DiskStore(), part.sha256.hex()[:40]
         if (artifact := store.find(digest, (part.suffix,), part.sha256.hex())) is not None:
             return artifact
-        content = self.pack.content(number)
-        manifest: dict[str, object] = {"operator": kernel.module, "kernel": "part of a pack", "target": target.code}
+        content, kernel = self.pack.content(number), self.pack.kernel(key)
+        module = "" if kernel is None else kernel.operator
+        manifest: dict[str, object] = {"operator": module, "kernel": "part of a pack", "target": target.code}
         with contextlib.suppress(OSError), store.staging(digest) as folder:
             built = folder / f"part{part.suffix}"
             built.write_bytes(content)
@@ -276,6 +305,8 @@ def strict() -> bool:
 
 def missing(desc: Operator, target: Target, shared: Shared, why: str) -> str:
     """The error message when no pack has a kernel and, for the reason ``why``, no other kernel may be used."""
+    from tvmdml.scheduling import kernel_for
+
     packs = _packs()
     kernel = kernel_for(desc.canonical(), target, shared)
     reasons = [reason for pack in packs if (reason := pack.reason(desc, kernel, target, shared))]

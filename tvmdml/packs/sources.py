@@ -10,19 +10,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tvmdml import dxdispatch, targets
-from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph import saving
-from tvmdml.graph.program import Finished
 from tvmdml.onnx import model as onnx_model
 from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.operators import _shared
 from tvmdml.packs import spec
 from tvmdml.packs.graphs import Source
+from tvmdml.packs.open_graphs import OpenSource
 from tvmdml.packs.spec import KnobValues, Spec, Wanted
 from tvmdml.tensors import MAX_ELEMENTS
 
-Sizes = Mapping[str, int]
+Sizes = Mapping[str, int | range]
 _NO_SIZES: Sizes = MappingProxyType({})
 _LONGEST_NAME = 48
 """How long a graph's name may be with the names of sizes."""
@@ -35,15 +35,18 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
     Args:
         paths: the files.
         names: the targets to compile for; by default, all targets that the files name.
-        sizes: the values of sizes that ONNX models leave open, by name.
+        sizes: the values of sizes that ONNX models leave open, by name, or ranges of values.
 
     Raises:
         InvalidArgument, ModelError: a file cannot be read, is invalid, or has no operators of tvmdml.
         Unsupported: ONNX is not installed.
     """
     for name, size in sizes.items():
-        if type(size) is not int or not 1 <= size <= MAX_ELEMENTS:
-            raise InvalidArgument(message(f"size {name}", safe_repr(size), f"an integer from 1 to {MAX_ELEMENTS}"))
+        ends = (size[0], size[-1]) if isinstance(size, range) and size and size.step > 0 else (size,)
+        if not all(type(n) is int and 1 <= n <= MAX_ELEMENTS for n in ends):
+            raise InvalidArgument(
+                message(f"size {name}", safe_repr(size), f"an integer from 1 to {MAX_ELEMENTS}, or a range of them")
+            )
     known: set[str] = set()
     found = []
     for path in map(Path, paths):
@@ -91,27 +94,25 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     model = Opened(path)
     open_sizes = origin.open_sizes(model)
     known.update(open_sizes)
-    given = {name: sizes[name] for name in open_sizes if name in sizes}
+    given = {name: n for name in open_sizes if isinstance(n := sizes.get(name), int)}
+    ranges = {name: n for name in open_sizes if isinstance(n := sizes.get(name), range)}
+    if ranges:
+        return Spec(graphs=(OpenSource(_graph_name(path.stem, given), model, given, ranges),))
     recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()
     described = {"model": packed.described(recorded.inputs, recorded.outputs, given, recorded.lengths)}
-    return Spec(graphs=(Source(_graph_name(path.stem, given), recorded.finished, described),))
+    name = _graph_name(path.stem, given)
+    return Spec(graphs=(Source(name, lambda target: saving.planned(recorded.finished(target), target), described),))
 
 
-def _graph_name(stem: str, sizes: Sizes) -> str:
+def _graph_name(stem: str, sizes: Mapping[str, int]) -> str:
     """The name of a model's graph for some sizes: ``model_batch1``, or ``model_1x320`` if that would be long."""
     name = "_".join([stem, *(f"{name}{'_' * name[-1:].isdecimal()}{size}" for name, size in sizes.items())])
     return name if len(name) <= _LONGEST_NAME else f"{stem}_{'x'.join(map(str, sizes.values()))}"
 
 
 def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Spec:
-    finished, kind = saving.read(path)
-
-    def for_target(target: targets.Target) -> Finished:
-        if target.kind != kind:
-            raise Unsupported(message(str(path), f"a graph for {kind}", f"one for {target.kind}", "Save it for each kind."))
-        return finished
-
-    return Spec(graphs=(Source(finished.name or path.stem, for_target, {}),))
+    saved = saving.read(path)
+    return Spec(graphs=(Source(saved.name or path.stem, saved.plan, {}),))
 
 
 _READERS: Mapping[str, Callable[[Path, Sizes, set[str]], Spec]] = {

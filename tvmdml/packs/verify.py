@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +20,15 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.arrays.device_array import launched
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
+from tvmdml.graph.loading import in_pack, is_open, open_in_pack
+from tvmdml.graph.open_saved import drawn
+from tvmdml.graph.saving import reading
 from tvmdml.guarded import Place
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import lines, look, signing
-from tvmdml.packs.records import Kernel, Launch, Operation, launch_of
+from tvmdml.packs.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launch as Prepared
@@ -35,6 +39,8 @@ from tvmdml.trial import Trial, any_values
 MAX_BYTES = 256 << 20
 """The limit for an operation's tensors and temporaries together. Larger operations are not run."""
 _SEEDS = 1 << 64
+_DRAWN = 4
+"""How many sizes of a graph with open ones are run."""
 
 Progress = Callable[[int, int], object]
 """Called with the number of operations that have been run, and the number of all to run."""
@@ -196,6 +202,8 @@ class _Check:
         self._loaded, self._pack, self._seed, self._machines = loaded, loaded.pack, seed, machines
         self._ready: list[_Ready] = []
         self._operations = self._ran = self._launches = 0
+        self._drew = False
+        """Whether sizes of a graph were drawn."""
 
     def report(self) -> Report:
         """The report so far."""
@@ -216,10 +224,17 @@ class _Check:
                 self._read_operation(about, operation, kernels)
             except PackError as error:
                 self.failed.append(Finding(about, str(error)))
-        launched_keys = {key for operation in operations for launch in operation.launches for key in launch.kernels}
+        for graph in self._pack.graphs():
+            try:
+                self._read_graph(graph)
+            except TvmdmlError as error:
+                self.failed.append(Finding(f"graph {graph.name} for {graph.kind}", str(error)))
+        drawn_too = [one.operation for one in self._ready]
+        launched_keys = {key for operation in (*operations, *drawn_too) for launch in operation.launches for key in launch.kernels}
+        why = "no operation of the pack launches the kernel" + (", and no size that was drawn" if self._drew else "")
         for key, kernel in kernels.items():
             if key not in launched_keys:
-                self._not_run.append(Finding(self._called(kernel), "no operation of the pack launches the kernel"))
+                self._not_run.append(Finding(self._called(kernel), why))
 
     def _read_parts(self, kernels: Mapping[bytes, Kernel]) -> None:
         sharing: dict[int, list[Kernel]] = defaultdict(list)
@@ -280,6 +295,66 @@ class _Check:
             self._ready.append(_Ready(about, operation, desc, shared, machine, tuple(distinct.values())))
         else:
             self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
+
+    def _read_graph(self, graph: Graph) -> None:
+        """Check a graph: its descriptors, that each array of a launch has room, and that some target has each launch.
+
+        Raises:
+            ModelError, PackError: it is wrong.
+        """
+        codes = [code for code in self._pack.head["targets"] if _kind(code) == graph.kind]
+        machine = next(filter(None, map(self._machines.deciding, codes)), None)
+        if machine is None:
+            why = next(map(self._machines.why_not, codes), "the pack has no target of its kind")
+            self._not_run.append(Finding(f"graph {graph.name} for {graph.kind}", why))
+            return
+        if is_open(self._pack, graph):
+            self._read_open(graph, machine)
+            return
+        plan = in_pack(self._pack, graph, machine).plan
+        with reading(f"{self._pack.shown}: {graph.name}"):
+            for called in plan.calls:
+                group = plan.groups[called.launching.group]
+                if not any(self._pack.operation(operation_key(code, group.line, group.in_place)) for code in codes):
+                    raise self._pack.damaged(f"it lacks an operation of its graph {graph.name!r}: {called.launching.title}")
+
+    def _read_open(self, graph: Graph, machine: Target) -> None:
+        """Check a graph with open sizes for some of them, drawn from its ranges: what they launch is run with the operations.
+
+        Raises:
+            ModelError, PackError: it is wrong, or lacks a kernel.
+        """
+        self._drew = True
+        found = open_in_pack(self._pack, graph, machine, {}).plan
+        rng = np.random.default_rng([self._seed, zlib.crc32(graph.name.encode())])
+        several = list(drawn(found.limits, _DRAWN, rng))
+        for values in rng.permutation(np.array(several).reshape(len(several), -1))[:_DRAWN].tolist():
+            if not found.allows(values):  # another recording of the model holds for them
+                continue
+            sizes = ", ".join(f"{one.name}={value}" for one, value in zip(found.limits, values, strict=True))
+            with reading(f"{self._pack.shown}: {graph.name}, {sizes}"):
+                plan = found.at(values)
+                groups = [plan.groups[called.launching.group] for called in plan.calls]
+            for code in (code for code in self._machines.here if _kind(code) == graph.kind):
+                for group in groups:
+                    self._read_launch(f"{group.title} of graph {graph.name} for {sizes}", *group.call, self._machines.here[code])
+
+    def _read_launch(self, about: str, desc: Operator, shared: Shared, machine: Target) -> None:
+        """Note a launch of a graph with open sizes, to be run as an operation is.
+
+        Raises:
+            PackError: the pack lacks its kernel.
+        """
+        decided = list(_decided(machine, desc, shared))
+        for threads, kernel in decided:
+            if any(self._loaded.find(one, machine) is None for one in kernel.every):
+                raise self._pack.damaged(f"it lacks a kernel of {about}{_on(threads)}")
+        launches = tuple(launch_of(machine.code, threads, kernel) for threads, kernel in decided)
+        operation = Operation(lines.of(desc), _shared.write(desc, shared), machine.code, launches)
+        if all(one.operation.key != operation.key for one in self._ready):
+            self._operations += 1
+            distinct = {launch_of(machine.code, 0, kernel): (threads, kernel) for threads, kernel in reversed(decided)}
+            self._ready.append(_Ready(about, operation, desc, shared, machine, tuple(distinct.values())))
 
     def _called(self, kernel: Kernel) -> str:
         return f"kernel {kernel.operator}/{kernel.kernel} for {look.named(self._pack, kernel.target)}"

@@ -18,6 +18,10 @@ Evaluator = Callable[..., "tuple[int, ...] | None"]
 Polynomial = Terms | int
 _CHOICES = "tvmdml.kernels.tiles"
 """The module whose functions a file may name."""
+_MOST = 1 << 512
+"""No integer that is read is larger: guards have products of sizes, which are below 2^32."""
+_MOST_TERMS, _MOST_FACTORS = 4096, 64
+"""Of a polynomial that is read, and of one of its products."""
 
 
 def own(value: Any) -> Any:
@@ -187,6 +191,8 @@ class Function(NamedTuple):
         if len(known) < len(function.symbols) or min(known, default=0) < 0:
             raise ValueError(f"symbols {function.symbols}")
         for i, number, divisor in function.quotients:
+            if i < 0 or i in known:
+                raise ValueError(f"the quotient {i}")
             _require(known, number, divisor)
             known.add(i)
         asked = (one.terms for choice in function.choices for one in choice.arguments if isinstance(one, Open))
@@ -269,8 +275,8 @@ def _named(space: dict[str, Any], value: Any) -> str:
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r}, which is no integer")
+    if type(value) is not int or not -_MOST < value < _MOST:
+        raise ValueError(f"{str(value)[:100]}, which is no integer, or too large")
     return value
 
 
@@ -279,11 +285,14 @@ def _limit(value: Any) -> int | None:
 
 
 def _terms(given: Any) -> Terms:
-    return tuple((tuple(map(_integer, atoms)), _integer(factor)) for atoms, factor in given)
+    terms = tuple((tuple(map(_integer, atoms)), _integer(factor)) for atoms, factor in given)
+    if not 0 < len(terms) <= _MOST_TERMS or any(len(atoms) > _MOST_FACTORS for atoms, _ in terms):
+        raise ValueError("a polynomial without products, or with too many")
+    return terms
 
 
 def _polynomial(given: Any) -> Polynomial:
-    return given if type(given) is int else _terms(given)
+    return _integer(given) if type(given) is int else _terms(given)
 
 
 def _require(known: set[int], *polynomials: Polynomial) -> None:

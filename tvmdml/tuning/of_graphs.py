@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.graph import CompiledGraph
-from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Input
-from tvmdml.packs import graphs, spec
+from tvmdml.packs import graphs
 from tvmdml.packs.spec import Wanted
 from tvmdml.targets import Target
 
@@ -33,16 +31,16 @@ def shares(source: graphs.Source, target: Target, trials: int) -> list[Share]:
         target: where it runs once more for each kernel's time.
         trials: the average number of trials of a kernel; a kernel gets its share of all.
     """
-    ((planned,), _) = graphs.planned([source], [(target.name, target)])
-    compiled = CompiledGraph(laid_out(planned.finished, target), target)
+    ((planned,), *_) = graphs.planned([source], [(target.name, target)])
+    compiled = planned.plan.compiled()
     owned = [node for node in compiled.inputs() if node.owned]
     if owned:
         compiled.initialize([_made_up(node) for node in owned])
     given = [_made_up(node) for node in compiled.inputs() if not node.owned]
     runs = [[one.nanoseconds for one in compiled.profile(given)] for _ in range(_RUNS)]
     spent: dict[Wanted, float] = {}
-    for (_, call, shared), times in zip(planned.calls(), zip(*runs, strict=True), strict=True):
-        wanted = Wanted(spec.plain(call.desc), shared)
+    for called, times in zip(planned.plan.calls, zip(*runs, strict=True), strict=True):
+        wanted = Wanted(called.desc, called.shared)
         spent[wanted] = spent.get(wanted, 0) + min(times)
     whole = sum(spent.values()) or 1.0
     found = [Share(one, time / whole, max(_LEAST_TRIALS, round(trials * len(spent) * time / whole))) for one, time in spent.items()]

@@ -1,0 +1,200 @@
+"""Models in packs for ranges of sizes: the results of the model itself for each size, without the compiler and the package onnx."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+from test_pack_graphs import TARGETS
+
+import tvmdml
+from tvmdml import errors, packs
+from tvmdml.cli import main
+from tvmdml.packs import change, header, look, sources, verify
+from tvmdml.packs import format as container
+from tvmdml.packs.format import Contents, Pack, Part
+
+SIZES = [(1, 1), (1, 7), (3, 1), (2, 2), (3, 20), (2, 13), (1, 20)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A product, a softmax over an open size, and what is joined along another one."""
+    rng = np.random.default_rng(2)
+    weights = [numpy_helper.from_array(rng.standard_normal((6, 8)).astype(np.float32), "w")]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Transpose", ["b"], ["c"], perm=[0, 2, 1]),
+        helper.make_node("Softmax", ["c"], ["d"], axis=-1),
+        helper.make_node("Concat", ["c", "d"], ["y"], axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 16, "length"])],
+        weights,
+    )
+    path = tmp_path_factory.mktemp("open") / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(model: Path) -> Path:
+    output = model.with_suffix(".pack")
+    ranges = ["--size", "batch=1..3", "--size", "length=1..20"]
+    targets = [part for name in TARGETS[-1:] for part in ("--target", name)]
+    done = CliRunner().invoke(main, ["pack", "build", str(model), *ranges, *targets, "-j", "1", "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    return output
+
+
+def x(batch: int, length: int) -> Any:
+    return np.random.default_rng([batch, length]).standard_normal((batch, length, 6)).astype(np.float32)
+
+
+def test_results_are_those_of_the_model(model: Path, path: Path, tmp_path: Path) -> None:
+    right = tvmdml.onnx.load(model, target=TARGETS[-1])
+    np.savez(tmp_path / "x.npz", *(x(*sizes) for sizes in SIZES))
+    code = (
+        "import sys; sys.modules.update(tvm=None, onnx=None)\n"
+        "import numpy as np\n"
+        "from tvmdml import onnx\n"
+        f"given = np.load({str(tmp_path / 'x.npz')!r})\n"
+        f"model = onnx.load({str(path)!r}, target={TARGETS[-1]!r})\n"
+        f"np.savez({str(tmp_path / 'y.npz')!r}, *(model(given[f'arr_{{i}}'])[0] for i in range({len(SIZES)})))\n"
+        "print([one.shape for one in model.inputs], sorted(model.symbols))"
+    )
+    own = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[('batch', 'length', 6)] ['batch', 'length']\n"
+    found = np.load(tmp_path / "y.npz")
+    for i, sizes in enumerate(SIZES):
+        (expected,) = right(x(*sizes))
+        assert found[f"arr_{i}"].shape == expected.shape == (sizes[0], 16, sizes[1])
+        assert np.allclose(found[f"arr_{i}"], expected, rtol=1e-5, atol=1e-6), sizes
+
+
+def test_other_sizes_are_refused(path: Path) -> None:
+    model = tvmdml.onnx.load(path, target=TARGETS[-1])
+    for sizes in ((4, 2), (2, 21)):
+        given = rf"given x\[{sizes[0]}, {sizes[1]}, 6\]; allowed: sizes .*batch=1\.\.3"
+        with pytest.raises(errors.InvalidArgument, match=given):
+            model(x(*sizes))
+    with pytest.raises(errors.InvalidArgument, match=r"given batch=9; allowed: .*batch=1\.\.3"):
+        tvmdml.onnx.load(path, {"batch": 9}, target=TARGETS[-1])
+    assert tvmdml.onnx.load(path, {"batch": 2}, target=TARGETS[-1]).inputs[0].shape == (2, "length", 6)
+
+
+def test_it_is_run_inspected_and_split(path: Path, tmp_path: Path) -> None:
+    command = ["run", str(path), "--device", TARGETS[-1], "--size", "batch=2"]
+    done = CliRunner().invoke(main, [*command, "--size", "length=5"])
+    assert "Output 'y': float32[2, 16, 5]" in done.output, done.output
+    done = CliRunner().invoke(main, command)
+    assert "--input x=FILE.npy, or --size length=N" in done.output + done.stderr
+    assert all(name.startswith("net") for name in look.summary(Pack(path))["graphs"])
+    change.split(path, [TARGETS[-1]], tmp_path / "split.pack")
+    assert tvmdml.onnx.load(tmp_path / "split.pack", target=TARGETS[-1])(x(2, 3))[0].shape == (2, 16, 3)
+
+
+def test_graphs_of_certain_sizes_are_another_thing(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(errors.Unsupported, match=r"open sizes; allowed: one of certain sizes. Use tvmdml\.onnx\.load"):
+        tvmdml.load_graph(path, TARGETS[-1])
+    with pytest.raises(errors.PackError, match="graphs of certain sizes, for C"):
+        header.write(Pack(path), tmp_path)
+
+
+def test_ranges_are_checked(model: Path) -> None:
+    with pytest.raises(errors.InvalidArgument, match=r"open sizes length; allowed: .* --size length=1\.\.N"):
+        packs.build(sources.read([model], TARGETS[-1:], {"batch": range(1, 3)}), model.with_suffix(".other"))
+    for wrong in (range(3), range(3, 3), range(9, 1, -1)):
+        with pytest.raises(errors.InvalidArgument, match="size batch"):
+            sources.read([model], TARGETS[-1:], {"batch": wrong, "length": 2})
+    done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=1..x", "-o", "x.pack"])
+    assert "batch=1..64" in done.output + done.stderr
+
+
+def test_a_range_may_have_a_step(model: Path, tmp_path: Path) -> None:
+    ranges = ["--size", "batch=1..5:2", "--size", "length=4..16:4"]
+    command = ["pack", "build", str(model), *ranges, "--target", TARGETS[-1], "-j", "1", "-o", str(tmp_path / "net.pack")]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    served = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
+    for sizes in ((1, 4), (3, 8), (5, 16)):
+        assert served(x(*sizes))[0].shape == (sizes[0], 16, sizes[1])
+    for sizes in ((2, 4), (3, 5), (7, 4), (3, 20)):
+        with pytest.raises(errors.InvalidArgument, match=r"allowed: sizes length=4\.\.16:4, batch=1\.\.5:2"):
+            served(x(*sizes))
+
+
+def test_verify_runs_drawn_sizes(path: Path, tmp_path: Path) -> None:
+    report = verify.verify(path, device=TARGETS[-1], seed=5)
+    assert report.ok, report.text()
+    assert report.ran > 5
+    contents = Pack(path).contents()
+    left = [one for one in contents.kernels if "softmax" not in one.operator]
+    assert len(left) < len(contents.kernels)
+    container.write(tmp_path / "net.pack", Contents(contents.head, contents.parts, left, contents.operations))
+    found = verify.verify(tmp_path / "net.pack", device=TARGETS[-1]).failed
+    assert any("it lacks a kernel of" in one.said for one in found)
+    with pytest.raises(errors.CompileError, match=r"for which the pack lacks a kernel of .*SOFTMAX.* Build it again"):
+        tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])(x(2, 3))
+
+
+def put(*steps: Any) -> Callable[[Any], None]:
+    *way, last, value = steps
+
+    def change_it(described: Any) -> None:
+        for step in way:
+            described = described[step]
+        described[last] = value
+
+    return change_it
+
+
+def numbers(described: Any, value: int) -> None:
+    """Another value in the places of all numbers."""
+    function = described["plan"]["function"]
+    function[4] = [0, *[value for _ in function[4][1:]]]
+
+
+HOSTILE: dict[str, Callable[[Any], Any]] = {
+    "no limits": put("open", []),
+    "limits without values": lambda one: [each.__setitem__(1, 99) for each in one["open"]],
+    "limits without a step": lambda one: [each.__setitem__(3, 0) for each in one["open"]],
+    "limits of another size": lambda one: one["open"].append(["other", 1, 2, 1]),
+    "other numbers": lambda one: numbers(one, 7),
+    "numbers from before": lambda one: numbers(one, -64),
+    "fewer integers of a descriptor": lambda one: one["plan"]["calls"][0][2].pop(),
+    "another integer of a descriptor": lambda one: one["plan"]["calls"][0][2].__setitem__(0, 0),
+    "an integer that is not there": lambda one: one["plan"]["calls"][0][2].__setitem__(0, 999),
+    "a constant that is written": lambda one: one["plan"]["launchings"][0][2][-1].__setitem__(slice(0, 2), ["constant", 0]),
+    "an input that is not there": put("model", "inputs", [["z", "<f4", ["batch", "length", 6]]]),
+    "another function": lambda one: one["plan"]["function"][3].append(["os:system", [["is", "true"]], 0]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_plans_are_refused(name: str, path: Path, tmp_path: Path) -> None:
+    contents = Pack(path).contents()
+    parts = list(contents.parts)
+    for graph in contents.head["graphs"]:
+        described = json.loads(bytes(parts[graph["part"]].content))  # type: ignore[union-attr] # it is in memory
+        HOSTILE[name](described)
+        parts[graph["part"]] = Part(".graph", json.dumps(described).encode())
+    container.write(tmp_path / "net.pack", Contents(contents.head, parts, contents.kernels, contents.operations))
+    with pytest.raises((errors.ModelError, errors.PackError, errors.InvalidArgument)):
+        tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])(x(2, 3))

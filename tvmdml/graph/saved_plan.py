@@ -1,0 +1,335 @@
+"""``SavedPlan``: the plan of a graph for certain sizes, in a file or a pack. It has the descriptor of each launch.
+
+Launches come from a pack (``loading``), or the schedules choose them, as for a graph that was just made. Nothing is trusted:
+before a schedule, or a launch of a pack that may be anybody's, meets the plan, each descriptor is checked against its contract,
+and each array of a launch must have the bytes that the descriptor says, and may be written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tvmdml._whole import at_hand
+from tvmdml.errors import CompileError, Unsupported, counted, message
+from tvmdml.graph.compiled import CompiledGraph
+from tvmdml.graph.explaining import dot
+from tvmdml.graph.laid import Given, Laid, Reports, Weights
+from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source, Weight
+from tvmdml.graph.open_plan import Wired, span
+from tvmdml.graph.written import ABSENT, ReadPlan
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.graph.kernels import Progress
+    from tvmdml.graph.nodes import Input
+    from tvmdml.operators import Operator
+    from tvmdml.operators._contract import Shared
+
+_BUILD = "Build the pack for this target, too."
+PackedKey = tuple[str, tuple[tuple[Source, int], ...]]
+"""A layout, and the constants that are packed, with the places of their offsets among the plan's numbers."""
+
+
+class Called(NamedTuple):
+    """A launch with its descriptor."""
+
+    launching: Launching
+    desc: Operator
+    shared: Shared
+    arguments: tuple[tuple[Argument, Any], ...]
+    """Its arrays, and their tensors. Conditions are not among them."""
+
+
+class SavedGroup(Group):
+    """Launches with one descriptor."""
+
+    def __init__(self, line: Any, in_place: Any, title: str) -> None:
+        """
+        Args:
+            line: the descriptor, as ``packs.lines`` writes it.
+            in_place: which tensors share memory, as ``operators._shared`` writes it.
+            title: for messages.
+        """
+        super().__init__()
+        if type(line) is not dict or type(in_place) not in (bool, str):
+            raise ValueError("a call without a descriptor")
+        self.line, self.in_place, self.title = line, in_place, title
+
+    @functools.cached_property
+    def call(self) -> tuple[Operator, Shared]:
+        """The descriptor, and which of its tensors share memory.
+
+        Raises:
+            InvalidArgument, ModelError, ValueError: it breaks its contract.
+        """
+        at_hand("tvmdml.packs.lines", "tvmdml.operators._shared")
+        from tvmdml.operators import _shared
+        from tvmdml.packs import lines
+
+        try:
+            desc = lines.read(self.line, "a call")
+        except Unsupported as error:  # of a file; what a target does not support is found later
+            raise ValueError(str(error)) from error
+        return desc, _shared.read(desc, self.in_place, "a call")
+
+
+class SavedPlan(ReadPlan):
+    """The plan of a graph for certain sizes."""
+
+    groups: Sequence[SavedGroup]
+
+    def __init__(
+        self,
+        described: Mapping[str, Any],
+        arrays: Sequence[NumpyArray],
+        constants: Sequence[NumpyArray | None],
+        target: Target,
+        packed: Mapping[PackedKey, NumpyArray],
+        groups: Sequence[SavedGroup] | None = None,
+    ) -> None:
+        """
+        Args:
+            described: what ``saving.describe`` described.
+            arrays: the arrays of outputs that no kernel computes.
+            constants: the arrays that never change; ``None`` for those that are there in packed forms only.
+            target: where it runs.
+            packed: weights as kernels read them.
+            groups: the descriptors, if they are known.
+
+        Raises:
+            Exception: it is damaged.
+        """
+        if groups is None:
+            titles = {int(group): str(title) for group, title, *_ in reversed(described["launchings"])}
+            groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(described["calls"])]
+        super().__init__(described, arrays, target, [], groups)
+        names = [one.name for one in self.inputs if one.name]
+        if any(self.function[:4]) or not all(type(number) is int for number in self.function.wanted):
+            raise ValueError("numbers that depend on sizes")
+        if len(constants) != len(self.constants) or len(set(names)) != len(names):
+            raise ValueError("other constants, or two inputs with one name")
+        self.constants = [ABSENT if one is None else one for one in constants]
+        self.absent = frozenset(i for i, one in enumerate(constants) if one is None)
+        self.packed_weights = dict(packed)
+        self.made: dict[object, Weights] = {}
+        """Weights that were packed in this process, and that other sizes may share."""
+        self.values: tuple[int, ...] = self._evaluate()  # type: ignore[assignment] # it has no conditions
+        """The plan's numbers."""
+
+    def forms(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The type and shape of each output."""
+        return [(one.dtype, tuple(self.values[n] for n in one.shape)) for one in self.results]
+
+    # -- Checks
+
+    @functools.cached_property
+    def calls(self) -> list[Called]:
+        """The launches with their descriptors, in order.
+
+        Raises:
+            InvalidArgument, ModelError, ValueError: a descriptor breaks its contract, or the arrays do not fit it.
+        """
+        return list(self._calls())
+
+    def _calls(self) -> Iterator[Called]:
+        for launching in self.launchings:
+            desc, shared = self.groups[launching.group].call
+            without = {source for source, _ in shared}
+            tensors = [(name, one) for name, one in desc.tensors() if one is not None and name not in without]
+            count = len(launching.arguments) - len(launching.wanted)
+            own = launching.arguments[:count]
+            if [one.name for one in own] != [name for name, _ in tensors]:
+                raise ValueError(f"{launching.title} with the arrays {', '.join(one.name for one in own)}")
+            written = _outputs(desc)
+            for argument, (name, tensor) in zip(own, tensors, strict=True):
+                if self.values[argument.size] != tensor.span_in_bytes or self.values[argument.offset] % tensor.data_type.itemsize:
+                    raise ValueError(f"{launching.title}: {name} of other bytes than {tensor}")
+                if name in written and argument.source.kind not in ("piece", "output"):
+                    raise ValueError(f"{launching.title} writes an array that it may only read")
+            pieces = {one.source for one in own if one.name in written and one.source.kind == "piece"}
+            self._check_room(launching, pieces)
+            pairs = zip(own, (tensor for _, tensor in tensors), strict=True)
+            yield Called(launching, desc, shared, tuple(pairs))
+
+    @functools.cached_property
+    def _below(self) -> dict[int, frozenset[int]]:
+        """On which other pieces each lies: it meets none of them."""
+        return {i: frozenset(others) for i, others in self.order}
+
+    def _check_room(self, launching: Launching, written: set[Source]) -> None:
+        if launching.wanted and self.target.moves:
+            raise ValueError(f"{launching.title} with conditions, on {self.target.kind}")
+        for argument in launching.arguments:
+            begin, nbytes = self.values[argument.offset], self.values[argument.size]
+            if begin < 0 or nbytes < 0 or begin + nbytes > self._room(argument.source):
+                raise ValueError(f"{launching.title}: bytes {begin} to {begin + nbytes} of {argument.source}")
+            if not argument.name and nbytes < 1:
+                raise ValueError(f"{launching.title}: a condition without a byte")
+        read = {one.source for one in launching.arguments if one.source.kind == "piece"}
+        for one in written:
+            for other in read - {one}:
+                if other.number not in self._below[one.number] and one.number not in self._below[other.number]:
+                    raise ValueError(f"{launching.title} writes to a place that it reads from")
+
+    def _room(self, source: Source) -> int:
+        """The bytes of an array."""
+        if source.kind == "piece":
+            return self.values[self.pieces[source.number]]
+        if source.kind == "constant":
+            return 1 << 62 if source.number in self.absent else self.constants[source.number].nbytes
+        if source.kind == "array":
+            return self.arrays[source.number].dtype.itemsize * len(self.arrays[source.number].strides)
+        tensors = self.inputs if source.kind == "input" else [one for one in self.results if one.source == source]
+        return span(tensors[source.number if source.kind == "input" else 0], self.values)
+
+    # -- Running
+
+    def compiled(self, progress: Progress | None = None) -> CompiledGraph:
+        """Ready to run.
+
+        Args:
+            progress: called with (kernels ready, kernels in all) while kernels compile.
+
+        Raises:
+            ValueError, InvalidArgument, ModelError: the plan is damaged.
+            Unsupported, CompileError: a kernel cannot be made; the message names the call.
+        """
+        return self.with_launches([None] * len(self.groups), progress)
+
+    def with_launches(self, known: Sequence[Chosen | None], progress: Progress | None) -> CompiledGraph:
+        """The same, where launches of some groups are known. Schedules choose the others."""
+        chosen = list(known)
+        if missing := [i for i, one in enumerate(known) if one is None]:
+            assert self.calls is not None  # they are checked
+            for i, asked in zip(missing, self._asked([self.groups[i] for i in missing], progress), strict=True):
+                chosen[i] = asked
+        ready = [one for one in chosen if one is not None]
+        wired = self._wired_for([one.answer.packed for one in ready])
+        layout = self._layout((), self.values)
+        self.check(wired, layout, self.values)
+        constants = [self._array(source, self.values) for source in wired.constants]
+        laid = self._laid((), wired, layout, ready, constants)
+        return CompiledGraph(laid._replace(saved=self), self.target)
+
+    def _asked(self, groups: Sequence[SavedGroup], progress: Progress | None) -> list[Chosen]:
+        at_hand("tvmdml.graph.open_planning")
+        from tvmdml.graph.kernels import compile_all
+        from tvmdml.graph.open_planning import chosen_for
+
+        compile_all((group.call for group in groups), self.target, progress)
+        return [chosen_for(group.title, *group.call, self.target) for group in groups]
+
+    def check_wiring(self, wired: Wired) -> None:
+        """Refuse weights that are not there, and packed inputs that are none.
+
+        Raises:
+            ValueError: a kernel takes packed what is no constant and no owned input.
+            CompileError: a constant is there only as other kernels read it.
+        """
+        read = {source.number for source in wired.constants if source.kind == "constant"}
+        for key, (_, weight) in wired.weights.items():
+            for source, _ in weight.sources:
+                if source.kind != "constant" and not (source.kind == "input" and self.inputs[source.number].owned):
+                    raise ValueError(f"{weight.name} is packed, and is no weight")
+            if not self._has_packed(key, weight.nbytes):
+                read |= {source.number for source, _ in weight.sources if source.kind == "constant"}
+        if read & self.absent:
+            given = "a constant only as kernels of other processors read it"
+            raise CompileError(message(f"{self.name} on {self.target}", given, "weights that are packed for this one", _BUILD))
+
+    def _has_packed(self, key: Any, nbytes: int) -> bool:
+        array = self.packed_weights.get(key)
+        return array is not None and array.nbytes == nbytes
+
+    def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
+        """The packed weights."""
+        found = []
+        key: Any
+        for key, (i, weight) in wired.weights.items():
+            if self._has_packed(key, weight.nbytes):
+                found.append(Weights(self.target.place(self.packed_weights[key])))
+                continue
+            shared = self._shared_key(i, weight)
+            if shared in self.made:
+                found.append(self.made[shared])
+                continue
+            answer: Any = chosen[self.launchings[i].group].answer
+            packing = next(one for one in answer.packings if one.owned.name == weight.name)
+            found.append(Weights(self._packed(self.calls[i], packing, weight.sources, owned)))
+            if shared is not None:
+                self.made[shared] = found[-1]
+        self.target.wait()
+        return found
+
+    def _shared_key(self, i: int, weight: Weight) -> object:
+        """Equal for weights that are the same bytes, in any plan with the same arrays; ``None`` if it is none of constants."""
+        tensors = {argument.name: str(tensor) for argument, tensor in self.calls[i].arguments}
+        if any(source.kind != "constant" for source, _ in weight.sources):
+            return None
+        read = [(self.constants[source.number].ctypes.data, self.values[offset]) for source, offset in weight.sources]
+        return (weight.layout, tensors[weight.name], *read)
+
+    def _packed(self, called: Called, packing: Any, sources: Sequence[tuple[Source, int]], owned: Mapping[int, Any]) -> Any:
+        at_hand("tvmdml.graph.packing")
+        from tvmdml.graph.packing import packed
+
+        tensors: dict[str, Any] = dict(called.desc.tensors())
+        read = []
+        for name, (source, offset) in zip(packing.owned.inputs, sources, strict=True):
+            array = self.constants[source.number] if source.kind == "constant" else owned[id(self.nodes[source.number])]
+            read.append((array, self.values[offset], tensors[name]))
+        return packed(packing, read, self.target)
+
+    @functools.cached_property
+    def nodes(self) -> list[Input]:
+        """The inputs."""
+        at_hand("tvmdml.graph.compiled")
+        from tvmdml.graph.compiled import node_of
+
+        return [node_of(one) for one in super()._given({}, self.values)]
+
+    def _given(self, slots: Mapping[Source, int], numbers: Sequence[int]) -> list[Given]:
+        given = super()._given(slots, numbers)
+        if not any(one.owned for one in given):
+            return given
+        return [one._replace(node=node) for one, node in zip(given, self.nodes, strict=True)]
+
+    # -- What is said of it
+
+    def reports(self, laid: Laid) -> Reports:
+        """Each launch, and its kernel."""
+        titles = [launching.title for launching in self.launchings]
+        lines = [(title, f"kernel {i}: {name}") for i, (title, name) in enumerate(zip(titles, laid.kernels, strict=True))]
+        kept, packed = sum(array.nbytes for array in laid.constants), sum(laid.packed)
+        total = (
+            f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results, "
+            f"{kept} bytes of constants, {packed} of packed weights"
+        )
+        tensors = [self._tensors[launching.group] for launching in self.launchings]
+        return Reports(titles, tensors, lines, total, self._dot(titles))
+
+    def _dot(self, titles: Sequence[str]) -> str:
+        writers: dict[Source, int] = {}
+        edges: list[tuple[int | str, int, str]] = []
+        for i, called in enumerate(self.calls):
+            results = _outputs(called.desc)
+            for argument, tensor in called.arguments:
+                source = argument.source
+                if source.kind == "input":
+                    edges.append((self.inputs[source.number].shown, i, argument.name))
+                elif argument.name not in results and source in writers:
+                    edges.append((writers[source], i, str(tensor)))
+            writers |= {argument.source: i for argument, _ in called.arguments if argument.name in results}
+        return dot(self.name, titles, edges)
+
+
+def _outputs(desc: Operator) -> set[str]:
+    """The names of the outputs."""
+    from tvmdml.operators._contract import Role
+
+    return {name for name, _ in desc.tensors(Role.OUTPUT)}

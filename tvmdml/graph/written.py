@@ -1,0 +1,246 @@
+"""Plans as JSON and arrays, and back: those of the cache (``kept_plan``), of files and of packs (``saved_plan``).
+
+A reader trusts nothing: each number is one of what it counts, each type one of DirectML's, and no launch reads or writes outside
+of what a run gives it, as far as sizes and offsets say (``OpenPlan.check``). Reading imports neither operators nor schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.errors import counted
+from tvmdml.graph.laid import Reports
+from tvmdml.graph.launching import Argument, Group, Launching, Source, Tensor
+from tvmdml.graph.open_plan import OpenPlan
+from tvmdml.sizes.evaluating import Function
+from tvmdml.tensors import TensorDataType
+
+if TYPE_CHECKING:
+    from tvmdml.arrays import NumpyArray
+    from tvmdml.graph.laid import Laid
+    from tvmdml.targets import Target
+
+_TYPES = {one.numpy.str: one.numpy for one in TensorDataType} | {np.dtype(np.bool_).str: np.dtype(np.bool_)}
+_LONGEST_TEXT = 1000
+MOST = 1 << 24
+"""So many constants, groups or pieces a plan may have."""
+ABSENT = np.empty(0, np.uint8)
+"""In the place of a constant that was not written."""
+
+
+class Written(NamedTuple):
+    """A plan, or a part of one."""
+
+    described: dict[str, Any]
+    """JSON."""
+    arrays: list[NumpyArray]
+
+
+class Said(NamedTuple):
+    """What is said of a plan's graph, apart from its kernels."""
+
+    lines: Sequence[Sequence[str]]
+    dot: str
+
+
+# -- Writing
+
+
+def written(plan: OpenPlan, said: Said) -> Written | None:
+    """A plan, without its constants; ``None`` if it cannot be written."""
+    arrays: list[NumpyArray] = []
+
+    def place(array: NumpyArray) -> int:
+        arrays.append(array)
+        return len(arrays) - 1
+
+    try:
+        described = {
+            "name": plan.name,
+            "function": plan.function.written(),
+            "groups": len(plan.groups),
+            "launchings": [
+                [one.group, one.title, [[*each.source, *each[1:]] for each in one.arguments], [int(must) for must in one.wanted]]
+                for one in plan.launchings
+            ],
+            "pieces": list(plan.pieces),
+            "order": [[i, list(below)] for i, below in plan.order],
+            "constants": len(plan.constants),
+            "inputs": [
+                [one.name, one.shown, one.dtype.str, one.shape, one.strides, one.nbytes, one.source is not None, one.owned]
+                for one in plan.inputs
+            ],
+            "results": [
+                [
+                    one.dtype.str,
+                    one.shape,
+                    None if one.source is None else one.source.number,
+                    [place(one.copies)] if isinstance(one.copies, np.ndarray) else one.copies,
+                ]
+                for one in plan.results
+            ],
+            "arrays": [[one.dtype.str, one.shape, one.strides] for one in plan.arrays],
+            "tensors": plan.tensors(),
+            "said": [*said],
+        }
+    except ValueError:
+        return None
+    return Written(described, arrays)
+
+
+# -- Reading
+
+
+class ReadPlan(OpenPlan):
+    """A plan that was read."""
+
+    def __init__(
+        self,
+        described: Mapping[str, Any],
+        arrays: Sequence[NumpyArray],
+        target: Target,
+        arenas: list[Any],
+        groups: Sequence[Group] | None = None,
+    ) -> None:
+        """
+        Args:
+            described: what ``written`` described.
+            arrays: the arrays.
+            target: where it runs.
+            arenas: intermediate memory that plans share.
+            groups: of the launches, if they are known.
+
+        Raises:
+            Exception: it is damaged.
+        """
+        function = Function.read(described["function"])
+        count = len(function.wanted)
+        if groups is None:
+            groups = [Group() for _ in range(place(described["groups"], MOST))]
+        launchings = [_launching(one, described, len(groups), count) for one in described["launchings"]]
+        inputs = [
+            Tensor(
+                text(name),
+                text(shown),
+                type_of(dtype),
+                places(shape, count),
+                places(strides, count),
+                place(nbytes, count),
+                Source("input", i) if reads else None,
+                owned=bool(owned),
+            )
+            for i, (name, shown, dtype, shape, strides, nbytes, reads, owned) in enumerate(described["inputs"])
+        ]
+        results = [_result(i, one, arrays, count) for i, one in enumerate(described["results"])]
+        own = [
+            Tensor("", "", type_of(dtype), places(shape, count), places(elements, count), 0, None)
+            for dtype, shape, elements in described["arrays"]
+        ]
+        constants = [ABSENT] * place(described["constants"], MOST)
+        lines, dot = described["said"]
+        self.said = Said([(str(call), str(fate)) for call, fate in lines], str(dot))
+        self._tensors = [{str(name): str(shown) for name, shown in tensors.items()} for tensors in described["tensors"]]
+        pieces = described["pieces"]
+        super().__init__(
+            text(described["name"]),
+            target,
+            function,
+            groups,
+            launchings,
+            places(pieces, count),
+            [(place(i, len(pieces)), places(below, len(pieces))) for i, below in described["order"]],
+            constants,
+            (inputs, results, own),
+            arenas,
+        )
+        if function.wanted[:1] != (0,) or sorted(i for i, _ in self.order) != list(range(len(self.pieces))):
+            raise ValueError("numbers or pieces that are not there")
+        if len(self._tensors) != len(groups):
+            raise ValueError(f"the tensors of {len(self._tensors)} launches of {len(groups)}")
+        seen: set[int] = set()
+        for i, below in self.order:
+            if not seen.issuperset(below):
+                raise ValueError(f"a piece that lies on {below}")
+            seen.add(i)
+
+    def reports(self, laid: Laid) -> Reports:
+        """What was said of the graph when it was written. Sizes, and kernels that depend on them, are those of then."""
+        titles = [launching.title for launching in self.launchings]
+        total = f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results"
+        tensors = [self._tensors[launching.group] for launching in self.launchings]
+        return Reports(titles, tensors, [(call, fate) for call, fate in self.said.lines], total, self.said.dot)
+
+    def tensors(self) -> list[dict[str, str]]:
+        """The tensors of each group, with the names of sizes."""
+        return self._tensors
+
+
+def place(value: Any, count: int) -> int:
+    """A number below another one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError(f"{value!r} of {count}")
+    return value
+
+
+def places(values: Any, count: int) -> tuple[int, ...]:
+    """Several."""
+    return tuple([place(value, count) for value in values])
+
+
+def text(value: Any) -> str:
+    """A name.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not str or len(value) > _LONGEST_TEXT:
+        raise ValueError(f"a name {str(value)[:100]!r}")
+    return value
+
+
+def type_of(value: Any) -> np.dtype[Any]:
+    """The type of an input, an output or a constant.
+
+    Raises:
+        ValueError: it is none of DirectML's.
+    """
+    if type(value) is not str or value not in _TYPES:
+        raise ValueError(f"the type {str(value)[:100]!r}")
+    return _TYPES[value]
+
+
+def _launching(one: Any, described: Mapping[str, Any], groups: int, count: int) -> Launching:
+    group, title, arguments, wanted = one
+    most = {
+        "piece": len(described["pieces"]),
+        "constant": described["constants"],
+        "array": len(described["arrays"]),
+        "input": len(described["inputs"]),
+        "output": len(described["results"]),
+    }
+    if len(wanted) > len(arguments):
+        raise ValueError(f"{len(wanted)} conditions of {len(arguments)} arrays")
+    found = [
+        Argument(Source(kind, place(number, most[kind])), str(name), place(offset, count), place(size, count))
+        for kind, number, name, offset, size in arguments
+    ]
+    return Launching(place(group, groups), str(title), tuple(found), tuple(map(bool, wanted)))
+
+
+def _result(i: int, one: Any, arrays: Sequence[NumpyArray], count: int) -> Tensor:
+    dtype, shape, source, copies = one
+    own = None if source is None else Source("output", place(source, i + 1))
+    if isinstance(copies, list):
+        copied: Any = arrays[place(copies[0], len(arrays))]
+    elif own is None:
+        copied = place(copies, i)
+    else:
+        copied = None
+    return Tensor("", "", type_of(dtype), places(shape, count), (), 0, own, copied)

@@ -1,0 +1,148 @@
+"""``OpenPackedModel``: a model of a pack whose sizes are open, within the ranges that it was built for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvmdml import targets
+from tvmdml.errors import InvalidArgument, message
+from tvmdml.graph.laid import Weights
+from tvmdml.graph.loading import OpenInPack, open_in_pack
+from tvmdml.graph.open_saved import shown
+from tvmdml.graph.saving import reading
+from tvmdml.graph.written import place, text, type_of
+from tvmdml.onnx.packed import argument_of, lengths_of, sizes_of
+from tvmdml.onnx.random_state import STATE, Numbers
+from tvmdml.onnx.running import Ready, Runnable
+from tvmdml.onnx.session import ModelMetadata
+from tvmdml.packs.records import Graph
+from tvmdml.packs.shelf import LoadedPack
+
+_MOST_GRAPHS = 64
+"""The sizes whose graphs are kept."""
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class OpenPackedModel(Runnable):
+    """A model of a pack, for all sizes of the ranges that it was built for. A new size asks the schedules, and compiles nothing."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        loaded: LoadedPack,
+        records: Sequence[Graph],
+        sizes: Mapping[str, int],
+        target: targets.Target,
+        seed: int | None = None,
+    ) -> None:
+        """Not public: ``load`` makes models."""
+        self.numbers = Numbers(seed)
+        self.name, self.target, self._loaded = Path(path).name, target, loaded
+        self._known: OrderedDict[tuple[tuple[int, ...], ...], Ready] = OrderedDict()
+        self._lock = threading.RLock()
+        self._graphs: list[_Open] = []
+        made: dict[object, Weights] = {}
+        for record in records:
+            graph = open_in_pack(loaded.pack, record, target, made)
+            with reading(f"{path}: {record.name}"):
+                self._graphs.append(_Open(graph))
+        first = self._graphs[0]
+        if any(one.inputs.keys() != first.inputs.keys() or one.types != first.types for one in self._graphs):
+            raise loaded.pack.error("models with different inputs", "one model", "Build a pack for each.")
+        self._ranges = _ranges(self._graphs)
+        for name, size in sizes.items():
+            if name not in self._ranges or size not in self._ranges[name]:
+                raise InvalidArgument(message(f"load {self.name}", f"{name}={size}", self._shown()))
+        shapes = {name: [one.inputs[name] for one in self._graphs] for name in first.inputs}
+        self.inputs = [
+            argument_of(name, first.types[name], tuple(map(_joined, zip(*several, strict=True)))).with_sizes(sizes)
+            for name, several in shapes.items()
+        ]
+        self.outputs = first.outputs
+        self.symbols = tuple(name for name in self._ranges if name not in sizes)
+        """The names of the sizes that are open."""
+
+    def metadata(self) -> ModelMetadata:
+        """What the file says of itself: a pack has its name only."""
+        return ModelMetadata("", Path(self.name).stem, "", "", "", 0, {})
+
+    def _ready(self, shapes: Shapes, views: Mapping[str, Any]) -> Ready:
+        key = tuple(shapes[one.name] for one in self.inputs)
+        with self._lock:
+            if (known := self._known.get(key)) is not None:
+                self._known.move_to_end(key)
+                return known
+            for graph in self._graphs:
+                values = graph.values(shapes)
+                if values is not None and graph.graph.plan.allows(values):
+                    ready = graph.ready(values, self._loaded)
+                    self._known[key] = ready
+                    if len(self._known) > _MOST_GRAPHS:
+                        self._known.popitem(last=False)
+                    return ready
+        given = ", ".join(f"{one.name}{list(shapes[one.name])}" for one in self.inputs)
+        advice = "Build it for these sizes, too."
+        raise InvalidArgument(message(f"{self.name} call", given, f"sizes {self._shown()}", advice))
+
+    def _shown(self) -> str:
+        return ", ".join(f"{name}={shown(one)}" for name, one in self._ranges.items())
+
+
+class _Open:
+    """One recording."""
+
+    def __init__(self, graph: OpenInPack) -> None:
+        model = graph.described["model"]
+        self.graph = graph
+        self.names = [one.name for one in graph.plan.limits]
+        self.inputs = {text(name): tuple(map(self._size, shape)) for name, _, shape in model["inputs"]}
+        self.types = {name: type_of(dtype) for name, dtype, _ in model["inputs"]}
+        self.sizes = sizes_of(model)
+        used = {n for shape in self.inputs.values() for n in shape if isinstance(n, str)}
+        if used != set(self.names) or len(self.names) != len(used):
+            raise ValueError(f"the sizes {self.names!r}")
+        own = [(type_of(dtype), None) for dtype, *_ in graph.described["plan"]["results"]]
+        self.lengths, self.outputs = lengths_of(model, own)
+        read = {text(name) for name, *_ in graph.described["plan"]["inputs"]}
+        self.read = tuple(name for name in (*self.inputs, STATE) if name in read)
+
+    def _size(self, size: Any) -> int | str:
+        return size if type(size) is str and size in self.names else place(size, 1 << 32)
+
+    def values(self, shapes: Shapes) -> tuple[int, ...] | None:
+        """The values of the open sizes; ``None`` if shapes do not fit."""
+        found: dict[str, int] = {}
+        for name, own in self.inputs.items():
+            shape = shapes[name]
+            if len(shape) != len(own):
+                return None
+            for n, size in zip(own, shape, strict=True):
+                if (found.setdefault(n, size) if isinstance(n, str) else n) != size:
+                    return None
+        return tuple(found[name] for name in self.names)
+
+    def ready(self, values: Sequence[int], loaded: LoadedPack) -> Ready:
+        """The model for sizes."""
+        return Ready(self.graph.at(values, loaded), self.read, {}, lengths=self.lengths)
+
+
+def _ranges(graphs: Sequence[_Open]) -> dict[str, range]:
+    """The values that each open size may have: some recordings are for one value of it."""
+    found: dict[str, range] = {}
+    for graph in graphs:
+        found.update({limits.name: limits.values for limits in graph.graph.plan.limits})
+    for graph in graphs:
+        for name, size in graph.sizes.items():
+            if name in found:
+                found[name] = range(min(found[name][0], size), found[name][-1] + 1, found[name].step)
+    return found
+
+
+def _joined(sizes: Sequence[int | str]) -> int | str:
+    """A size of several recordings: its name, if it is open in any."""
+    return next((n for n in sizes if isinstance(n, str)), sizes[0])
