@@ -186,11 +186,11 @@ def _operation() -> Operator:
 
 def _run_on(target: Target | str, desc: Operator) -> Finding:
     """Find or compile an operation's kernel, run it, and compare the result with the reference."""
-    from tvmdml import compiler
+    from tvmdml import compiler, finding
 
-    before, start = compiler.compiled_count, time.perf_counter()
+    before, start = finding.compiled_count, time.perf_counter()
     operator = compiler.compile(desc, target)
-    how = "compiled" if compiler.compiled_count > before else "taken from a pack or the cache"
+    how = "compiled" if finding.compiled_count > before else "taken from a pack or the cache"
     return _tried(desc, operator, f"{target}: {desc.NAME} {how} in {time.perf_counter() - start:.2f} s")
 
 

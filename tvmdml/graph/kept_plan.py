@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
@@ -91,15 +90,12 @@ def written_part(plan: OpenPlan) -> Written | None:
         arrays.append(array)
         return len(arrays) - 1
 
-    at_hand("tvmdml.kernels.kernel")
-    from tvmdml.kernels.kernel import digest
-
     answers = []
     for i, group in enumerate(plan.groups):
         for tasks, answer in group.new:
             kernel: Any = getattr(answer, "kernel", None)
             try:
-                name, function = digest(kernel.manifest(plan.target)), answer.function.written()
+                name, function = loaded.name_of(kernel, plan.target), answer.function.written()
             except (AttributeError, ValueError):
                 return None
             answers.append([i, tasks, name, answer.name, answer.count, answer.types, answer.packed, function])

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported, bounded
+from tvmdml.errors import InvalidArgument, PackError, Unsupported, bounded
 from tvmdml.packs import notices
+from tvmdml.packs.opened import OpenedPack
 from tvmdml.scheduling import kernel_for
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
-    from tvmdml.packs.format import Pack
-    from tvmdml.targets import Launch, Launcher, Target
+    from tvmdml.targets import Launch, Target
     from tvmdml.tuning.logs import Logs
 
 Found: TypeAlias = "tuple[Kernel, Launch, tuple[Launch, ...]]"
@@ -26,8 +25,6 @@ Found: TypeAlias = "tuple[Kernel, Launch, tuple[Launch, ...]]"
 
 _loaded: tuple[LoadedPack, ...] = ()
 """The pack loaded last is searched first."""
-_libraries: dict[tuple[str, bytes], Any] = {}
-"""Loaded libraries by checksum, or the error of one that could not be loaded."""
 _lock = threading.RLock()
 
 
@@ -67,7 +64,7 @@ def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPa
     return pack
 
 
-class LoadedPack:
+class LoadedPack(OpenedPack):
     """A pack whose kernels are used, until ``close`` or the end of its ``with`` block.
 
     Operators that were compiled meanwhile keep working.
@@ -75,18 +72,10 @@ class LoadedPack:
 
     def __init__(self, path: str | os.PathLike[str], strict: bool = False, *, own: bool = False) -> None:
         """Not public: ``load_pack`` makes it. A pack that this process has just built (``own``) needs no signature."""
-        from tvmdml.packs import signing
-        from tvmdml.packs.format import Pack
-
-        self.pack: Pack = Pack(path, None if own else signing.check)
-        """The file."""
+        super().__init__(path, own=own)
         self.strict = strict
-        self._codes = frozenset(self.pack.head["targets"])
-        self._opened: dict[tuple[str, bytes], Any] = {}
-        self._launchers: dict[tuple[object, ...], Launcher] = {}
         self._deciding: dict[tuple[object, ...], Target] = {}
         self._logs: Logs | None = None
-        self.renew_lock()
 
     def ready(self, desc: Operator, target: Target, shared: Shared) -> Found | None:
         """The kernel of a canonical operator, and how to launch it: the best one in the pack that the target can run.
@@ -94,7 +83,7 @@ class LoadedPack:
         Raises:
             PackError: the kernel is damaged, or the pack was built with knobs that do not exist.
         """
-        for relative in target.relatives(self._codes):
+        for relative in target.relatives(self.codes):
             if not all(self._fits(module, relative) for module in desc.modules()):
                 continue
             machine = self.deciding(relative)
@@ -111,39 +100,12 @@ class LoadedPack:
                 return kernel, own, tuple(packers)
         return None
 
-    def find(self, kernel: Kernel, target: Target) -> Launcher | None:
-        """A kernel, loaded; ``None`` if the pack does not have it, or has it from other schedules than those installed.
-
-        Raises:
-            PackError: the kernel is damaged.
-        """
-        from tvmdml.packs.records import kernel_key, symbol_of
-
-        identity = (target.name, target.code, *kernel.identity)
-        if (launcher := self._launchers.get(identity)) is not None:
-            return launcher
-        key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
-        number = self.pack.find(key)
-        if number is None or not self.fits(kernel, target):
-            return None
-        with self._guard:
-            try:
-                opened = self._part(number, kernel, target)
-                launcher = self._launchers[identity] = target.entry(opened, symbol_of(key))
-            except CompileError as error:
-                raise PackError(f"{self.pack.shown}: part {number}: {error}") from None
-        return launcher
-
-    def fits(self, kernel: Kernel, target: Target) -> bool:
-        """Whether the pack's kernels were built from the installed schedules: those of others may take other arguments."""
-        return all(self._source(module, target) == stamp for module, stamp in kernel.sources(target).items())
-
     def _fits(self, module: str, target: Target) -> bool:
         """The same before a kernel is chosen; warns if the schedules differ."""
         from tvmdml.disk.stores import warn_once
         from tvmdml.kernels.kernel import source_stamp
 
-        stamp = self._source(module, target)
+        stamp = self.source(module, target)
         fits = stamp == source_stamp(module, target)
         if stamp is not None and not fits:
             about = f"{self.pack.shown}: its {target.kind} kernels for {module}"
@@ -159,7 +121,7 @@ class LoadedPack:
         from tvmdml.packs.records import operation_key
 
         path, made = self.pack.shown, self.pack.head["producer"].get("tvmdml")
-        if any(self._source(module, target) not in (None, stamp) for module, stamp in kernel.sources(target).items()):
+        if self.differs(kernel, target):
             return f"{path} was built from other schedules than those installed (by tvmdml {made}): build it again."
         line, in_place = lines.of(desc), _shared.write(desc, shared)
         having = {
@@ -167,14 +129,9 @@ class LoadedPack:
             for code, name in self.pack.head["targets"].items()
             if self.pack.operation(operation_key(code, line, in_place))
         }
-        if not having or any(relative.code in having for relative in target.relatives(self._codes)):
+        if not having or any(relative.code in having for relative in target.relatives(self.codes)):
             return ""
         return f"{path} has it for {', '.join(having.values())}, which does not run here: build it for {target.spec_name} as well."
-
-    def _source(self, module: str, target: Target) -> str | None:
-        """The stamp of the schedules that its kernels of an operator and kind were built from; ``None`` if it has none."""
-        found: str | None = self.pack.head["sources"].get(f"{target.kind} {module}")
-        return found
 
     def close(self) -> None:
         """Stop using the pack for new operators. Its file is closed when nothing uses it any more."""
@@ -182,10 +139,6 @@ class LoadedPack:
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
         notices.forget_plans()
-
-    def renew_lock(self) -> None:
-        """Called in a forked child: the thread that may have held the lock does not exist there."""
-        self._guard = threading.RLock()
 
     def __enter__(self) -> LoadedPack:
         """The pack is already loaded. A closed pack cannot be entered again."""
@@ -218,44 +171,6 @@ class LoadedPack:
                     raise self.pack.damaged(f"one of its tuning records is invalid ({error})") from None
             self._deciding[key] = tuned.deciding(target, self.pack.head["knobs"], self._logs)
         return self._deciding[key]
-
-    def _part(self, number: int, kernel: Kernel, target: Target) -> Any:
-        """A part, loaded. A library is loaded once in a process, whichever pack it comes from, and stays loaded."""
-        part = self.pack.part(number)
-        key = ("", part.sha256) if target.joins else (target.name, part.sha256)
-        opened = _libraries if target.joins else self._opened
-        if key not in opened:
-            try:
-                opened[key] = self._open(number, kernel, target)
-            except CompileError as error:
-                opened[key] = error  # another try would fail in the same way
-        if isinstance(opened[key], CompileError):
-            raise opened[key]
-        return opened[key]
-
-    def _open(self, number: int, kernel: Kernel, target: Target) -> Any:
-        from tvmdml.disk.stores import Artifact
-
-        suffix = self.pack.part(number).suffix
-        if suffix not in target.suffixes:
-            raise self.pack.damaged(f"a kernel for {target.kind} is in a part of type {suffix!r}")
-        return target.open(self._unpacked(number, kernel, target) if target.joins else Artifact(suffix, self.pack.content(number)))
-
-    def _unpacked(self, number: int, kernel: Kernel, target: Target) -> Any:
-        """A library, decompressed once on a machine: the cache on disk keeps it under the hash of its content."""
-        from tvmdml.disk.stores import Artifact, DiskStore
-
-        part = self.pack.part(number)
-        store, digest = DiskStore(), part.sha256.hex()[:40]
-        if (artifact := store.find(digest, (part.suffix,), part.sha256.hex())) is not None:
-            return artifact
-        content = self.pack.content(number)
-        manifest: dict[str, object] = {"operator": kernel.module, "kernel": "part of a pack", "target": target.code}
-        with contextlib.suppress(OSError), store.staging(digest) as folder:
-            built = folder / f"part{part.suffix}"
-            built.write_bytes(content)
-            return store.add(digest, manifest, built)
-        return Artifact(part.suffix, content)
 
 
 # -- The interface of the compiler --------------------------------------------------------------------------------
