@@ -22,6 +22,7 @@ MAX_KERNELS = 1024
 
 _memory: dict[tuple[object, ...], Launcher] = {}
 _locks: dict[tuple[object, ...], threading.RLock] = {}
+_stored_lock = threading.RLock()
 _locks_guard = threading.RLock()  # all are reentrant: a signal handler may run anywhere and call a kernel
 compiled_count = 0
 """The number of kernels that this process has compiled."""
@@ -63,8 +64,8 @@ def _remember(identity: tuple[object, ...], launcher: Launcher) -> None:
 
 def _renew_locks() -> None:
     """Replace the locks in a forked child, where the threads that held them do not exist."""
-    global _locks, _locks_guard
-    _locks, _locks_guard = {}, threading.RLock()
+    global _locks, _locks_guard, _stored_lock
+    _locks, _locks_guard, _stored_lock = {}, threading.RLock(), threading.RLock()
 
 
 os.register_at_fork(after_in_child=_renew_locks)
@@ -139,3 +140,31 @@ def _is_here(kernel: Kernel, target: Target) -> bool:
     if stores.DiskStore().find(digest(kernel.manifest(target)), target.suffixes) is not None:
         return True
     return library.has(kernel, target)
+
+
+# -- Without the schedule that chose it ---------------------------------------------------------------------------
+
+_DIGEST = 40
+"""The length of a digest."""
+_MOST_STORED = 4096
+"""The most of these kernels kept in memory, as ``MAX_KERNELS``."""
+_stored_before: dict[tuple[str, ...], Launcher] = {}
+
+
+def name_of(kernel: Kernel, target: Target) -> str:
+    """What ``stored`` finds a kernel by, in this process or another: its digest in the cache, and its place in the library."""
+    return digest(kernel.manifest(target)) + library.place(kernel, target)
+
+
+def stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
+    """The kernel, loaded once in a process; ``None`` if neither the cache nor the library has it, or it cannot be loaded."""
+    key = (str(store.root), target.name, target.code, name)
+    with _stored_lock:
+        if (known := _stored_before.get(key)) is not None:
+            return known
+        found = _stored(store, name[:_DIGEST], target) or library.at(name[_DIGEST:], target)
+        if found is not None:
+            if len(_stored_before) >= _MOST_STORED:
+                _stored_before.clear()
+            _stored_before[key] = found
+        return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tvmdml import finding
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
@@ -18,7 +19,6 @@ from tvmdml.errors import counted
 from tvmdml.graph.laid import Laid, Reports, Weights
 from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, Missing, Source, Tensor
 from tvmdml.graph.open_plan import OpenPlan, Wired
-from tvmdml.kernels import loaded
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Launch, Target
 
@@ -95,7 +95,7 @@ def written_part(plan: OpenPlan) -> Written | None:
         for tasks, answer in group.new:
             kernel: Any = getattr(answer, "kernel", None)
             try:
-                name, function = loaded.name_of(kernel, plan.target), answer.function.written()
+                name, function = finding.name_of(kernel, plan.target), answer.function.written()
             except (AttributeError, ValueError):
                 return None
             answers.append([i, tasks, name, answer.name, answer.count, answer.types, answer.packed, function])
@@ -165,7 +165,7 @@ class _Stored(Answer):
             Missing: the kernel is in the cache no more.
         """
         if self._launcher is None:
-            self._launcher = loaded.stored(stores.DiskStore(), self._digest, target)
+            self._launcher = finding.stored(stores.DiskStore(), self._digest, target)
             if self._launcher is None:
                 raise Missing
         return target.launch(self._launcher, numbers[: self.count], self.temporaries(numbers))

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 PACKAGE = "tvmdml_kernels"
 SUFFIX = ".tvmdml"
-_BUILD = "Build it from the installed sources (`tvmdml pack wheel`) and install it again."
+BUILD = "Build it from the installed sources (`tvmdml pack wheel`) and install it again."
+"""What to do about one of other sources."""
 _PLACE = re.compile(r"([0-9a-f]{16})([0-9a-f]{32})")
 """The checksum of a pack, and the key of a kernel."""
 
@@ -105,7 +106,7 @@ def _places(kernel: Kernel, target: Target) -> Iterator[tuple[OpenedPack, Target
             yield pack, relative, key
         elif pack.differs(kernel, relative):
             about = f"{PACKAGE}: kernels such as those of {kernel.module} were built from other sources than those installed"
-            warn_once(f"library {folder()}", f"tvmdml: {about}, and are not used. {_BUILD}")
+            warn_once(f"library {folder()}", f"tvmdml: {about}, and are not used. {BUILD}")
 
 
 def has(kernel: Kernel, target: Target) -> bool:

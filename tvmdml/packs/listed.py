@@ -62,7 +62,7 @@ def _of_networks(patterns: Sequence[str], names: Iterable[str], note: Note) -> I
             continue
         path = source.path(exported())
         for machine in machines:
-            yield from _planned(str(path), source.arrays(), machine)
+            yield from planned(str(path), source.arrays(), machine)
 
 
 def _here(name: str) -> Target | None:
@@ -72,7 +72,7 @@ def _here(name: str) -> Target | None:
     return None
 
 
-def _planned(path: str, feeds: dict[str, object], target: Target) -> Iterator[Wanted]:
+def planned(path: str, feeds: dict[str, object], target: Target) -> Iterator[Wanted]:
     """The operations of a model that is given these inputs."""
     from tvmdml.onnx import load
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import tempfile
 import zipfile
@@ -39,7 +40,7 @@ def build(
     folder: Path,
     names: Sequence[str] = (),
     jobs: int | None = None,
-    progress: Callable[[str, int, int], object] = lambda target, done, total: None,
+    progress: Callable[[str, int, int], None] = lambda target, done, total: None,
     note: Callable[[str], object] = lambda text: None,
 ) -> Wheel:
     """Build the wheel of a library.
@@ -80,7 +81,7 @@ def build(
                         plan.leave_out(kernels)
             known[target] = {building.identity(one.kernel) for one in plan.wanted.values()}
             path = Path(name) / library.file_name(target)
-            built[target] = building.build_library(plan, path, jobs, lambda done, total, of=target: progress(of, done, total))  # type: ignore[misc]
+            built[target] = building.build_library(plan, path, jobs, functools.partial(progress, target))
         packs = sorted(Path(name).glob(f"*{library.SUFFIX}"))
         return Wheel(_written(folder, packs, platform), built)
 
