@@ -281,7 +281,6 @@ def _pack_paths() -> list[str]:
 
 
 def _opened(path: str) -> Pack:
-    """A pack that may be loaded."""
     from tvmdml.packs.opened import OpenedPack
 
     return OpenedPack(path).pack
