@@ -137,7 +137,7 @@ def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan
 
 def plan(spec: Spec) -> tuple[bytes, ...]:
     """The keys of the kernels that a spec needs: nothing is compiled."""
-    return tuple(Plan(spec, spec.targets).wanted)
+    return tuple(Plan(listed.complete(spec), spec.targets).wanted)
 
 
 # -- Planning -----------------------------------------------------------------------------------------------------

@@ -54,8 +54,7 @@ def folder() -> Path | None:
         spec = importlib.util.find_spec(PACKAGE)
     except (ImportError, ValueError):
         return None
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return Path(places[0]) if places else None
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
 
 
 @functools.cache
