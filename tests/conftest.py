@@ -24,7 +24,7 @@ import cuda_emulator
 import hypothesis
 import pytest
 
-from tvmdml import compiler, errors, functions, knobs, targets
+from tvmdml import errors, finding, functions, knobs, targets
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import host
 
@@ -356,7 +356,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test starts with no plans and no kernels in memory, and leaves those it found."""
     monkeypatch.setattr(functions, "_plans", {})
     monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
-    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setattr(finding, "_memory", {})
 
 
 # The integers of a launch: of the width that small arrays never need, and as constants if they fit in no parameter.

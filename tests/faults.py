@@ -17,7 +17,7 @@ import pytest
 from support import round_desc, tensor
 
 import tvmdml
-from tvmdml import compiler, functions, packs
+from tvmdml import finding, functions, packs
 from tvmdml.disk import stores
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import _quick
@@ -40,19 +40,19 @@ _builds: dict[tuple[str, str], Any] = {}
 
 def start_anew() -> None:
     """What a new process has in memory: nothing, and no warnings given."""
-    functions._plans, functions._quick_plans, compiler._memory = {}, _quick.plans(), {}
+    functions._plans, functions._quick_plans, finding._memory = {}, _quick.plans(), {}
     stores._warned.clear()
 
 
 def call(*names: str) -> tuple[int, list[str]]:
     """How many kernels a new process compiles for calls, all by default, and the warnings, given that it gets the right answers."""
     start_anew()
-    before = compiler.compiled_count
+    before = finding.compiled_count
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for work, expected in (CALLS[name] for name in names or CALLS):
             np.testing.assert_array_equal(work(), expected)
-    return compiler.compiled_count - before, [str(one.message) for one in caught]
+    return finding.compiled_count - before, [str(one.message) for one in caught]
 
 
 def prepare(patch: pytest.MonkeyPatch) -> None:

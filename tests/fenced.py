@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from support import Array, ready
 
-from tvmdml import Operator, TensorDesc, arrays, compiler, functions
+from tvmdml import Operator, TensorDesc, arrays, finding, functions
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.scheduling import kernel_for
@@ -154,7 +154,7 @@ def _kernel(work: Work, inputs: Sequence[Array | None], outputs: Sequence[Array]
 
 def _launch(work: Work, kernel: Kernel, given: Sequence[Array]) -> None:
     scratch = [_Scratch(number, dtype, count) for number, (dtype, count) in enumerate(kernel.temporaries)]
-    launch = work.target.launch(compiler.find(kernel, work.target), kernel.scalars, ())  # temporaries are arrays here
+    launch = work.target.launch(finding.find(kernel, work.target), kernel.scalars, ())  # temporaries are arrays here
     launch(*given, *(temporary.array for temporary in scratch))
     for temporary in scratch:
         temporary.assert_nothing_else_was_written()

@@ -101,9 +101,9 @@ def round_otherwise(patch: Any) -> None:
 
 def compiled_here() -> int:
     """How many kernels this process has compiled."""
-    from tvmdml import compiler
+    from tvmdml import finding
 
-    return compiler.compiled_count
+    return finding.compiled_count
 
 
 def act(name: str, *arguments: Any) -> Any:

@@ -54,7 +54,7 @@ def child(work):
 
 PREFACE = f"""{BARE}
 import asyncio, atexit, concurrent.futures, gc, multiprocessing, random
-from tvmdml import _imports, compiler, knobs
+from tvmdml import _imports, compiler, finding, knobs
 from tvmdml.disk import stores
 """
 

@@ -374,12 +374,12 @@ RARELY: dict[str, float] = {"in_threads": 5, "in_a_child": 20, "packed": 240}
 
 def soak(minutes: float, every: float, seed: int, devices: tuple[str, ...], folder: Path, csv: Path | None) -> tuple[Any, Run]:
     """Do it; returns the samples, and what was done."""
-    from tvmdml import compiler, functions
+    from tvmdml import finding, functions
     from tvmdml.targets.vulkan import pipelines
 
     run = Run(seed, devices, folder)
     names, shares = list(OFTEN), np.array(list(OFTEN.values()))
-    compiler.MAX_KERNELS, functions.MAX_PLANS, pipelines._KEPT = MAX_KERNELS, MAX_PLANS, MAX_PIPELINES
+    finding.MAX_KERNELS, functions.MAX_PLANS, pipelines._KEPT = MAX_KERNELS, MAX_PLANS, MAX_PIPELINES
     begin = time.monotonic()
     end = begin + 60 * minutes
     due = {name: begin + min(seconds, 15 * minutes) for name, seconds in RARELY.items()}

@@ -65,7 +65,7 @@ _SHOWN = {"rate": "calls a second of CPU time", "kernels": "kernels in memory", 
 
 def take(seconds: float, calls: int, cpu: float, probe: float, cache: Path) -> Sample:
     """This moment of this process, and of its cache's folder."""
-    from tvmdml import compiler, functions
+    from tvmdml import finding, functions
 
     memory = _memory()
     lines = Path("/proc/self/maps").read_text().splitlines()
@@ -79,7 +79,7 @@ def take(seconds: float, calls: int, cpu: float, probe: float, cache: Path) -> S
         threads=len(os.listdir("/proc/self/task")) if Path("/proc/self/task").exists() else threading.active_count(),
         mappings=len(lines),
         libraries=len(libraries()),
-        kernels=len(compiler._memory),
+        kernels=len(finding._memory),
         plans=len(functions._plans),
         cache_kib=sum(found) / 1024,
         cache_files=len(found),

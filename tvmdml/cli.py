@@ -209,6 +209,7 @@ def info(as_json: bool) -> None:
     from datetime import datetime
 
     from tvmdml.disk import stores
+    from tvmdml.packs import library
 
     store = stores.DiskStore()
     entries = store.entries()
@@ -223,9 +224,10 @@ def info(as_json: bool) -> None:
         for entry in reversed(entries)
     ]
     beside = store.beside()
+    libraries = {name: found.pack.count for name, path in library.files() if (found := library.opened(path)) is not None}
     if as_json:
         head = {"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries)}
-        print_json({**head, "kernels": rows, "beside": beside})
+        print_json({**head, "kernels": rows, "beside": beside, "library": libraries})
         return
     if rows:
         shown = [{**row, "size": shown_bytes(row["size"]), "target": _shown_target(row["target"])} for row in rows]
@@ -233,6 +235,8 @@ def info(as_json: bool) -> None:
     click.echo(f"{len(rows)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}, in {store.root}")
     for name, size in beside.items():
         click.echo(f"{shown_bytes(size)} in {store.cache / name}: {stores.BESIDE[name]}")
+    for name, count in libraries.items():
+        click.echo(f"{count} kernels for {name} in {library.folder()}: the library of kernels, which is searched after the cache")
 
 
 def _shown_target(target: str) -> str:

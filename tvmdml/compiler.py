@@ -1,27 +1,25 @@
 """The descriptor interface: compiles an operator's descriptor for a target.
 
-The schedule determines the kernel. It is looked up in memory, then in packs and on disk; if it is nowhere, it is compiled. Only
-that last step imports TVM's compiler.
+The schedule determines the kernel. Packs that are loaded have it, or it is found or compiled (``finding``).
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports, arrays, installing, persistent, targets
+from tvmdml import _imports, arrays, persistent, targets
 from tvmdml._whole import apart, whole
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, bound, launched
 from tvmdml.binding import Expected
-from tvmdml.disk import stores
 from tvmdml.enums import FeatureLevel
-from tvmdml.errors import CompileError, InvalidArgument, bounded, counted, message, reason
-from tvmdml.kernels.kernel import Kernel, digest
+from tvmdml.errors import CompileError, InvalidArgument, bounded, counted, message
+from tvmdml.finding import Missing, absent, find
+from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import notices, shelf
@@ -29,117 +27,7 @@ from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launch, Launcher, Target
 
-# -- Finding or building a kernel ---------------------------------------------------------------------------------
-
-MAX_KERNELS = 1024
-"""The most kernels kept in memory. Beyond that, all are dropped, and those that nobody uses are unloaded."""
-
-_memory: dict[tuple[object, ...], Launcher] = {}
-_locks: dict[tuple[object, ...], threading.RLock] = {}
-_locks_guard = threading.RLock()  # all are reentrant: a signal handler may run anywhere and call a kernel
-compiled_count = 0
-"""The number of kernels that this process has compiled."""
-
-
-def find(kernel: Kernel, target: Target) -> Launcher:
-    """The compiled kernel: from memory, else from disk, else newly compiled.
-
-    Raises:
-        CompileError: it does not compile, or compiling is disabled (``TVMDML_DISABLE_JIT=1``).
-    """
-    identity = (target.name, target.code, *kernel.identity)
-    if (launcher := _memory.get(identity)) is not None:
-        return launcher
-    with _locks_guard:
-        lock = _locks.setdefault(identity, threading.RLock())
-
-    def find_elsewhere() -> Launcher:
-        launcher = _find_on_disk_or_build(kernel, target)
-        _remember(identity, launcher)
-        return launcher
-
-    try:
-        with lock:
-            if (launcher := _memory.get(identity)) is None:
-                launcher = apart(find_elsewhere)
-    finally:
-        _locks.pop(identity, None)
-    return launcher
-
-
-def _remember(identity: tuple[object, ...], launcher: Launcher) -> None:
-    """Keep a kernel in memory. Their number is limited: each is a shared library with its own memory."""
-    if len(_memory) >= MAX_KERNELS:
-        _memory.clear()
-        notices.forget_plans()  # plans hold kernels too
-    _memory[identity] = launcher
-
-
-def _renew_locks() -> None:
-    """Replace the locks in a forked child, where the threads that held them do not exist."""
-    global _locks, _locks_guard
-    _locks, _locks_guard = {}, threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
-
-
-def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
-    with whole():
-        manifest = kernel.manifest(target)
-        name = digest(manifest)
-        store = stores.DiskStore()
-        if (launcher := _stored(store, name, target)) is not None:
-            return launcher
-    if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
-        raise _Missing(f"it is not in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
-    with store.lock(name), whole():
-        if (launcher := _stored(store, name, target)) is not None:  # another process built it meanwhile
-            return launcher
-        return _build(kernel, target, store, name, manifest)
-
-
-def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
-    """A stored kernel, if it can be loaded. That may fail even if its checksum is right."""
-    artifact = store.find(name, target.suffixes)
-    try:
-        return None if artifact is None else target.load(artifact)
-    except CompileError as error:
-        stores.warn_once(f"{store.root} {name}", f"tvmdml: {error} It is compiled again.")
-        return None
-
-
-def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, manifest: dict[str, object]) -> Launcher:
-    global compiled_count
-    build = target.build(kernel.written(target))
-    with _locks_guard:
-        compiled_count += 1
-    try:
-        with store.staging(name) as folder:
-            written = build.write(folder)
-            if written is None:
-                stores.warn_once(
-                    "linker",
-                    "tvmdml: no linker was found, so every process compiles its kernels again. "
-                    f"Install one (Debian: binutils) or {installing.command('orcjit')}.",
-                )
-            else:
-                return target.load(store.add(name, manifest, written))
-    except CompileError:
-        raise
-    except stores.Untrusted:
-        pass  # a warning was given already
-    except Exception as error:  # a kernel that cannot be stored still runs
-        stores.warn_once(
-            str(store.root),
-            f"tvmdml: kernels cannot be stored in {store.root} ({reason(error)}); they are kept in memory only. "
-            "Set TVMDML_CACHE_DIR to another folder.",
-        )
-    return build.launcher()
-
-
-class _Missing(CompileError):
-    """A kernel is not stored anywhere, and compiling is disabled."""
+# -- An operator's kernel ------------------------------------------------------------------------------------------
 
 
 class Ready(NamedTuple):
@@ -181,7 +69,7 @@ def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
         raise CompileError(shelf.missing(desc, target, shared, "and only packs may be used: one was loaded with strict=True"))
     try:
         launchers = [find(one, target) for one in kernel.every]
-    except _Missing as error:
+    except Missing as error:
         raise CompileError(shelf.missing(desc, target, shared, str(error))) from None
     except _imports.NoCompiler as error:
         raise CompileError(shelf.missing(desc, target, shared, f"it is not in the cache, and {error}")) from None
@@ -231,17 +119,6 @@ def missing(desc: Operator, target: Target, shared: Shared = ()) -> list[Kernel]
         if shelf.strict() or shelf.ready(wanted, target, shared) is not None:
             return []
         return absent(kernel_for(wanted, target, shared).every, target)
-
-
-def absent(kernels: Sequence[Kernel], target: Target) -> list[Kernel]:
-    """Those that are not loaded, nor in the store."""
-    return [one for one in kernels if not _is_here(one, target)]
-
-
-def _is_here(kernel: Kernel, target: Target) -> bool:
-    if (target.name, target.code, *kernel.identity) in _memory:
-        return True
-    return stores.DiskStore().find(digest(kernel.manifest(target)), target.suffixes) is not None
 
 
 # -- The descriptor interface -------------------------------------------------------------------------------------

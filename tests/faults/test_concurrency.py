@@ -58,7 +58,7 @@ def storm():
     for caller in callers: caller.start()
     for caller in callers: caller.join()
     assert not wrong, wrong[:3]
-    os.write(1, b"%d\\n" % compiler.compiled_count)  # at once: print may write a number and its end separately
+    os.write(1, b"%d\\n" % finding.compiled_count)  # at once: print may write a number and its end separately
     return True
 _imports.tvm()
 assert [code_of(one) for one in [begin(storm) for _ in range(processes)]] == [0] * processes
@@ -203,7 +203,7 @@ assert imports() and time.monotonic() - begun < 20
 def test_a_child_forked_while_the_store_is_locked_waits_for_its_turn(tmp_path: Path) -> None:
     program(
         """
-real, inside, go = compiler._build, threading.Event(), threading.Event()
+real, inside, go = finding._build, threading.Event(), threading.Event()
 def slow(*given):
     inside.set()
     return real(*given)
@@ -226,7 +226,7 @@ threading.Timer(0.3, go.set).start()
 assert child(works) == 0
 worker.join()
 stores.DiskStore = whole_store
-assert fine("float32", "uint8") and compiler.compiled_count == 1
+assert fine("float32", "uint8") and finding.compiled_count == 1
 """,
         tmp_path,
     )

@@ -259,7 +259,7 @@ except KeyboardInterrupt:
     print("interrupted", kept["other"].poll())
 kept["other"].communicate()
 assert fine("float32")
-print(compiler.compiled_count)
+print(finding.compiled_count)
 """,
         tmp_path,
     )

@@ -13,7 +13,7 @@ from folders import TESTS
 from soak_curves import CURVES, Sample, judge, libraries
 
 import tvmdml
-from tvmdml import compiler
+from tvmdml import finding
 
 LIMIT = 4 << 20
 
@@ -85,8 +85,8 @@ def test_the_table_names_what_is_wrong() -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("in_parallel")
 def test_kernels_that_nobody_uses_are_unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "MAX_KERNELS", 2)
-    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setattr(finding, "MAX_KERNELS", 2)
+    monkeypatch.setattr(finding, "_memory", {})
     before, most = libraries(), 0
     for dtype in ("float16", "float32", "float64"):
         for mode in ("halves_to_nearest_even", "toward_zero", "toward_infinity"):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import Graph, compiler, targets
+from tvmdml import Graph, finding, targets
 from tvmdml.graph import kernels
 
 
@@ -228,13 +228,13 @@ def test_thousands_of_nodes() -> None:
 def test_missing_kernels_are_compiled(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(kernels, "_threads", lambda target, count: threads)
-    graph, told, before = Graph(), list[tuple[int, int]](), compiler.compiled_count
+    graph, told, before = Graph(), list[tuple[int, int]](), finding.compiled_count
     x = graph.input((4, 4))
     results = [tvmdml.gemm(x, x), tvmdml.top_k(x, 1).indices]
     found = graph.compile(results, progress=lambda done, total: told.append((done, total)))([normal(4, 4)])
     assert np.array_equal(found[1], normal(4, 4).argmax(-1, keepdims=True))
     assert told == [(0, 2), (1, 2), (2, 2)]
-    assert compiler.compiled_count - before == 2
+    assert finding.compiled_count - before == 2
 
 
 @pytest.mark.full
@@ -246,7 +246,7 @@ def test_each_kernel_is_compiled_by_one_thread(tmp_path: Path, monkeypatch: pyte
     x = graph.input((4, 4))
     results = [tvmdml.abs(x), tvmdml.top_k(x, 1).indices, tvmdml.round(x), tvmdml.gemm(x, x)]
     asked = list[str]()
-    find, both = compiler.find, threading.Barrier(2, timeout=60)
+    find, both = finding.find, threading.Barrier(2, timeout=60)
 
     def interrupted(kernel: Any, target: Any) -> Any:
         asked.append(kernel.name)
@@ -264,10 +264,10 @@ def test_each_kernel_is_compiled_by_one_thread(tmp_path: Path, monkeypatch: pyte
     def refused(kernel: Any, target: Any) -> Any:
         raise tvmdml.CompileError(kernel.name)
 
-    before = compiler.compiled_count
+    before = finding.compiled_count
     monkeypatch.setattr(kernels, "find", refused)
     graph.compile(results)
-    assert compiler.compiled_count - before in (3, 4), "of the interrupted run, at most one was compiled"
+    assert finding.compiled_count - before in (3, 4), "of the interrupted run, at most one was compiled"
 
 
 def test_the_kernels_of_an_operator_are_written_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

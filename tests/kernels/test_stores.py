@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import compiler, installing, targets
+from tvmdml import finding, installing, targets
 from tvmdml.disk import stores
 from tvmdml.kernels import kernel
 from tvmdml.scheduling import kernel_for
@@ -35,9 +35,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> stor
 
 def compiled_by(call: object) -> int:
     """How many kernels a call compiles, given that it gets the right answer."""
-    before = compiler.compiled_count
+    before = finding.compiled_count
     np.testing.assert_array_equal(tvmdml.round(X), np.rint(X))
-    return compiler.compiled_count - before
+    return finding.compiled_count - before
 
 
 def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(functions, "_plans", {})
     monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
-    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setattr(finding, "_memory", {})
 
 
 def run(code: str, *, path: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
@@ -94,15 +94,15 @@ def test_a_store_that_can_only_be_read_is_read(store: stores.DiskStore, tmp_path
     compiled_by(tvmdml.round)
     code = """
 import os, sys, numpy as np, tvmdml
-from tvmdml import compiler
+from tvmdml import finding
 from tvmdml.disk import stores
 def refuse(*a, **k): raise OSError(30, "Read-only file system")
 stores.os.utime = stores.os.replace = refuse
 stores.Path.mkdir = refuse
 assert tvmdml.round(np.array([1.5], "float32")) == 2
-assert compiler.compiled_count == 0 and "tvm" not in sys.modules
+assert finding.compiled_count == 0 and "tvm" not in sys.modules
 tvmdml.round(np.array([1.5], "float64"))
-assert compiler.compiled_count == 1
+assert finding.compiled_count == 1
 """
     done = run(code)
     assert done.returncode == 0, done.stderr
@@ -242,8 +242,8 @@ def test_the_key_covers_every_module_that_makes_code() -> None:
 
 def test_a_length_of_its_own_needs_no_kernel_of_its_own(forget: None) -> None:
     tvmdml.round(np.zeros(5, np.float32))
-    before = compiler.compiled_count
+    before = finding.compiled_count
     for shape in ((7,), (1, 9), (3, 4), (2, 3, 5), ()):
         x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         np.testing.assert_array_equal(tvmdml.round(x), np.rint(x))
-    assert compiler.compiled_count == before
+    assert finding.compiled_count == before

@@ -15,9 +15,9 @@ from support import Array, seeded, special_values
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, operators, targets
-from tvmdml.compiler import find
 from tvmdml.conformance.cases import _pointwise as cases
 from tvmdml.conformance.cases import reference
+from tvmdml.finding import find
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula

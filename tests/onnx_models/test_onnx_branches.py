@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import tvmdml
-from tvmdml import compiler
+from tvmdml import finding
 from tvmdml.cli import main
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
@@ -101,7 +101,7 @@ def test_one_branch_is_computed(path: Path) -> None:
 
 @pytest.mark.full
 def test_a_plan_from_the_cache_leaves_out_the_same(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setattr(finding, "_memory", {})
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path))
     first = tvmdml.onnx.load(path)
     check(lambda x, c: first(x=x, c=c))

@@ -26,9 +26,8 @@ from test_onnx_models import INT64, N, info, model  # noqa: E402 - they need ONN
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml import compiler  # noqa: E402
+from tvmdml import finding  # noqa: E402
 from tvmdml.disk import plans, stores  # noqa: E402
-from tvmdml.kernels import loaded  # noqa: E402
 from tvmdml.onnx import node  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 from tvmdml.targets.cpu import threads  # noqa: E402
@@ -59,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder whose cache gets the kernels of this module."""
     found = tmp_path_factory.mktemp("kept")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "_memory", {})
+        patch.setattr(finding, "_memory", {})
         patch.setenv("TVMDML_CACHE_DIR", str(found / "cache"))
         yield found
 
@@ -79,7 +78,7 @@ def place(folder: Path) -> Path:
 @pytest.fixture
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same with an empty cache."""
-    monkeypatch.setattr(compiler, "_memory", {})
+    monkeypatch.setattr(finding, "_memory", {})
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "m.onnx"
     onnx.save(network(), path)
@@ -263,8 +262,8 @@ def test_kernels_that_went_away_are_compiled_again(apart: Path, compiled: list[A
     cold = run(apart)
     for entry in stores.DiskStore().entries():
         entry.path.unlink()
-    for memory in (compiler, loaded):
-        monkeypatch.setattr(memory, "_memory", {})
+    for memory in ("_memory", "_stored_before"):
+        monkeypatch.setattr(finding, memory, {})
     assert run(apart) == cold
     assert run(apart) == cold
     assert len(compiled) == 2

@@ -9,7 +9,7 @@ import packs as small
 import pytest
 
 from tvmdml import packs, targets
-from tvmdml.packs import shelf
+from tvmdml.packs import opened
 from tvmdml.targets import Target
 
 
@@ -43,5 +43,5 @@ def few_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> Path:
     """As on another machine: nothing is on disk, nothing in memory."""
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(shelf, "_libraries", {})
+    monkeypatch.setattr(opened, "_libraries", {})
     return tmp_path / "cache"

@@ -10,9 +10,9 @@ import pytest
 from support import assert_same_bits
 
 import tvmdml
-from tvmdml import TensorDesc, compiler, packs
+from tvmdml import TensorDesc, finding, packs
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.packs import change, shelf, spec
+from tvmdml.packs import change, opened, spec
 from tvmdml.packs import format as container
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -28,7 +28,7 @@ def path(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget
     found = tmp_path / "fused.tvmdml"
     packs.build(spec.Spec((small.name_for(target),), (spec.Wanted(FUSED), spec.Wanted(PLAIN))), found, jobs=1)
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(shelf, "_libraries", {})
+    monkeypatch.setattr(opened, "_libraries", {})
     return found
 
 
@@ -40,11 +40,11 @@ def _run(desc: tvmdml.Operator, target: Target) -> None:
 
 
 def test_kernels_of_fused_operators_are_found(path: Path, target: Target) -> None:
-    before = compiler.compiled_count
+    before = finding.compiled_count
     with tvmdml.load_pack(path, strict=True):
         _run(FUSED, target)
         _run(PLAIN, target)
-    assert compiler.compiled_count == before
+    assert finding.compiled_count == before
 
 
 def test_they_are_passed_over_if_the_activations_differ(path: Path, target: Target, tmp_path: Path) -> None:

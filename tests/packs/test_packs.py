@@ -19,7 +19,7 @@ from folders import TESTS
 from support import IN_PLACE, reference, round_desc, tensor, top_k_desc
 
 import tvmdml
-from tvmdml import CompileError, PackError, compiler, functions, knobs, packs, targets
+from tvmdml import CompileError, PackError, finding, functions, knobs, packs, targets
 from tvmdml.cli import main
 from tvmdml.packs import files, spec, work
 from tvmdml.packs import format as container
@@ -90,11 +90,11 @@ def test_what_a_strict_pack_lacks_is_an_error_with_the_line_to_add(cpu_pack: Pat
 @pytest.mark.usefixtures("elsewhere")
 def test_a_pack_that_is_not_strict_leaves_the_rest_to_the_compiler(cpu_pack: Path) -> None:
     with tvmdml.load_pack(cpu_pack):
-        before = compiler.compiled_count
+        before = finding.compiled_count
         tvmdml.round(np.float32([0.5]))
-        assert compiler.compiled_count == before
+        assert finding.compiled_count == before
         tvmdml.top_k(np.arange(4, dtype=np.uint8), 2)
-        assert compiler.compiled_count == before + 1
+        assert finding.compiled_count == before + 1
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -200,13 +200,13 @@ def _changed(path: Path, to: Path, **head: Any) -> Path:
 @pytest.mark.usefixtures("elsewhere")
 def test_a_pack_of_other_schedules_is_passed_over(cpu_pack: Path, tmp_path: Path) -> None:
     other = _changed(cpu_pack, tmp_path / "other.tvmdml", sources={"cpu element_wise_round": "0123456789abcdef"})
-    before = compiler.compiled_count
+    before = finding.compiled_count
     with (
         tvmdml.load_pack(other),
         pytest.warns(RuntimeWarning, match="its cpu kernels for element_wise_round were built from other schedules"),
     ):
         tvmdml.round(small.inputs())
-    assert compiler.compiled_count == before + 1
+    assert finding.compiled_count == before + 1
     with tvmdml.load_pack(other, strict=True), pytest.raises(CompileError, match=r"other schedules.*by tvmdml"):
         tvmdml.round(small.inputs())
 

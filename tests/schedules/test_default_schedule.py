@@ -28,6 +28,7 @@ from tvmdml import (
     TensorDataType,
     TensorDesc,
     compiler,
+    finding,
     operators,
     scheduling,
     targets,
@@ -52,7 +53,7 @@ def launch(desc: Operator, cpu: Target, tensors: list[Array]) -> None:
     """Run the default kernel on tensors that lie as the descriptor says."""
     kernel = _default.kernel(desc.canonical(), cpu, ())
     temporaries = [np.empty(count, dtype) for dtype, count in kernel.temporaries]
-    cpu.launch(compiler.find(kernel, cpu), kernel.scalars, ())(*tensors, *temporaries)
+    cpu.launch(finding.find(kernel, cpu), kernel.scalars, ())(*tensors, *temporaries)
 
 
 def assert_default_agrees(desc: Operator, cpu: Target, *inputs: Array | None, shifted: bool = False) -> None:

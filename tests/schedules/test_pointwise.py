@@ -18,8 +18,8 @@ from support import SIZES, Array, mixture, ready, reference, seeded, special_val
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, targets
-from tvmdml.compiler import find
 from tvmdml.errors import InvalidArgument
+from tvmdml.finding import find
 from tvmdml.kernels import knobs
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source, composed

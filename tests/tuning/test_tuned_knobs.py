@@ -20,7 +20,7 @@ from tvmdml import DiagonalMatrix, Operator, PackError, TopK, errors, knobs, pac
 from tvmdml.bench.inputs import FILLS
 from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.operators import tuned_as
-from tvmdml.packs import change, look, shelf, spec, verify, work
+from tvmdml.packs import change, look, opened, spec, verify, work
 from tvmdml.packs import format as container
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
@@ -165,7 +165,7 @@ def test_a_log_that_has_the_defaults_win_changes_no_key() -> None:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
     """As on another machine: nothing is on disk, nothing in memory."""
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(shelf, "_libraries", {})
+    monkeypatch.setattr(opened, "_libraries", {})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports, compiler, targets
+from tvmdml import _imports, compiler, finding, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import blas, checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.bench.cases import Case
@@ -123,13 +123,13 @@ class _Race:
 
     def _enter_ours(self, role: str, task: Task) -> None:
         entry = Entry(role, OURS, task.work.door, self._threads)
-        before, start = compiler.compiled_count, time.perf_counter()
+        before, start = finding.compiled_count, time.perf_counter()
         try:
             attempt = ours(task, self._options.target)
         except Exception as error:  # a defect in one kernel must not stop the run: the row reports it
             self._fail(entry, f"{type(error).__name__}: {error}")
             return
-        if compiled := compiler.compiled_count - before:
+        if compiled := finding.compiled_count - before:
             self._compiled += compiled
             self._compile_seconds += time.perf_counter() - start
         self._enter(entry, attempt, checks.ours(task, attempt.results()))

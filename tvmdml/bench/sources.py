@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tvmdml.bench import networks
 from tvmdml.bench.networks.table import NONE, TABLE, Form, Input, arrays
+from tvmdml.disk import stores
 
 BATCHES = (1, 8)
 _SPEECH = {"input": Input(("batch", 576)), "state": Input((2, "batch", 128))}
@@ -96,6 +99,23 @@ _DECODING = (
 )
 _VARIANTS: Mapping[str, tuple[tuple[str, Mapping[str, int], int], ...]] = {"GPT-2": _DECODING, "Llama": _DECODING}
 """Networks that run with several kinds of inputs: what is said of each, sizes, and turns."""
+
+
+def exported() -> Path:
+    """The folder of exported networks, in the cache.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    return stores.room(stores.DiskStore().cache, f"networks-{_version()}")
+
+
+def _version() -> str:
+    """A digest of the code that makes networks: files that other code made are not used."""
+    digest = hashlib.sha256()
+    for source in sorted(Path(networks.__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 def sources() -> Iterator[Source]:

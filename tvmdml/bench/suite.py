@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tvmdml import _children
-from tvmdml.bench import command, logs_in_force, networks, results
+from tvmdml.bench import command, logs_in_force, results
 from tvmdml.bench.command import Request
 from tvmdml.bench.results import Result, Run
-from tvmdml.bench.sources import Source, sources
+from tvmdml.bench.sources import Source, exported, sources
 from tvmdml.console import shown_seconds
-from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets.cpu.thread_count import thread_count
 
@@ -72,7 +70,7 @@ def run(request: Request, note: Callable[[str], object]) -> Run:
     new = Run(request.threads or thread_count(), "full" if request.full else "quick", logs=logs_in_force.folders())
     found, path = command.opened(new, request)
     left = [one for one in wanted if one.name not in found.done()]
-    folder = stores.room(stores.DiskStore().cache, f"networks-{_version()}")
+    folder = exported()
     for i, point in enumerate(left):
         note(f"{i + 1} of {len(left)}: {point.name}")
         result = measured(point, folder, request.full, request.prepare)
@@ -85,14 +83,6 @@ def run(request: Request, note: Callable[[str], object]) -> Run:
         if path is not None:
             results.write(found, path)
     return found
-
-
-def _version() -> str:
-    """A digest of the code that makes networks: files that other code made are not used."""
-    digest = hashlib.sha256()
-    for source in sorted(Path(networks.__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:8]
 
 
 def measured(point: Point, folder: Path, full: bool, prepare: bool = False) -> Result:

@@ -186,11 +186,11 @@ def _operation() -> Operator:
 
 def _run_on(target: Target | str, desc: Operator) -> Finding:
     """Find or compile an operation's kernel, run it, and compare the result with the reference."""
-    from tvmdml import compiler
+    from tvmdml import compiler, finding
 
-    before, start = compiler.compiled_count, time.perf_counter()
+    before, start = finding.compiled_count, time.perf_counter()
     operator = compiler.compile(desc, target)
-    how = "compiled" if compiler.compiled_count > before else "taken from a pack or the cache"
+    how = "compiled" if finding.compiled_count > before else "taken from a pack or the cache"
     return _tried(desc, operator, f"{target}: {desc.NAME} {how} in {time.perf_counter() - start:.2f} s")
 
 
@@ -281,10 +281,9 @@ def _pack_paths() -> list[str]:
 
 
 def _opened(path: str) -> Pack:
-    """A pack that may be loaded."""
-    from tvmdml.packs.shelf import LoadedPack
+    from tvmdml.packs.opened import OpenedPack
 
-    return LoadedPack(path).pack
+    return OpenedPack(path).pack
 
 
 def _packs() -> Iterator[Finding]:
@@ -294,8 +293,7 @@ def _packs() -> Iterator[Finding]:
         try:
             pack = _opened(path)
         except TvmdmlError as error:
-            advice = "Every call fails until it can be loaded: correct TVMDML_PACKS, or build the pack again."
-            yield Finding(BROKEN, str(error), advice)
+            yield Finding(BROKEN, str(error), "Every call fails until it is loaded: correct TVMDML_PACKS, or build the pack again.")
             continue
         if other := _of_other_schedules(pack):
             made = pack.head["producer"].get("tvmdml")
@@ -303,6 +301,20 @@ def _packs() -> Iterator[Finding]:
             yield Finding(LIMITED, words, "Build it again with the installed version.")
         else:
             yield Finding(OK, f"{path}: {pack.count} records, for {', '.join(sorted(pack.head['targets'].values()))}")
+
+
+def _library() -> Iterator[Finding]:
+    from tvmdml.packs import library
+
+    if not library.files():
+        yield Finding(ABSENT, f"{library.PACKAGE} is not installed: kernels that are not on disk are compiled")
+    for name, path in library.files():
+        if (opened := library.opened(path)) is None:
+            yield Finding(LIMITED, f"{path} cannot be used", library.BUILD)
+        elif other := _of_other_schedules(opened.pack):
+            yield Finding(LIMITED, f"{path}: kernels for {', '.join(other)} were built from other sources", library.BUILD)
+        else:
+            yield Finding(OK, f"{library.PACKAGE} has {counted(opened.pack.count, 'kernel')} for {name}")
 
 
 def _of_other_schedules(pack: Pack) -> list[str]:
@@ -477,6 +489,7 @@ CHECKS = (
     Check("Kernels on disk", "cache", _cache),
     Check("Kernels on disk", "contents", _contents),
     Check("Packs", "packs", _packs),
+    Check("Packs", "library", _library),
     Check("Packs", "trust", _keys),
     Check("Tuning", "logs", _tuning),
     Check("CUDA", "CUDA", _cuda, apart=True),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml._whole import at_hand
+from tvmdml import finding
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
@@ -19,7 +19,6 @@ from tvmdml.graph.laid import Weights
 from tvmdml.graph.launching import Answer, Chosen, Missing, Source
 from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Written, place
-from tvmdml.kernels import loaded
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Launch, Target
 
@@ -41,15 +40,12 @@ def written_part(plan: OpenPlan) -> Written | None:
         arrays.append(array)
         return len(arrays) - 1
 
-    at_hand("tvmdml.kernels.kernel")
-    from tvmdml.kernels.kernel import digest
-
     answers = []
     for i, group in enumerate(plan.groups):
         for tasks, answer in group.new:
             kernel: Any = getattr(answer, "kernel", None)
             try:
-                name, function = digest(kernel.manifest(plan.target)), answer.function.written()
+                name, function = finding.name_of(kernel, plan.target), answer.function.written()
             except (AttributeError, ValueError):
                 return None
             answers.append([i, tasks, name, answer.name, answer.count, answer.types, answer.packed, function])
@@ -120,7 +116,7 @@ class _Stored(Answer):
             Missing: the kernel is in the cache no more.
         """
         if self._launcher is None:
-            self._launcher = loaded.stored(stores.DiskStore(), self._digest, target)
+            self._launcher = finding.stored(stores.DiskStore(), self._digest, target)
             if self._launcher is None:
                 raise Missing
         return target.launch(self._launcher, numbers[: self.count], self.temporaries(numbers))

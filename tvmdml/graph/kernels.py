@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tvmdml.compiler import absent, find, missing
+from tvmdml.compiler import missing
 from tvmdml.errors import TvmdmlError
+from tvmdml.finding import absent, find
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
+from tvmdml.packs import notices
 from tvmdml.targets import Target
 from tvmdml.targets.cpu.thread_count import thread_count
 
@@ -33,6 +35,8 @@ def compile_all(operations: Iterable[Operation], target: Target, progress: Progr
 
     An interrupt loses nothing: what is compiled is in the store, and so will be what is being compiled.
     """
+    operations = list(operations)
+    notices.list_all(lambda: operations)
     several: list[list[Kernel]] = []
     for desc, shared in operations:
         with contextlib.suppress(TvmdmlError):  # the caller meets it again

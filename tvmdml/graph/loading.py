@@ -178,6 +178,13 @@ class _OfPack(Answer):
         kernel = self._loaded.pack.kernel(self._launch.kernel)
         return "" if kernel is None else kernel.kernel
 
+    def launch(self, numbers: tuple[int, ...], target: Target) -> targets.Launch:
+        """The launch that the pack has."""
+        launcher = self._loaded.launcher(self._launch.kernel, target)
+        if launcher is None:
+            raise self._loaded.pack.damaged("it lacks a kernel of a graph")
+        return target.launch(launcher, self._launch.scalars, self._launch.temporaries)
+
     @functools.cached_property
     def packings(self) -> tuple[_Packing, ...]:
         """How inputs are packed."""

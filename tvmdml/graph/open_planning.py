@@ -25,6 +25,7 @@ from tvmdml.graph.templates import ProgramTemplate, Template
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._contract import Shared as InPlace
+from tvmdml.packs import notices
 from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
@@ -105,6 +106,7 @@ class ReadyAnswer(Answer):
         return self.kernel.name
 
     def launch(self, numbers: tuple[int, ...], target: Target) -> Launch:
+        """The launch itself."""
         return self.ready.launch
 
     def kernel_with(self, numbers: tuple[int, ...]) -> Kernel:
@@ -327,6 +329,7 @@ class ProgramPlan(OpenPlan):
             Unsupported, CompileError: a kernel cannot be made.
         """
         groups = self._calls_of_groups
+        notices.list_all(lambda: [(group.at(values, self.record), group.in_place) for group in groups])
         if not are_usual(self.target):
             return [self._from_elsewhere(group, values) for group in groups]
         tasks = self.target.tasks()

@@ -17,7 +17,6 @@ import numpy as np
 
 from tvmdml import _imports
 from tvmdml._garbage import not_collected
-from tvmdml.kernels import tensorir
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -82,6 +81,8 @@ class Kernel(NamedTuple):
         for name in (self.module, self.name, *self.also):
             if not NAME.fullmatch(name):
                 raise ValueError(f"{name!r} is no name of a kernel or of an operator's module")
+        from tvmdml.kernels import tensorir  # which those who only look for kernels do not need
+
         with not_collected(), tensorir.instructions_of(getattr(target, "processor", None)):
             return self.build()
 
@@ -203,10 +204,13 @@ def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ..
     if schedules == "gpu":
         names += ["tvmdml.targets._lower", "tvmdml.targets._program"]
     names += [f"{package}.{name}" for name in (*sorted(shared), module, *families)]
-    stamp = hashlib.sha256()
-    for name in names:
-        spec = importlib.util.find_spec(name)
-        # An operator may have no schedule of its own, and a package may be installed without its source.
-        source = spec.loader.get_source(name) if spec and isinstance(spec.loader, InspectLoader) else None
-        stamp.update((source or name).encode())
-    return stamp.hexdigest()[:16]
+    return hashlib.sha256("".join(map(_stamp_of, names)).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def _stamp_of(name: str) -> str:
+    """A hash of a module's source."""
+    spec = importlib.util.find_spec(name)
+    # An operator may have no schedule of its own, and a package may be installed without its source.
+    source = spec.loader.get_source(name) if spec and isinstance(spec.loader, InspectLoader) else None
+    return hashlib.sha256((source or name).encode()).hexdigest()

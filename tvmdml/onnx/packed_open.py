@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml import targets
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, counted, message
+from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.loading import OpenInPack, open_in_pack
 from tvmdml.graph.open_saved import shown
@@ -70,6 +71,14 @@ class OpenPackedModel(Runnable):
     def metadata(self) -> ModelMetadata:
         """What the file says of itself: a pack has its name only."""
         return ModelMetadata("", Path(self.name).stem, "", "", "", 0, {})
+
+    def explain(self) -> Explanation:
+        """The ranges that each recording was built for, and how many sizes have been called."""
+        lines = []
+        for graph in self._graphs:
+            limits = ", ".join(f"{one.name}={shown(one.values)}" for one in graph.graph.plan.limits)
+            lines.append((f"built for {limits or 'certain sizes'}", ""))
+        return explanation(lines, counted(len(self._graphs), "recording"))
 
     def _ready(self, shapes: Shapes, views: Mapping[str, Any]) -> Ready:
         key = tuple(shapes[one.name] for one in self.inputs)

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -25,7 +25,7 @@ from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.operators import _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import files, graphs, lines, records, sources, tuned, work
+from tvmdml.packs import files, graphs, lines, listed, records, sources, tuned, work
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Part
 from tvmdml.packs.processes import Processes
@@ -38,6 +38,9 @@ _TOGETHER = 4
 """The number of kernels in one task for a process: at most this many are lost when the build is interrupted."""
 _ALONE = 4
 """Up to this many kernels are compiled without starting processes, which would take longer."""
+
+_PART = 64
+"""The most kernels in a part of a library: loading a kernel loads its part, and a network has some of each operator's kernels."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished kernels, and the number of all kernels."""
@@ -92,25 +95,49 @@ def build(
         raise InvalidArgument(message("output", str(path), "another file than the spec"))
     if jobs is not None and (type(jobs) is not int or jobs < 1):
         raise InvalidArgument(message("jobs", safe_repr(jobs), "1 or more"))
-    wanted = spec if isinstance(spec, Spec) else sources.read([Path(spec)], targets)
+    wanted = listed.complete(spec if isinstance(spec, Spec) else sources.read([Path(spec)], targets))
     if not wanted.wanted and not wanted.graphs:
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     names = tuple(targets) or wanted.targets
-    for machine in itertools.chain.from_iterable(map(elsewhere, names)):
-        machine.require_join()
-    plan = _Plan(wanted, names)
+    require_joins(names)
+    plan = Plan(wanted, names)
     if not plan.operations and (plan.skipped or not (plan.graphs or plan.opened)):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
     with graphs.with_graphs(_assemble(plan, units), plan.graphs, plan.opened, plain_weights) as contents:
         container.write(path, contents)
-    size = Path(path).stat().st_size
-    return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped))
+    return _built(path, contents, compiled, plan)
+
+
+def require_joins(names: Iterable[str]) -> None:
+    """Find what joins the kernels for targets, before hours are spent on them.
+
+    Raises:
+        CompileError: a tool is missing.
+    """
+    for machine in itertools.chain.from_iterable(map(elsewhere, names)):
+        machine.require_join()
+
+
+def build_library(plan: Plan, path: str | os.PathLike[str], jobs: int | None, progress: Progress) -> Built:
+    """Build a pack of kernels without operations. Its parts are small, and stored as they are: a wheel is compressed itself.
+
+    Raises:
+        CompileError, OSError: as ``build``.
+    """
+    units, compiled = _compile(plan, None, jobs, progress)
+    contents = _assemble(plan, units, _PART, level=0)._replace(operations=())
+    container.write(path, contents)
+    return _built(path, contents, compiled, plan)
+
+
+def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan: Plan) -> Built:
+    return Built(len(contents.operations), len(contents.kernels), compiled, Path(path).stat().st_size, tuple(plan.skipped))
 
 
 def plan(spec: Spec) -> tuple[bytes, ...]:
     """The keys of the kernels that a spec needs: nothing is compiled."""
-    return tuple(_Plan(spec, spec.targets).wanted)
+    return tuple(Plan(listed.complete(spec), spec.targets).wanted)
 
 
 # -- Planning -----------------------------------------------------------------------------------------------------
@@ -125,6 +152,15 @@ def _both_ways(spec: Spec) -> Iterator[Wanted]:
         yield one
 
 
+Identity = tuple[str, str, records.Parameters]
+"""A kernel without its target."""
+
+
+def identity(kernel: Kernel) -> Identity:
+    """A kernel's module, name and parameters."""
+    return kernel.module, kernel.name, kernel.parameters
+
+
 class _Wanted(NamedTuple):
     """A kernel that at least one operation needs."""
 
@@ -133,7 +169,7 @@ class _Wanted(NamedTuple):
     job: work.Job
 
 
-class _Plan:
+class Plan:
     """Every operation with its launches, and every kernel once."""
 
     def __init__(self, spec: Spec, names: tuple[str, ...]) -> None:
@@ -164,6 +200,10 @@ class _Plan:
             self._add(graph.wanted(), graph.machines)
         for choice in itertools.chain.from_iterable(one.choices for one in self.opened):
             self._want(lines.of(choice.desc), *choice)
+
+    def leave_out(self, kernels: Collection[Identity]) -> None:
+        """Build no kernels that are elsewhere."""
+        self.wanted = {key: one for key, one in self.wanted.items() if identity(one.kernel) not in kernels}
 
     def _add(self, several: Iterable[Wanted], machines: Sequence[tuple[str, Target]]) -> None:
         """Add operations for some targets."""
@@ -209,7 +249,7 @@ class _Plan:
 # -- Compiling ----------------------------------------------------------------------------------------------------
 
 
-def _compile(plan: _Plan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
+def _compile(plan: Plan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
     """The compiled unit of every kernel, and how many of them had to be compiled."""
     store = stores.DiskStore()
     units: dict[bytes, bytes] = {}
@@ -351,26 +391,31 @@ def _suffix(machine: Target) -> str:
 # -- Writing ------------------------------------------------------------------------------------------------------
 
 
-def _assemble(plan: _Plan, units: dict[bytes, bytes]) -> Contents:
-    groups: dict[tuple[str, str, str], dict[bytes, bytes]] = defaultdict(dict)
+def _assemble(plan: Plan, units: dict[bytes, bytes], most: int | None = None, level: int = 9) -> Contents:
+    """The contents of the pack; ``most`` limits the kernels of a part, in which those are together that are alike."""
+    groups: dict[tuple[str, str, str], list[bytes]] = defaultdict(list)
     for key in sorted(units):
         kernel, machine, _ = plan.wanted[key]
         own = "" if machine.joins else key.hex()
-        groups[machine.code, kernel.module, own][key] = units[key]
+        groups[machine.code, kernel.module, own].append(key)
     joined, kernels = [], []
-    for (code, module, _), members in sorted(groups.items()):
-        joined.append((plan.machines[code][1], members))
-        for key in members:
-            kernel = plan.wanted[key].kernel
-            kernels.append(records.Kernel(module, kernel.name, kernel.parameters, code, len(joined) - 1))
-    return Contents(_head(plan), _Parts(joined), kernels, list(plan.operations.values()))
+    for (code, module, _), keys in sorted(groups.items()):
+        if most is not None:
+            keys = sorted(keys, key=lambda key: repr(identity(plan.wanted[key].kernel)))
+        for at in range(0, len(keys), most or len(keys)):
+            members = {key: units[key] for key in keys[at : at + (most or len(keys))]}
+            joined.append((plan.machines[code][1], members))
+            for key in members:
+                kernel = plan.wanted[key].kernel
+                kernels.append(records.Kernel(module, kernel.name, kernel.parameters, code, len(joined) - 1))
+    return Contents(_head(plan), _Parts(joined, level), kernels, list(plan.operations.values()))
 
 
 class _Parts(Sequence[Part]):
     """The parts of a pack, each joined from its units on demand: at most one library is in memory at a time."""
 
-    def __init__(self, members: list[tuple[Target, dict[bytes, bytes]]]) -> None:
-        self._members = members
+    def __init__(self, members: list[tuple[Target, dict[bytes, bytes]]], level: int) -> None:
+        self._members, self._level = members, level
 
     def __len__(self) -> int:
         return len(self._members)
@@ -381,11 +426,11 @@ class _Parts(Sequence[Part]):
     def __getitem__(self, number: Any) -> Any:
         machine, units = self._members[number]
         if machine.joins:
-            return Part(".so", machine.join({symbol_of(key): unit for key, unit in units.items()}))
-        return Part(machine.suffixes[0], next(iter(units.values())))
+            return Part(".so", machine.join({symbol_of(key): unit for key, unit in units.items()}), self._level)
+        return Part(machine.suffixes[0], next(iter(units.values())), self._level)
 
 
-def _head(plan: _Plan) -> dict[str, Any]:
+def _head(plan: Plan) -> dict[str, Any]:
     return {
         "producer": {
             "tvmdml": tvmdml.__version__,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
 _LONGEST = 60
 """How much of an operation's attributes a terminal shows."""
 
@@ -50,6 +51,17 @@ def _once(sizes: tuple[tuple[str, int | range], ...]) -> dict[str, int | range]:
 
 
 _output = click.option("-o", "--output", "output", metavar="FILE", type=_FILE, required=True, help="The file to write.")
+_targets = click.option(
+    "--target",
+    "--device",
+    "targets",
+    metavar="TARGET",
+    multiple=True,
+    help="A target to compile for, instead of those of SPEC: cpu:x86-64-v3, cuda:sm_80,sm_90, vulkan:desktop … May be repeated.",
+)
+_jobs = click.option(
+    "-j", "--jobs", type=click.IntRange(1), help="The number of processes that compile.  [default: one per processor]"
+)
 _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that must have signed the pack.")
 
 
@@ -59,14 +71,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 @pack.command()
 @click.argument("specs", metavar="SPEC…", nargs=-1, required=True, type=_FILE)
 @_output
-@click.option(
-    "--target",
-    "--device",
-    "targets",
-    metavar="TARGET",
-    multiple=True,
-    help="A target to compile for, instead of those of SPEC: cpu:x86-64-v3, cuda:sm_80,sm_90, vulkan:desktop … May be repeated.",
-)
+@_targets
 @click.option(
     "--size",
     "sizes",
@@ -75,7 +80,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
     multiple=True,
     help="The value of a symbolic dimension of an ONNX model, or all values that it may have.",
 )
-@click.option("-j", "--jobs", type=click.IntRange(1), help="The number of processes that compile.  [default: one per processor]")
+@_jobs
 @click.option(
     "--plain-weights",
     is_flag=True,
@@ -119,6 +124,33 @@ def build(
     click.echo(
         f"{output}: {built.operations} operations, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}"
     )
+
+
+@pack.command()
+@click.argument("specs", metavar="[SPEC…]", nargs=-1, type=_FILE)
+@click.option("-o", "--output", "folder", metavar="FOLDER", type=_FOLDER, default=".", help="Where to write it.  [default: .]")
+@_targets
+@_jobs
+def wheel(specs: tuple[Path, ...], folder: Path, targets: tuple[str, ...], jobs: int | None) -> None:
+    """Compile the library of kernels, and write it as a wheel, which `pip install` installs: tvmdml-kernels. Without a SPEC it has
+    what networks and the functions need.
+
+    After Ctrl-C, the compiled kernels are kept: run the same command again to continue.
+    """
+    from tvmdml.packs import wheel as wheels
+
+    with _progress("compiling") as show:
+        built = wheels.build(
+            specs or (wheels.SPEC,),
+            folder,
+            targets,
+            jobs,
+            lambda target, done, total: show(done, total),
+            lambda text: say(f"left out: {text}", fg="yellow", err=True),
+        )
+    for target, one in built.packs.items():
+        click.echo(f"{target}: {one.kernels} kernels ({one.compiled} compiled), {shown_bytes(one.size)}")
+    click.echo(f"{built.path}: {shown_bytes(built.path.stat().st_size)}")
 
 
 @pack.command(context_settings={"ignore_unknown_options": True})

@@ -70,6 +70,8 @@ class Part(NamedTuple):
 
     suffix: str
     content: bytes | memoryview
+    level: int = 9
+    """How much it is compressed; 0: it is stored as it is, for a file that is compressed itself."""
 
 
 class StoredPart(NamedTuple):
@@ -187,14 +189,14 @@ def _store(path: str | os.PathLike[str], part: Part | StoredPart, stream: Binary
         given = f"{len(part.content)} bytes, suffix {part.suffix!r}"
         raise PackError(message(f"{path}: a part", given, f"up to {MAX_PART_BYTES} bytes, a suffix such as '.so'"))
     digest, stored = hashlib.sha256(), 0
-    for piece in _compressed(part.content):
+    for piece in _compressed(part.content, part.level):
         digest.update(piece)
         stored += stream.write(piece)
     return _PartRow(at, stored, len(part.content), hashlib.sha256(part.content).digest(), digest.digest(), part.suffix)
 
 
-def _compressed(content: bytes | memoryview) -> Iterator[bytes]:
-    compressor = zlib.compressobj(9)
+def _compressed(content: bytes | memoryview, level: int) -> Iterator[bytes]:
+    compressor = zlib.compressobj(level)
     with memoryview(content) as view:
         for at in range(0, len(content), _PIECE_BYTES):
             yield compressor.compress(view[at : at + _PIECE_BYTES])

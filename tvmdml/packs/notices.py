@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,8 +29,40 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)  # the thread that held the lock does not exist in the child
 
 
+_listed: ContextVar[list[tuple[Operator, Shared]] | None] = ContextVar("listed", default=None)
+
+
+class Listed(BaseException):
+    """In place of a compiled graph, where operations are listed. As an interrupt it passes whoever handles errors."""
+
+
+@contextmanager
+def listing() -> Iterator[list[tuple[Operator, Shared]]]:
+    """List the operations of a graph that is compiled in this context, which ends with ``Listed``: only constants are computed."""
+    found: list[tuple[Operator, Shared]] = []
+    token = _listed.set(found)
+    try:
+        yield found
+    finally:
+        _listed.reset(token)
+
+
+def list_all(operations: Callable[[], Iterable[tuple[Operator, Shared]]]) -> None:
+    """Called with what makes the operations of a graph, before they are compiled.
+
+    Raises:
+        Listed: they are listed, and nothing is to be compiled.
+    """
+    found = _listed.get()
+    if found is not None:
+        found += operations()
+        raise Listed
+
+
 def note(desc: Operator, target: Target, shared: Shared) -> None:
     """Tell all listeners that an operator is prepared."""
+    if (found := _listed.get()) is not None:
+        found.append((desc, shared))
     for listener in _listeners:
         listener(desc, target, shared)
 

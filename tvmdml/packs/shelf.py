@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tvmdml.errors import CompileError, InvalidArgument, PackError, Unsupported, bounded
+from tvmdml.errors import InvalidArgument, PackError, Unsupported, bounded
 from tvmdml.packs import notices
+from tvmdml.packs.opened import OpenedPack
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
-    from tvmdml.packs.format import Pack
-    from tvmdml.targets import Launch, Launcher, Target
+    from tvmdml.targets import Launch, Target
     from tvmdml.tuning.logs import Logs
 
 Found: TypeAlias = "tuple[Kernel, Launch, tuple[Launch, ...]]"
@@ -25,8 +24,6 @@ Found: TypeAlias = "tuple[Kernel, Launch, tuple[Launch, ...]]"
 
 _loaded: tuple[LoadedPack, ...] = ()
 """The pack loaded last is searched first."""
-_libraries: dict[tuple[str, bytes], Any] = {}
-"""Loaded libraries by checksum, or the error of one that could not be loaded."""
 _lock = threading.RLock()
 
 
@@ -66,7 +63,7 @@ def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPa
     return pack
 
 
-class LoadedPack:
+class LoadedPack(OpenedPack):
     """A pack whose kernels are used, until ``close`` or the end of its ``with`` block.
 
     Operators that were compiled meanwhile keep working.
@@ -75,20 +72,13 @@ class LoadedPack:
     def __init__(self, path: str | os.PathLike[str], strict: bool = False, *, own: bool = False) -> None:
         """Not public: ``load_pack`` makes it. A pack that this process has just built (``own``) needs no signature."""
         from tvmdml.packs import signing
-        from tvmdml.packs.format import Pack
 
-        self.pack: Pack = Pack(path, None if own else signing.check)
-        """The file."""
+        super().__init__(path, own=own)
         self.strict = strict
         self.is_trusted = not own and signing.trusted_keys() is not None
         """Whether a key of ``TVMDML_TRUSTED_KEYS`` has signed it."""
-        self.codes = frozenset(self.pack.head["targets"])
-        """Of the targets that it has kernels for."""
-        self._opened: dict[tuple[str, bytes], Any] = {}
-        self._launchers: dict[tuple[object, ...], Launcher] = {}
         self._deciding: dict[tuple[object, ...], Target] = {}
         self._logs: Logs | None = None
-        self.renew_lock()
 
     def ready(self, desc: Operator, target: Target, shared: Shared) -> Found | None:
         """The kernel of a canonical operator, and how to launch it: the best one in the pack that the target can run.
@@ -126,52 +116,12 @@ class LoadedPack:
         except InvalidArgument as error:
             raise PackError(f"{self.pack.shown}: its schedules do not have its knobs: {error}") from None
 
-    def find(self, kernel: Kernel, target: Target) -> Launcher | None:
-        """A kernel, loaded; ``None`` if the pack does not have it, or has it from other schedules than those installed.
-
-        Raises:
-            PackError: the kernel is damaged.
-        """
-        from tvmdml.packs.records import kernel_key
-
-        identity = (target.name, target.code, *kernel.identity)
-        if (launcher := self._launchers.get(identity)) is not None:
-            return launcher
-        key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
-        if self.pack.find(key) is None or not self.fits(kernel, target):
-            return None
-        launcher = self.launcher(key, target)
-        if launcher is not None:
-            self._launchers[identity] = launcher
-        return launcher
-
-    def launcher(self, key: bytes, target: Target) -> Launcher | None:
-        """The kernel with a key, loaded, from whichever schedules it is; ``None`` if the pack does not have it.
-
-        Raises:
-            PackError: the kernel is damaged.
-        """
-        from tvmdml.packs.records import symbol_of
-
-        number = self.pack.find(key)
-        if number is None:
-            return None
-        with self._guard:
-            try:
-                return target.entry(self._part(number, key, target), symbol_of(key))
-            except CompileError as error:
-                raise PackError(f"{self.pack.shown}: part {number}: {error}") from None
-
-    def fits(self, kernel: Kernel, target: Target) -> bool:
-        """Whether the pack's kernels were built from the installed schedules: those of others may take other arguments."""
-        return all(self._source(module, target) == stamp for module, stamp in kernel.sources(target).items())
-
     def _fits(self, module: str, target: Target) -> bool:
         """The same before a kernel is chosen; warns if the schedules differ."""
         from tvmdml.disk.stores import warn_once
         from tvmdml.kernels.kernel import source_stamp
 
-        stamp = self._source(module, target)
+        stamp = self.source(module, target)
         fits = stamp == source_stamp(module, target)
         if stamp is not None and not fits:
             about = f"{self.pack.shown}: its {target.kind} kernels for {module}"
@@ -187,7 +137,7 @@ class LoadedPack:
         from tvmdml.packs.records import operation_key
 
         path, made = self.pack.shown, self.pack.head["producer"].get("tvmdml")
-        if any(self._source(module, target) not in (None, stamp) for module, stamp in kernel.sources(target).items()):
+        if self.differs(kernel, target):
             return f"{path} was built from other schedules than those installed (by tvmdml {made}): build it again."
         line, in_place = lines.of(desc), _shared.write(desc, shared)
         having = {
@@ -199,21 +149,12 @@ class LoadedPack:
             return ""
         return f"{path} has it for {', '.join(having.values())}, which does not run here: build it for {target.spec_name} as well."
 
-    def _source(self, module: str, target: Target) -> str | None:
-        """The stamp of the schedules that its kernels of an operator and kind were built from; ``None`` if it has none."""
-        found: str | None = self.pack.head["sources"].get(f"{target.kind} {module}")
-        return found
-
     def close(self) -> None:
         """Stop using the pack for new operators. Its file is closed when nothing uses it any more."""
         global _loaded
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
         notices.forget_plans()
-
-    def renew_lock(self) -> None:
-        """Called in a forked child: the thread that may have held the lock does not exist there."""
-        self._guard = threading.RLock()
 
     def __enter__(self) -> LoadedPack:
         """The pack is already loaded. A closed pack cannot be entered again."""
@@ -246,45 +187,6 @@ class LoadedPack:
                     raise self.pack.damaged(f"one of its tuning records is invalid ({error})") from None
             self._deciding[key] = tuned.deciding(target, self.pack.head["knobs"], self._logs)
         return self._deciding[key]
-
-    def _part(self, number: int, key: bytes, target: Target) -> Any:
-        """A part, loaded. A library is loaded once in a process, whichever pack it comes from, and stays loaded."""
-        part = self.pack.part(number)
-        name = ("", part.sha256) if target.joins else (target.name, part.sha256)
-        opened = _libraries if target.joins else self._opened
-        if name not in opened:
-            try:
-                opened[name] = self._open(number, key, target)
-            except CompileError as error:
-                opened[name] = error  # another try would fail in the same way
-        if isinstance(opened[name], CompileError):
-            raise opened[name]
-        return opened[name]
-
-    def _open(self, number: int, key: bytes, target: Target) -> Any:
-        from tvmdml.disk.stores import Artifact
-
-        suffix = self.pack.part(number).suffix
-        if suffix not in target.suffixes:
-            raise self.pack.damaged(f"a kernel for {target.kind} is in a part of type {suffix!r}")
-        return target.open(self._unpacked(number, key, target) if target.joins else Artifact(suffix, self.pack.content(number)))
-
-    def _unpacked(self, number: int, key: bytes, target: Target) -> Any:
-        """A library, decompressed once on a machine: the cache on disk keeps it under the hash of its content."""
-        from tvmdml.disk.stores import Artifact, DiskStore
-
-        part = self.pack.part(number)
-        store, digest = DiskStore(), part.sha256.hex()[:40]
-        if (artifact := store.find(digest, (part.suffix,), part.sha256.hex())) is not None:
-            return artifact
-        content, kernel = self.pack.content(number), self.pack.kernel(key)
-        module = "" if kernel is None else kernel.operator
-        manifest: dict[str, object] = {"operator": module, "kernel": "part of a pack", "target": target.code}
-        with contextlib.suppress(OSError), store.staging(digest) as folder:
-            built = folder / f"part{part.suffix}"
-            built.write_bytes(content)
-            return store.add(digest, manifest, built)
-        return Artifact(part.suffix, content)
 
 
 # -- The interface of the compiler --------------------------------------------------------------------------------

@@ -65,6 +65,8 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
         knobs=_joined([one.knobs for one in found]),
         logs=tuple(dict.fromkeys(itertools.chain.from_iterable(one.logs for one in found))),
         graphs=tuple(itertools.chain.from_iterable(one.graphs for one in found)),
+        cases=tuple(dict.fromkeys(itertools.chain.from_iterable(one.cases for one in found))),
+        networks=tuple(dict.fromkeys(itertools.chain.from_iterable(one.networks for one in found))),
     )
 
 

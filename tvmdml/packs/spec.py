@@ -18,7 +18,8 @@
     [knobs.top_k]
     algorithm = "sort"
 
-``logs = ["tuning_logs/folder", "more.jsonl"]`` names tuning logs, relative to the spec's folder.
+``logs = ["tuning_logs/folder", "more.jsonl"]`` names tuning logs, relative to the spec's folder. ``cases`` (types) and ``networks``
+(patterns of titles) stand for what ``conformance`` and ``bench --models`` run: ``listed`` has their operations.
 
 In ``[[operators]]``, an attribute is a value, a list of values, or, for an integer, a range ``{ from = 1, to = 64, step = 1 }``. An
 attribute that is itself a sequence is a list, or a list of lists. The same holds for ``sizes``, in which each size may again be a
@@ -59,7 +60,7 @@ MAX_SPEC_BYTES = 1 << 28
 MAX_COMBINATIONS = 100_000
 """The limit for all products of a spec: minutes of reading, and days of compiling."""
 _MAX_DEPTH, _MAX_BITS, _MAX_KEY_PARTS = 16, 1024, 256
-_FIELDS = ("targets", "logs", "kernels", "operators", "knobs")
+_FIELDS = ("targets", "logs", "kernels", "operators", "cases", "networks", "knobs")
 _OWN = ("operator", "types", "sizes", "strides", "in_place", "skip_invalid")
 _RANGE = ("from", "to", "step", "times")
 
@@ -91,6 +92,10 @@ class Spec(NamedTuple):
     """Tuning logs, files and folders. The logs of the building machine are not used."""
     graphs: tuple[Any, ...] = ()
     """Graphs and models: ``packs.graphs.Source``."""
+    cases: tuple[str, ...] = ()
+    """The types of the first tensors of conformance's cases whose operations are wanted."""
+    networks: tuple[str, ...] = ()
+    """Patterns of titles of the bench's models whose operations are wanted."""
 
 
 def plain(desc: Operator) -> Operator:
@@ -193,6 +198,8 @@ def parse(given: str | Mapping[str, Any], where: str) -> Spec:
             wanted=once([*exact, *itertools.chain.from_iterable(products)]),
             knobs=_knobs(turned) if turned else {},
             logs=_logs(tuned_by) if tuned_by else (),
+            cases=tuple(_type(item).tvm for item in _items(root, "cases")),
+            networks=tuple(item.text() for item in _items(root, "networks")),
         )
     except (ModelError, Unsupported) as error:
         raise InvalidArgument(str(error)) from None

@@ -167,6 +167,10 @@ class Target(abc.ABC):
         if self.code in codes:
             yield self
 
+    def takes(self, name: str) -> bool:
+        """Whether kernels for another target, given by its name in packs, may run here, and as fast as its own."""
+        return name.partition(":")[0] == self.kind
+
     @abc.abstractmethod
     def unit(self, function: PrimFunc, symbol: str) -> bytes:
         """Compile a kernel for a pack: to a part of its own, or to input for ``join``.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml import compiler, operators, targets
+from tvmdml import finding, operators, targets
 from tvmdml._garbage import not_collected
 from tvmdml.arrays.device_array import bound
 from tvmdml.bench.measure import Contender
@@ -244,7 +244,7 @@ def _ready(desc: Operator, shared: Shared, target: Target, values: Knobs) -> tup
     """A candidate's kernel. Earlier tuning and packs are not used, so the defaults are the schedule's own."""
     with knobs.untuned(), knobs.using(**{operators.tuned_as(type(desc)): values}):
         kernel = kernel_for(desc, target, shared)
-        return kernel, compiler.find(kernel, target)
+        return kernel, finding.find(kernel, target)
 
 
 _last: tuple[Job, _Entrant] | None = None

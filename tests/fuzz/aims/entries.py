@@ -17,7 +17,7 @@ import numpy as np
 import tvmdml
 from fuzz import trees
 from fuzz.choices import Choices
-from tvmdml import cli, compiler, targets
+from tvmdml import cli, finding, targets
 from tvmdml.disk import stores
 from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.scheduling import kernel_for
@@ -56,8 +56,8 @@ def one(choices: Choices) -> None:
     for path, content in ((folder / f"{name}.json", text), (place, code)):
         (_write if not choices.flag(6) else choices.pick(_OTHERS))(path, content)
     changes = {"TVMDML_CACHE_DIR": "cache"}
-    with mock.patch.dict(os.environ, changes), mock.patch.object(compiler, "_build", return_value=launcher):
-        found = compiler._find_on_disk_or_build(kernel, _TARGET)
+    with mock.patch.dict(os.environ, changes), mock.patch.object(finding, "_build", return_value=launcher):
+        found = finding._find_on_disk_or_build(kernel, _TARGET)
         rounded = np.zeros_like(_X)
         _TARGET.launch(found, kernel.scalars, kernel.temporaries)(_X, rounded)
         assert rounded.tolist() == np.rint(_X).tolist()
@@ -104,7 +104,7 @@ def _good() -> tuple[Kernel, dict[str, Any], bytes, Any]:
     x = tvmdml.TensorDesc("float32", (8,))
     desc = tvmdml.ElementWiseRound(input_tensor=x, output_tensor=x, rounding_mode=0)  # type: ignore[arg-type]
     kernel = kernel_for(desc.canonical(), _TARGET)
-    launcher = compiler._find_on_disk_or_build(kernel, _TARGET)
+    launcher = finding._find_on_disk_or_build(kernel, _TARGET)
     path = stores.DiskStore()._manifest(digest(kernel.manifest(_TARGET)))
     manifest = json.loads(path.read_bytes())
     return kernel, manifest, (path.parent / manifest["artifact"]).read_bytes(), launcher

@@ -22,7 +22,7 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import packs as building
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import change, header, look, records, shelf, signing
+from tvmdml.packs import change, header, look, opened, records, signing
 from tvmdml.packs import format as container
 from tvmdml.packs.spec import Spec, Wanted
 
@@ -65,7 +65,7 @@ def check(content: bytes) -> None:
     with refusals(of=PackError):
         signing.sign(path, _key())
         assert signing.signers(container.Pack(path))
-    shelf._libraries.clear()
+    opened._libraries.clear()
     with refusals(of=PackError), tvmdml.load_pack(path, strict=True) as pack:
         repr(pack)
         with refusals(tvmdml.CompileError, of=PackError):

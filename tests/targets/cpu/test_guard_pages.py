@@ -22,7 +22,7 @@ from fenced import DOORS, Fenced, Place, Work, run
 from support import Array, assert_outputs_agree, assert_same_bits, mixture, reference, round_desc, seeded
 
 import tvmdml
-from tvmdml import Operator, TensorDataType, TensorDesc, compiler, operators, targets
+from tvmdml import Operator, TensorDataType, TensorDesc, finding, operators, targets
 from tvmdml.conformance import SEED
 from tvmdml.conformance.cases import Case, _window, convolution, pooling, pooling_grad
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
@@ -139,7 +139,7 @@ def trespass(note: str) -> None:
     desc = round_desc(TensorDesc("float32", (33,)))
     work = Work(desc, targets.resolve("cpu"))
     kernel = kernel_for(desc.canonical(), work.target)
-    launch = work.target.launch(compiler.find(kernel, work.target), kernel.scalars, kernel.temporaries)
+    launch = work.target.launch(finding.find(kernel, work.target), kernel.scalars, kernel.temporaries)
     values = np.arange(33, dtype=np.float32)
     run(work, [values], "compiled", *ENDS[0])
     whole, short = TensorDesc("float32", (33,)), TensorDesc("float32", (32,))

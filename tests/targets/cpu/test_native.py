@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from support import diagonal_desc, round_desc, top_k_desc
 
 import tvmdml
-from tvmdml import TensorDesc, compiler, functions, targets
+from tvmdml import TensorDesc, finding, functions, targets
 from tvmdml.cli import main
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import _quick
@@ -135,7 +135,7 @@ CANDIDATES: dict[str, Callable[[], Any]] = {
 def _launches(desc: Any) -> tuple[targets.Launch, RuntimeLaunch]:
     cpu = targets.resolve("cpu")
     kernel = kernel_for(desc.canonical(), cpu)
-    loaded = compiler.find(kernel, cpu)
+    loaded = finding.find(kernel, cpu)
     integers_and_room = kernel.scalars, kernel.temporaries
     return cpu.launch(loaded, *integers_and_room), RuntimeLaunch(runtime_function(loaded), *integers_and_room)
 

@@ -26,7 +26,7 @@ from folders import TESTS
 from support import at_once, round_desc
 
 import tvmdml
-from tvmdml import TensorDesc, _imports, compiler, targets
+from tvmdml import TensorDesc, _imports, finding, targets
 from tvmdml.operators._contract import Shared
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import threads
@@ -136,7 +136,7 @@ def _found(sizes: tuple[int, ...], shared: Shared = ()) -> tuple[Any, tuple[int,
     """A kernel that rounds so many numbers, with its integers."""
     cpu = targets.resolve("cpu")
     kernel = kernel_for(round_desc(TensorDesc("float32", sizes)), cpu, shared)
-    launcher: Any = compiler.find(kernel, cpu)
+    launcher: Any = finding.find(kernel, cpu)
     return launcher, kernel.scalars
 
 

@@ -118,6 +118,12 @@ class CpuTarget(Target):
         for processor in sorted(usable, key=lambda processor: processor.rank, reverse=True):
             yield _relative(processor, count)
 
+    def takes(self, name: str) -> bool:
+        """Kernels for the same level, with this processor's features or some of them; those of lower levels have short vectors."""
+        kind, _, rest = name.partition(":")
+        other = host.known(rest) if kind == self.kind else None
+        return other is not None and other.level == self.processor.level and self.processor.runs(other)
+
     def unit(self, function: PrimFunc, symbol: str) -> bytes:
         """An object file."""
         return _CpuBuild(self._compile(function, symbol)).object()
