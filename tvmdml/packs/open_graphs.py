@@ -79,6 +79,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     about = origin.about(source.sizes)
     model = _Recorded(source, origin, about)
     choices: list[Choice] = []
+    known: set[tuple[object, ...]] = set()
     ranges = [open_saved.Limits(*one) for one in source.ranges.items()]
     for values in open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)):
         sizes = dict(zip(source.ranges, values, strict=True))
@@ -90,6 +91,10 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
             for threads, variant in machine.variants():
                 with remembering():
                     for desc, shared, kernel in plan.asked(own, i * _TARGETS + threads, variant):
+                        new = {(i, *one.identity) for one in kernel.every} - known
+                        if not new:
+                            continue
+                        known |= new
                         choices.append(Choice(spec.plain(desc), shared, name, machine, threads, variant, kernel))
     graphs = []
     for recording in model.recordings():
