@@ -180,9 +180,9 @@ class Guards:
             inner, rest = polynomials.parted(terms, atom)
             product = _multiplied(self.bounds(polynomials.atom(atom)), self.bounds(inner))
             bounds = _both(bounds, _sum(product, self.bounds(rest)))
-        for other, guard in self.every.items():  # m <= k by m <= n, where it is known that n <= k
-            factors = dict(other) if len(other) > 1 and len(terms) > 1 else {}
-            for atoms, factor in terms:
+        for other, guard in self.every.items() if len(terms) > 1 else ():  # m <= k by m <= n, where it is known that n <= k
+            factors = dict(other) if len(other) > 1 else {}
+            for atoms, factor in terms if factors else ():
                 times, rest_of = divmod(factor, factors.get(atoms, 0) or 2 * factor)
                 if not rest_of:
                     left = self.bounds(polynomials.plus(terms, other, -times))
