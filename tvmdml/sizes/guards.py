@@ -98,8 +98,8 @@ class Guards:
     def copy(self, atoms: list[Atom], values: list[int]) -> Guards:
         """The same, apart, for another case."""
         copied = Guards(atoms, values)
-        copied.every = {terms: own.copy() for terms, own in self.every.items()}
-        copied._known, copied._equal, copied.askers = dict(self._known), dict(self._equal), dict(self.askers)
+        copied.every, copied.askers = dict(self.every), dict(self.askers)
+        copied._known, copied._equal, copied._since = dict(self._known), dict(self._equal), dict(self._since)
         return copied
 
     def value(self, terms: Terms | int) -> int:
@@ -122,8 +122,12 @@ class Guards:
         if known == before:
             return
         self._known[own] = known
-        self._since.clear()
+        self._forget(own)
         self._know_parts(own, *known)
+
+    def _forget(self, terms: Terms) -> None:
+        """The bounds of a polynomial became narrower. Those of atoms stay known: they may be wider than they need be."""
+        self._since = {} if _is_atom(terms) else {own: bounds for own, bounds in self._since.items() if _is_atom(own)}
 
     def _know_parts(self, terms: Terms, least: float, most: float) -> None:
         """What follows for the atoms of a polynomial."""
@@ -166,8 +170,7 @@ class Guards:
         bounds = self._known.get(own, (-INFINITE, INFINITE))
         if (guard := self.every.get(own)) is not None:
             bounds = _both(bounds, (guard.least, guard.most))
-        is_atom = len(own) == 1 and len(own[0][0]) == 1
-        return _both(bounds, self._of_atom(own[0][0][0]) if is_atom else self._of_sum(own))
+        return _both(bounds, self._of_atom(own[0][0][0]) if _is_atom(own) else self._of_sum(own))
 
     def _tighter(self, terms: Terms) -> Bounds:
         """Bounds by more ways, which take longer."""
@@ -177,9 +180,9 @@ class Guards:
             inner, rest = polynomials.parted(terms, atom)
             product = _multiplied(self.bounds(polynomials.atom(atom)), self.bounds(inner))
             bounds = _both(bounds, _sum(product, self.bounds(rest)))
-        for other, guard in self.every.items():  # m <= k by m <= n, where it is known that n <= k
-            factors = dict(other) if len(other) > 1 and len(terms) > 1 else {}
-            for atoms, factor in terms:
+        for other, guard in self.every.items() if len(terms) > 1 else ():  # m <= k by m <= n, where it is known that n <= k
+            factors = dict(other) if len(other) > 1 else {}
+            for atoms, factor in terms if factors else ():
                 times, rest_of = divmod(factor, factors.get(atoms, 0) or 2 * factor)
                 if not rest_of:
                     left = self.bounds(polynomials.plus(terms, other, -times))
@@ -224,7 +227,7 @@ class Guards:
             return high <= most
         if (simpler := self._simpler(own, has_sign=most in (-1, 0))) is not None:
             return self.at_most(simpler, most)
-        atom = self._atoms[own[0][0][0]] if len(own) == 1 and len(own[0][0]) == 1 else None
+        atom = self._atoms[own[0][0][0]] if _is_atom(own) else None
         if isinstance(atom, Quotient) and isinstance(atom.divisor, int) and atom.divisor > 0:
             return self.at_most(polynomials.of(atom.number), (most + 1) * atom.divisor - 1)
         low, high = self._tighter(own)
@@ -264,7 +267,8 @@ class Guards:
 
     def _guard(self, terms: Terms, least: float = -INFINITE, most: float = INFINITE, other: int | None = None) -> None:
         """Keep a polynomial within limits, or from another number."""
-        guard = self.every.setdefault(terms, Within())
+        guard = Within() if (before := self.every.get(terms)) is None else before.copy()  # other records have it, too
+        self.every[terms] = guard
         if other is not None:
             guard.without.add(other)
         guard.limit(least, most)
@@ -272,7 +276,9 @@ class Guards:
             asker = self._asker()
             for limit in (guard.least, guard.most) if other is None else (other,):
                 self.askers.setdefault((terms, limit), asker)
-        self._since.clear()
+        if (guard.least, guard.most) == ((-INFINITE, INFINITE) if before is None else (before.least, before.most)):
+            return
+        self._forget(terms)
         low, high = self.bounds(terms)
         if low == high:
             guard.limit(low, high)
@@ -334,6 +340,10 @@ class Guards:
                 product = polynomials.times(product, instead.get(atom, polynomials.atom(atom)))
             total = polynomials.plus(total, product)
         return total if len(total) <= MOST_TERMS else terms
+
+
+def _is_atom(terms: Terms) -> bool:
+    return len(terms) == 1 and len(terms[0][0]) == 1
 
 
 # -- Intervals
