@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tvmdml import installing
 from tvmdml._whole import apart, whole
 from tvmdml.disk import stores
 from tvmdml.errors import CompileError, reason
-from tvmdml.kernels.kernel import Kernel, digest
 from tvmdml.packs import library, notices
 from tvmdml.targets import Launcher, Target
+
+if TYPE_CHECKING:
+    from tvmdml.kernels.kernel import Kernel
 
 MAX_KERNELS = 1024
 """The most kernels kept in memory. Beyond that, all are dropped, and those that nobody uses are unloaded."""
@@ -74,7 +77,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
     with whole():
         manifest = kernel.manifest(target)
-        name = digest(manifest)
+        name = _digest(manifest)
         store = stores.DiskStore()
         if (launcher := _stored(store, name, target) or library.find(kernel, target)) is not None:
             return launcher
@@ -84,6 +87,12 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
         if (launcher := _stored(store, name, target)) is not None:  # another process built it meanwhile
             return launcher
         return _build(kernel, target, store, name, manifest)
+
+
+def _digest(manifest: dict[str, object]) -> str:
+    from tvmdml.kernels.kernel import digest  # it is there if a kernel is; a plan of the cache needs none
+
+    return digest(manifest)
 
 
 def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
@@ -137,7 +146,7 @@ def absent(kernels: Sequence[Kernel], target: Target) -> list[Kernel]:
 def _is_here(kernel: Kernel, target: Target) -> bool:
     if (target.name, target.code, *kernel.identity) in _memory:
         return True
-    if stores.DiskStore().find(digest(kernel.manifest(target)), target.suffixes) is not None:
+    if stores.DiskStore().find(_digest(kernel.manifest(target)), target.suffixes) is not None:
         return True
     return library.has(kernel, target)
 
@@ -153,7 +162,7 @@ _stored_before: dict[tuple[str, ...], Launcher] = {}
 
 def name_of(kernel: Kernel, target: Target) -> str:
     """What ``stored`` finds a kernel by, in this process or another: its digest in the cache, and its place in the library."""
-    return digest(kernel.manifest(target)) + library.place(kernel, target)
+    return _digest(kernel.manifest(target)) + library.place(kernel, target)
 
 
 def stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:

@@ -377,15 +377,8 @@ class OpenPlan:
     def _given(self, slots: Mapping[Source, int], numbers: Sequence[int]) -> list[Given]:
         return [
             Given(
-                one.name,
-                one.shown,
-                one.dtype,
-                _of(numbers, one.shape),
-                _of(numbers, one.strides),
-                numbers[one.nbytes],
-                one.owned,
-                -1 if one.source is None else slots.get(one.source, -1),
-                None,
+                *(one.name, one.shown, one.dtype, _of(numbers, one.shape), _of(numbers, one.strides), numbers[one.nbytes]),
+                *(one.owned, -1 if one.source is None else slots.get(one.source, -1), None),
             )
             for one in self.inputs
         ]

@@ -155,7 +155,7 @@ def _calls() -> Iterator[Callable[[], object]]:
     yield lambda: native.Launch(kernel=launcher, scalars=scalars, temporaries=())
     for call in (launch, launch.bind):
         yield lambda call=call: call(x, y)
-        yield from (lambda call=call, of=of: call(*of) for of in ((None,), (x, [0.0]), (x,) * 65, (np.float32(1),)))
+        yield from (lambda call=call, of=of: call(*of) for of in ((None,), (x, [0.0]), (x,) * 1025, (np.float32(1),)))
         yield lambda call=call: call(x, output=y)
     yield launch.bind(x, y)
     yield lambda: launch.bind(x, y)()
