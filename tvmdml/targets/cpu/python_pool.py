@@ -71,6 +71,7 @@ class _Call:
                 self._launcher(*self._arguments)
             except BaseException as error:  # the waiting thread raises it
                 self._error = error
+            self._arguments = ()  # a worker knows its last call, whose arrays may be resized or go
             self.finished.release()
 
     def result(self) -> None:
