@@ -99,14 +99,16 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _tiles(self) -> int:
         """The tiles of an image over places."""
         own, tile = self.plan, self.shape
-        return int(own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run))
+        tiles: int = own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run)
+        return tiles
 
     @property
     def _scratch(self) -> int:
         """The sums that a task keeps: finished ones that are transposed, and those of tiles of which not all is added."""
         tile = self.shape
         tiles = min(self._tiles * self.images, _TOGETHER) if self.late and self.blocked else 1
-        return int(tile.width * SIDE + tiles * tile.places * tile.width)
+        elements: int = tile.width * SIDE + tiles * tile.places * tile.width
+        return elements
 
     def panels_of(self, plan: Any) -> Panels:
         """The packed filters of a group; of a kernel if the plan has its numbers."""
@@ -115,7 +117,8 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _window_room(self) -> int:
         """The elements of the sums of bytes that filters meet."""
         own = self.plan
-        return int(own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES)
+        elements: int = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
+        return elements
 
     def kernel(self) -> Kernel:
         """The kernel."""

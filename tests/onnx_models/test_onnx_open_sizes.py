@@ -558,3 +558,41 @@ def test_a_node_that_does_not_fit_is_shown_with_the_names_of_sizes() -> None:
     assert loaded(x=np.ones((1, 16), np.float32))[0][0, 15] == 16
     with pytest.raises(tvmdml.ModelError, match=r"Expand of 'e'.*It is given float32\[1, 16\]; int64\[2\] of 1, n; with n=20"):
         loaded(x=np.ones((1, 20), np.float32))
+
+
+NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+SOUNDS: dict[str, tuple[Sequence[Any], Mapping[str, Any], Any]] = {
+    "repeated 300 times": (
+        [N("Resize", ["x", "", "scales"], ["y"], **NEAREST)],
+        {"scales": np.array([1, 1, 300], np.float32)},
+        lambda x: np.repeat(x, 300, 2),
+    ),
+    "to a 300th, and back": (
+        [
+            N("Resize", ["x", "", "more"], ["long"], **NEAREST),
+            N("Resize", ["long", "", "scales"], ["y"], mode="linear", coordinate_transformation_mode="half_pixel"),
+        ],
+        {"scales": np.array([1, 1, 1 / 300], np.float32), "more": np.array([1, 1, 300], np.float32)},
+        lambda x: x,
+    ),
+    "frames": (
+        [
+            N("Reshape", ["x", "rows"], ["line"]),
+            N("STFT", ["line", "step", "", "length"], ["spectrum"], onesided=1),
+            N("Gather", ["spectrum", "real"], ["y"], axis=3),
+        ],
+        {"rows": np.array([1, -1, 1]), "step": np.array(3), "length": np.array(8), "real": np.array(0)},
+        lambda x: np.fft.rfft(np.lib.stride_tricks.sliding_window_view(x.reshape(-1), 8)[::3]).real[None],
+    ),
+}
+"""Nodes, weights, and the same in NumPy."""
+
+
+@pytest.mark.parametrize("name", SOUNDS)
+def test_sounds_of_all_lengths(name: str, conversions: type[Counted]) -> None:
+    nodes, weights, right = SOUNDS[name]
+    loaded = tvmdml.onnx.load(model(nodes, [info("x", [1, 1, "n"])], [info("y", None)], weights, ir_version=10))
+    for n in (40, 37, 100, 23):
+        x = np.random.default_rng(n).standard_normal((1, 1, n), np.float32)
+        assert np.allclose(loaded(x=x)[0], right(x), atol=1e-5)
+    assert conversions.whole == 1

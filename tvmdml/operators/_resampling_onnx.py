@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,6 +141,13 @@ def _scaled(size: int, scale: Any, more: float) -> int:
     number, divisor = float(scale).as_integer_ratio()
     if is_open(size) and not more and number * size < 1 << 24:  # the product is exact
         return number * size // divisor
+    ratio = Fraction(float(scale)).limit_denominator(1 << 12)
+    if is_open(size) and not more and np.float32(ratio.numerator / ratio.denominator) == scale and ratio:
+        rest, off = size % ratio.denominator, Fraction(float(scale)) / ratio - 1
+        # A quotient without a rest: the product is rounded to it, or lies above it by less than 1.
+        scaled = ratio.numerator * (size // ratio.denominator)
+        if not is_open(rest) and rest == 0 and off > -(2.0**-25) and max(size, scaled) < 1 << 23:
+            return scaled
     return math.floor(float(np.float32(size) * scale) + more)
 
 

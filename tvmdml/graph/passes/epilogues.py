@@ -26,6 +26,7 @@ from tvmdml.operators._contract import Operator
 from tvmdml.operators._following import follow_by, followed
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
+from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_RANK, TensorDesc
 
@@ -146,12 +147,18 @@ def _parts(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[list[list[int]], lis
             j, right = j - 1, b[j - 1]
         if left == 1 and right == 1:
             return found
-        part = math.gcd(left, right)
-        if part not in (left, right) or part == 1:
+        part = right if _divides(right, left) else left
+        if part == 1 or not _divides(part, right):
             return None
         found[0][i].insert(0, part)
         found[1][j].insert(0, part)
         left, right = left // part, right // part
+
+
+def _divides(size: int, other: int) -> bool:
+    """Whether a size divides another one, for all values of those that are open."""
+    rest = other % size
+    return not is_open(rest) and rest == 0
 
 
 def split(tensor: TensorDesc, parts: Sequence[Sequence[int]]) -> TensorDesc:

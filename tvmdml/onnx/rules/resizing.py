@@ -140,6 +140,9 @@ def _nearest(node: Node) -> Results:
     x, kind = node.x(), node.dtype()
     mode, axes = _coordinates(node)
     moved = {i: axis for i, axis in enumerate(axes) if _is_moved(axis)}
+    by_size = any(is_open(axis.outputs) and not _is_exact(axis) for axis in moved.values())
+    if by_size and (repeated := _repeated(node, x, mode, moved)) is not None:
+        return repeated.view(kind)
     long = [axis.outputs for axis in moved.values() if axis.outputs > _MOST_PLACES]
     if not long and all(_is_exact(axis) for axis in moved.values() if is_open(axis.outputs)):
         seen = [axis._replace(inputs=hint(axis.inputs), outputs=hint(axis.outputs)) for axis in axes]
@@ -168,6 +171,29 @@ def _nearest(node: Node) -> Results:
     for i, one in taken.items():
         found = tvmdml.gather(found, node.constant(one.astype(np.int32 if axes[i].inputs < 1 << 31 else np.int64)), axis=i)
     return _filled(node, found, {i: _beyond(axes[i], mode, one) for i, one in places.items()})
+
+
+def _repeated(node: Node, x: Expression, mode: str, moved: Mapping[int, Axis]) -> Expression | None:
+    """Each element several times, if that is the result for all sizes: where the scale is an integer, places repeat."""
+    times = {}
+    for i, axis in moved.items():
+        count = round(axis.scale)
+        if mode not in _EVEN or axis.scale != count or count * axis.inputs != axis.outputs or axis.outputs > _MOST_PLACES:
+            return None
+        few = axis._replace(inputs=3, outputs=3 * count)
+        if not np.array_equal(_taken(node, few, _places(mode, few)), np.repeat(np.arange(3), count)):
+            return None
+        times[i] = count
+    repeated = x
+    for i, count in times.items():
+        before, after = repeated.shape[: i + 1], repeated.shape[i + 1 :]
+        wide = repeated.reshape((*before, 1, *after)).broadcast((*before, count, *after))
+        repeated = wide.reshape((*before[:-1], before[-1] * count, *after))
+    return repeated
+
+
+_EVEN = ("half_pixel", "pytorch_half_pixel", "asymmetric")
+"""Ways in which a place that is one period further is one element further."""
 
 
 def _is_exact(axis: Axis) -> bool:

@@ -41,8 +41,9 @@ def _short_time(node: Node) -> Results:
     if x.ndim != 3 or step < 1 or not 0 < length <= x.shape[1]:
         raise Refused(f"its frames have {length} elements, with steps of {step}")
     count = (x.shape[1] - length) // step + 1
-    places = np.arange(count)[:, None] * step + np.arange(length)
-    frames = tvmdml.gather(x, node.constant(places.reshape(-1).astype(np.int64)), axis=1)
+    graph: Any = node.graph
+    starts = tvmdml.fill_value_sequence([count, 1], 0, step, dtype="int64", device=graph)
+    frames = tvmdml.gather(x, (starts + node.constant(np.arange(length)[None])).reshape(-1), axis=1)
     frames = reshaped(frames, (x.shape[0], count, length, x.shape[2]))
     node.results[0] = Result(node.results[0].dtype, None)  # ONNX's inference does not know that the result is one-sided
     if window is not None:
