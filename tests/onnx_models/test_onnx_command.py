@@ -18,8 +18,8 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
 from test_onnx_models import N, info, model, ramp  # noqa: E402 - it needs ONNX
 
-from tvmdml.onnx.model import Model  # noqa: E402
 from tvmdml.onnx.running import Runnable  # noqa: E402
+from tvmdml.onnx.stage import Stage  # noqa: E402
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_sizes_are_given_as_dxdispatch_gives_them(path: Path) -> None:
 def test_compilation_is_no_sample(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes that an input gives are compiled for when it is there."""
     runs: list[bool] = []
-    call, compile_ = Runnable.__call__, Model._compile
+    call, made = Runnable.__call__, Stage.made
 
     def counted(self: Any, *given: Any) -> Any:
         runs.append(False)
@@ -77,10 +77,10 @@ def test_compilation_is_no_sample(path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def compiled(self: Any, *given: Any) -> Any:
         runs[-1] = True
-        return compile_(self, *given)
+        return made(self, *given)
 
     monkeypatch.setattr(Runnable, "__call__", counted)
-    monkeypatch.setattr(Model, "_compile", compiled)
+    monkeypatch.setattr(Stage, "made", compiled)
     found = run(path / "m.onnx", "--input", f"x={path / 'x.npy'}", "-v", 2)
     assert runs == [True, False]
     assert sum(line.startswith("iteration ") for line in found.output.splitlines()) == 1

@@ -205,6 +205,10 @@ class Graph:
                 raise InvalidArgument(message(where, f"{size}", f"a number that {dtype}, the type of the arrays, can hold"))
         return self.sizes_array(np.array(size, object), dtype)
 
+    def follows_from_sizes(self, expression: Expression) -> bool:
+        """Whether the elements of an expression depend on sizes that are open."""
+        return any(template.is_open for template in ProgramTemplate.of(recorded(self, [expression])).templates())
+
     def evaluated(self, expression: Expression) -> NumpyArray:
         """The elements of an expression that depends on no input. Sizes that are open are Python's own integers from then on."""
         program = ProgramTemplate.of(recorded(self, [expression])).filled(lambda size: size.own())

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tvmdml.graph.program import Program
 
 
+_WIDTH = 80
+"""Longer descriptions of calls move what follows them, and not that of the others."""
+
+
 class Explanation:
     """What became of every call. ``print`` it, or make a picture with ``dot`` or ``draw``."""
 
@@ -26,7 +30,7 @@ class Explanation:
 
     def __str__(self) -> str:
         """A line for each call, and the sums."""
-        width = max((len(call) for call, _ in self.lines), default=0)
+        width = min(max((len(call) for call, _ in self.lines), default=0), _WIDTH)
         return "\n".join([*(f"{call:{width}}  {fate}" for call, fate in self.lines), self._total])
 
     __repr__ = __str__

@@ -2,8 +2,8 @@
 
 The way of a model: ``reading`` makes a file into a message and arrays; ``converting`` walks the nodes of ``onnx_bounds``'s limits,
 ``folding`` computes what is known before the model runs, and ``rules`` and ``described`` make the rest into calls of a ``Graph``;
-``inference`` asks ONNX's schemas for types and shapes; ``model`` runs the compiled graphs, ``packed`` those of packs, and ``tail``
-the nodes that wait for elements;
+``inference`` asks ONNX's schemas for types and shapes; ``model`` runs the compiled graphs, and ``packed`` those of packs. Where
+elements that a run computes decide sizes, a ``stage`` follows another one; ``tail`` runs ``counting`` and ``looping`` between them;
 ``session`` has the calls of ONNX Runtime: ``import tvmdml.onnx as onnxruntime`` is all that a program changes. README.md explains.
 """
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,18 +15,21 @@ from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported,
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import described, dimensions, folding, inference, versions
 from tvmdml.onnx.kinds import Kind, parts
-from tvmdml.onnx.narrow import rounded
-from tvmdml.onnx.node import Node, Result, Results, Rule
+from tvmdml.onnx.node import Node, Result
 from tvmdml.onnx.random_state import STATE, WORDS, of_node
 from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.results import by_rule, finished, wide
 from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
+from tvmdml.onnx.steps import STEPS
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.onnx_nodes import Refused, element_of
-from tvmdml.sizes import Record, hint, is_one, key_of
-from tvmdml.sizes.evaluating import own
+from tvmdml.sizes import Record
 from tvmdml.tensors import MAX_RANK
+
+if TYPE_CHECKING:
+    from tvmdml.onnx.following import Rest
 
 
 class Model(NamedTuple):
@@ -37,6 +38,18 @@ class Model(NamedTuple):
     source: Source
     arrays: dict[int, tuple[Any, NumpyArray]]
     """The tensors of the model that were read, by the identities of their messages, which are kept."""
+    steps: dict[int, tuple[Any, list[Any]]]
+    """The nodes that are converted in the places of others, in the same way."""
+
+    def in_steps(self, proto: Any, kind: str) -> list[Any] | None:
+        """The nodes that are converted in the place of one, made once; ``None`` for itself."""
+        make = STEPS.get(kind)
+        if make is None:
+            return None
+        made = self.steps.get(id(proto))
+        if made is None or made[0] is not proto:
+            made = self.steps[id(proto)] = (proto, make(self.source.onnx, proto))
+        return made[1]
 
     def array(self, tensor: Any) -> NumpyArray:
         """The elements of a tensor of the model, read once."""
@@ -67,7 +80,7 @@ class Model(NamedTuple):
 
 def _is_known(kind: str) -> bool:
     """Whether an operator maps to something."""
-    return kind in RULES or described.is_mapped(kind) or folding.folds(kind)
+    return kind in RULES or kind in STEPS or described.is_mapped(kind) or folding.folds(kind)
 
 
 class Conversion:
@@ -91,6 +104,8 @@ class Conversion:
         self.tail: list[Any] = []
         self.draws = 0
         self._state: Expression | None = None
+        self._opened: Mapping[str, Sequence[int]] = {}
+        self._is_eager = False
         self._model, self._nodes, self._depth = model, 0, 0
         self._functions = onnx_bounds.functions(model.source.model)
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
@@ -102,6 +117,7 @@ class Conversion:
         shapes: Mapping[str, tuple[int, ...]],
         decided: Mapping[str, NumpyArray],
         record: Record | None = None,
+        opened: Mapping[str, Sequence[int]] | None = None,
     ) -> Conversion:
         """Convert.
 
@@ -110,24 +126,19 @@ class Conversion:
             shapes: the shape of each input. Sizes may be open.
             decided: the elements of the inputs that are known.
             record: of the sizes that are open.
+            opened: the elements of inputs that decide, with sizes that are open in the places of some.
 
         Raises:
             Undecided: the elements of more inputs must be known.
             ModelError: the graph is broken.
         """
         found, graph = cls(model, record), model.source.model.graph
+        found._opened = opened or {}
         weights = {one.name for one in graph.initializer}
         for one in graph.input:
             if one.name not in weights or one.name in shapes:
                 kind, tensor = Kind.read(one.type)
-                dtype = dtype_of(tensor.elem_type)
-                if one.name not in shapes:
-                    value = Value.nothing()
-                elif kind.is_sequence:
-                    value = Value.sequence(found._input(name, shapes, dtype, decided) for name in parts(one.name, shapes))
-                else:
-                    value = found._input(one.name, shapes, dtype, decided)
-                found._top.set(one.name, value)
+                found._top.set(one.name, found._given(one.name, kind.is_sequence, dtype_of(tensor.elem_type), shapes, decided))
         found.outputs = found._graph(graph, found._top)
         for one, value in zip(graph.output, found.outputs, strict=True):
             if value.array is None and len(value.shape or ()) > MAX_RANK:
@@ -135,11 +146,45 @@ class Conversion:
                 found.problems.append(Problem("output", f"the output {safe_repr(one.name)}", reason, False))
         return found
 
+    @classmethod
+    def following(
+        cls,
+        model: Model,
+        part: Rest,
+        shapes: Mapping[str, tuple[int, ...]],
+        decided: Mapping[str, NumpyArray],
+        record: Record | None = None,
+        opened: Mapping[str, Sequence[int]] | None = None,
+    ) -> Conversion:
+        """Convert nodes that follow a stage. The other arguments and errors are those of ``of``."""
+        found = cls(model, record)
+        found._opened, found.draws = opened or {}, part.draws
+        for name, known in part.known.items():
+            found._top.set(name, known.mapped(lambda tensor: Value.known(tensor.array)))  # with nothing of another graph
+        for about in part.given:
+            found._top.set(about.name, found._given(about.name, about.kind.is_sequence, about.dtype, shapes, decided))
+        for proto in part.nodes or ():
+            found._node(proto, found._top)
+        found.outputs = [found._read(name, found._top, lambda: "the outputs") for name in part.wanted]
+        return found
+
+    def _given(
+        self, name: str, is_sequence: bool, dtype: Any, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]
+    ) -> Value:
+        """What a call gives."""
+        if name not in shapes:
+            return Value.nothing()
+        if is_sequence:
+            return Value.sequence(self._input(own, shapes, dtype, decided) for own in parts(name, shapes))
+        return self._input(name, shapes, dtype, decided)
+
     def _input(self, name: str, shapes: Mapping[str, tuple[int, ...]], dtype: Any, decided: Mapping[str, NumpyArray]) -> Value:
         """A tensor that a call gives."""
         if len(shapes[name]) > MAX_RANK:
             given = f"an input {safe_repr(name)} of {len(shapes[name])} dimensions"
             raise Unsupported(message(self._model.source.name, given, f"up to {MAX_RANK} outside of the model"))
+        if name in self._opened:
+            return Value.of_sizes(folding.objects(self._opened[name]).reshape(shapes[name]), dtype)
         if name in decided:
             return Value.known(decided[name].astype(dtype) if is_narrow(dtype) else decided[name])
         if 0 in shapes[name]:
@@ -188,7 +233,7 @@ class Conversion:
             draws: how many nodes before these draw numbers.
         """
         found = cls(model)
-        found.draws, found._state = draws, found.graph.constant(state)
+        found.draws, found._state, found._is_eager = draws, found.graph.constant(state), True
         for given_name, known in given.items():
             found._top.set(given_name, known)
         for one in nodes:
@@ -199,6 +244,10 @@ class Conversion:
             if found.problems:
                 break
         return {name: value for name in wanted if (value := found._top.get(name)) is not None}, found.problems
+
+    def attributes(self, proto: Any) -> dict[str, Any]:
+        """The attributes of a node of the model's own graph."""
+        return self._attributes(proto, self._top)
 
     def tensors(self) -> Mapping[str, Value]:
         """The tensors of the model's own graph, by name."""
@@ -264,6 +313,10 @@ class Conversion:
         """Convert a node and name its outputs."""
         self.count(1)
         kind = kind_of(proto)
+        if (several := self._model.in_steps(proto, kind)) is not None:
+            for step in several:
+                self._node(step, scope)
+            return
 
         def place() -> Place:
             return Place(scope.place, place_of(proto))
@@ -345,6 +398,11 @@ class Conversion:
         finally:
             self._scope, self.graph.line = before, line  # type: ignore[method-assign]
 
+    @property
+    def is_top(self) -> bool:
+        """Whether the node that is being converted is one of the model's own graph, and may run between stages."""
+        return self._scope is self._top and not self._is_eager
+
     def array(self, tensor: Any) -> NumpyArray:
         """The elements of a tensor in an attribute."""
         return self._model.array(tensor)
@@ -409,16 +467,16 @@ class Conversion:
         if kind == "CastLike" and len(inputs) == 2 and inputs[1] is not None and is_narrow(inputs[1].dtype):
             to = element_of(self._model.source.onnx, inputs[1].dtype)
             kind, inputs, attributes = "Cast", inputs[:1], {**attributes, "to": to}
-        given = inputs if any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute) else [_wide(kind, one) for one in inputs]
+        given = inputs if any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute) else [wide(kind, one) for one in inputs]
         node = Node(kind, given, outputs, attributes, results, opset, self)
         versions.modernize(node)
         for way in (described.without_elements, folding.fold):
             if (found := way(node)) is not None:
-                return self._traced(node, _finished(found, node), folded=True)
+                return self._traced(node, finished(found, node), folded=True)
         try:
-            if (joined := dimensions.convert(node, _by_rule)) is not None:
+            if (joined := dimensions.convert(node, by_rule)) is not None:
                 return self._traced(node, joined)
-            return self._traced(node, _by_rule(node))
+            return self._traced(node, by_rule(node))
         except (Refused, Unsupported, InvalidArgument):
             body = inference.body(proto, attributes, inputs, scope.versions) or own
             if body is None:
@@ -428,7 +486,7 @@ class Conversion:
             if len(self.problems) > problems:  # the first reason is the better one
                 del self.problems[problems:]
                 raise
-            return self._traced(node, _finished(values, node))
+            return self._traced(node, finished(values, node))
 
     def _traced(self, node: Node, results: list[Value | None], *, folded: bool = False) -> list[Value | None]:
         self.trace.append(Traced(node, results, folded))
@@ -455,102 +513,6 @@ class Conversion:
             for proto in function.node:
                 self._node(proto, inner)
         return [inner.get(name) for name in function.output]
-
-
-def _by_rule(node: Node) -> list[Value | None]:
-    """What the rule of a node's operator makes of it."""
-    rule: Rule | None = RULES.get(node.kind) or (described.convert if described.is_mapped(node.kind) else None)
-    if rule is None:
-        raise Refused("DirectML has no counterpart")
-    return _finished(rule(node), node)
-
-
-def _finished(found: Results, node: Node) -> list[Value | None]:
-    """The values of a rule's results, with ONNX's types and shapes."""
-    several = list(found) if isinstance(found, (list, tuple)) else [found]
-    values: list[Value | None] = []
-    for i, used in enumerate(node.outputs):
-        one = several[i] if i < len(several) else None
-        if one is None:
-            if used:
-                raise Refused(f"its output {i} is used, which DirectML does not give")
-            values.append(None)
-        else:
-            values.append(_alike(one, node.results[i] if i < len(node.results) else Result(None, None)))
-    return values
-
-
-def _wide(kind: str, value: Value | None) -> Value | None:
-    """An input in a type that DirectML has; constants of a few bits stay as they are where DirectML has them."""
-    if value is None or value.is_lost:
-        return value
-    if value.array is not None and kind.endswith(_STORED) and np.dtype(value.dtype).name in _FEW_BITS:
-        return value
-    if value.parts is not None and any(is_narrow(one.dtype) for one in value.parts):
-        raise Refused("its input is a sequence of a type that is not one of DirectML's")
-    return value.widened()
-
-
-_STORED = (".MatMulNBits", "QuantizeLinear", "DequantizeLinear", ".GatherBlockQuantized")
-_FEW_BITS = ("int4", "uint4", "int2", "uint2")
-
-
-def _alike(one: Any, result: Result) -> Value:
-    if isinstance(one, Value):
-        if one.is_lost:
-            return Value.lost(*result[:2])
-        if is_narrow(one.dtype) and one.dtype == result.dtype and one.shape == result.shape:
-            return one
-        if not one.is_tensor:
-            return one
-        if one.array is None and one.sizes is not None:
-            elements = one.sizes if result.shape is None else one.sizes.reshape(tuple(map(own, result.shape)))
-            return Value.of_sizes(elements, one.dtype if result.dtype is None else result.dtype)
-        one = one.content
-    if result.shape is None and result.case is not None:
-        shape = one.shape if isinstance(one, Expression) else np.shape(one)
-        if tuple(map(hint, shape)) != result.case:
-            result = result._replace(shape=_fitted(shape, result.case))
-    if not isinstance(one, Expression):
-        array = np.asarray(one)
-        if result.dtype is not None and array.dtype != result.dtype:
-            array = array.astype(result.dtype)
-        return Value.known(array if result.shape is None else array.reshape(result.shape))
-    narrow = is_narrow(result.dtype)
-    if narrow:
-        one = rounded(one, result.dtype)
-    elif result.dtype is not None and one.dtype != result.dtype:
-        same = result.dtype.kind in "biu" and one.dtype.kind in "biu" and result.dtype.itemsize == one.dtype.itemsize
-        one = one.view(result.dtype) if same else one.astype(result.dtype)
-    if result.shape is not None and one.shape != result.shape:
-        if math.prod(result.shape) != one.size:
-            raise Refused(f"its result has the sizes {list(one.shape)}, and not {list(result.shape)}")
-        one = one.reshape(result.shape)
-    return Value.narrowed(result.dtype, one) if narrow else Value.computed(one)
-
-
-def _fitted(shape: Sequence[int], case: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that has more or less sizes of 1 than the case at hand says, as that says it.
-
-    If it is not clear which ones, or the sizes are others, the sizes become Python's own integers.
-    """
-    fitting = list(itertools.islice(_fittings(tuple(shape), case), 64))
-    if len({tuple(map(key_of, one)) for one in fitting}) == 1:
-        return fitting[0]
-    for n in shape:
-        own(n)
-    return case
-
-
-def _fittings(shape: tuple[int, ...], case: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    if not shape and not case:
-        yield ()
-    if shape and case and hint(shape[0]) == case[0]:
-        yield from ((shape[0], *rest) for rest in _fittings(shape[1:], case[1:]))
-    if shape and is_one(shape[0]):
-        yield from _fittings(shape[1:], case)
-    if case and case[0] == 1:
-        yield from ((1, *rest) for rest in _fittings(shape, case[1:]))
 
 
 def _line(error: BaseException) -> str:

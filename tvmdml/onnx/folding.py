@@ -190,7 +190,6 @@ _FOLDED: Mapping[str, Callable[[Node], Any]] = {  # bit by bit what kernels comp
     "Mod": _mod,
     "Mul": _numpy(np.multiply),
     "Neg": _numpy(np.negative),
-    "NonZero": lambda node: np.stack(np.nonzero(np.atleast_1d(node.known(0)))).astype(np.int64),
     "Not": _numpy(np.logical_not),
     "Or": _numpy(np.logical_or),
     "Range": _range,
@@ -210,7 +209,6 @@ _FOLDED: Mapping[str, Callable[[Node], Any]] = {  # bit by bit what kernels comp
     "Where": lambda node: np.where(node.known(0), node.known(1), node.known(2)),
     "Xor": _numpy(np.logical_xor),
 }
-_OF_UNKNOWN_SIZE = ("NonZero",)
 """Operators with results whose sizes inference does not know; they are not larger than the inputs allow."""
 
 
@@ -404,7 +402,7 @@ def fold(node: Node) -> Any:
         return None
     if not known or any(one.size > _MOST for one in known) or not all(is_ours(one.dtype) for one in known):
         return None
-    if node.kind not in _OF_UNKNOWN_SIZE and (shape is None or math.prod(shape) > _MOST):
+    if shape is None or math.prod(shape) > _MOST:
         return None
     with np.errstate(all="ignore"):
         try:

@@ -22,9 +22,13 @@ from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.content import Content
+from tvmdml.onnx.counting import COUNTING
+from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.kinds import Kind
-from tvmdml.onnx.running import About, Argument, Ready
+from tvmdml.onnx.looping import Looped, Stacked
+from tvmdml.onnx.running import About, AfterGraph, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
+from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import is_narrow, named
 from tvmdml.targets import Target
 
@@ -124,8 +128,18 @@ class Kept:
         names = [] if found is None else found.described.get("names", [])
         return [name for name in names if type(name) is str]
 
-    def recording(self, name: str, arenas: list[Any], finish: Callable[[Sequence[int]], Finished]) -> tuple[KeptPlan, Ready] | None:
-        """A recording without its parts, and what is the same for all sizes; ``None`` if it is not there, or not whole."""
+    def recording(
+        self, name: str, arenas: list[Any], finish: Callable[[Sequence[int]], Finished], following: Following, outputs: int | None
+    ) -> tuple[KeptPlan, Ready] | None:
+        """A recording without its parts, and what is the same for all sizes; ``None`` if it is not there, or not whole.
+
+        Args:
+            name: its own.
+            arenas: the memory that plans share.
+            finish: makes the program for sizes.
+            following: the stages that follow.
+            outputs: how many it computes; ``None`` for those of the model.
+        """
         at_hand("tvmdml.graph.kept_plan")
         from tvmdml.graph.kept_plan import KeptPlan
 
@@ -139,9 +153,11 @@ class Kept:
             reads, lengths = tuple(map(str, about["reads"])), tuple(about["lengths"])
             if self._header is None or not all(n is None or type(n) is int for n in lengths):
                 return None
-            ready = Ready(None, reads, known, lengths=lengths)
-            count = ready.count(len(self._header.about.outputs))
-            if len(lengths) not in (0, len(self._header.about.outputs)) or len(known) + len(plan.results) != count:
+            tail = None if about["tail"] is None else _tail(about["tail"], found.arrays, following)
+            ready = Ready(None, reads, known, tail, lengths)
+            outputs = len(self._header.about.outputs) if outputs is None else outputs
+            given = ready.count(outputs) - len(known) + (0 if tail is None else tail.tensors - len(tail.makes))
+            if len(lengths) not in (0, outputs) or len(plan.results) != given:
                 return None
             return plan, ready
         return None
@@ -160,11 +176,19 @@ class Kept:
         from tvmdml.graph.written import Said, written
 
         said = Said((), "") if plan.last is None else Said(*plan.last().reports()[2:5:2])
-        if ready.tail is not None or (whole := written(plan, said)) is None:
+        if (whole := written(plan, said)) is None:
             return None
         known = [[i, len(whole.arrays) + k] for k, i in enumerate(ready.known)]
-        described = {"plan": whole.described, "reads": list(ready.inputs), "known": known, "lengths": list(ready.lengths)}
+        described: dict[str, Any] = {
+            "plan": whole.described,
+            "reads": list(ready.inputs),
+            "known": known,
+            "lengths": list(ready.lengths),
+        }
         arrays = [*whole.arrays, *ready.known.values()]
+        described["tail"] = None if ready.tail is None else _written_tail(ready.tail, arrays)
+        if ready.tail is not None and described["tail"] is None:
+            return None
         named: dict[str, Any] = {**described, "plan": {**whole.described, "said": None}}  # what is said is of the first sizes
         name = key_of("recording", repr(pattern), json.loads(json.dumps(named)), [array.tobytes().hex() for array in arrays])
         names = self.recordings(pattern)
@@ -205,6 +229,59 @@ class Kept:
 
     def _part(self, name: str) -> str:
         return key_of("part", self._around, self.content.digest, self._others, name)
+
+
+def _written_tail(tail: AfterGraph, arrays: list[NumpyArray]) -> dict[str, Any] | None:
+    """A tail as JSON, and arrays that are added to others; ``None`` if it has a node that is converted in each run."""
+    assert isinstance(tail, Tail)
+    host = [_written_node(node) for node in tail.host]
+    if None in host or not all(isinstance(array, np.ndarray) for array in tail.known.values()):
+        return None
+    known = [[name, len(arrays) + i] for i, name in enumerate(tail.known)]
+    arrays += tail.known.values()
+    stage = None if tail.stage is None else _written_stage(tail.stage)
+    makes = list(tail.makes.items())
+    return {"reads": tail.reads, "known": known, "host": host, "makes": makes, "kinds": tail.kinds, "stage": stage}
+
+
+def _tail(about: Any, arrays: Sequence[NumpyArray], following: Following) -> Tail:
+    """What ``_written_tail`` wrote."""
+
+    def stage(about: Any) -> Next:
+        name, given, wanted, draws = about
+        return following(Rest(str(name), [_argument(*one) for one in given], list(map(str, wanted)), _index(draws)))
+
+    def node(kind: str, *parts: Any) -> HostNode:
+        if kind in COUNTING:
+            attributes, inputs, outputs = parts
+            return Counting(kind, dict(attributes), tuple(map(str, inputs)), tuple(map(str, outputs)))
+        if kind != "Loop":
+            raise ValueError(f"a node {kind!r} between stages")
+        *names, stacked, body = parts
+        inputs, outputs, takes, captured = (tuple(map(str, each)) for each in names)
+        forms = tuple(Stacked(dtype, None if shape is None else tuple(shape)) for dtype, shape in stacked)
+        return Looped(inputs, outputs, takes, captured, forms, stage(body))
+
+    reads = tuple((str(name), None if count is None else _index(count)) for name, count in about["reads"])
+    known = {str(name): arrays[_index(number)] for name, number in about["known"]}
+    host = tuple(node(*parts) for parts in about["host"])
+    rest = None if about["stage"] is None else stage(about["stage"])
+    tail = Tail(reads, known, host, rest, {_index(i): str(name) for i, name in about["makes"]}, tuple(about["kinds"]))
+    if missing := tail.missing():
+        raise ValueError(f"nothing makes {missing}")
+    return tail
+
+
+def _written_stage(stage: Next) -> list[Any]:
+    assert stage.part is not None
+    name, given, wanted, draws, *_ = stage.part
+    return [name, list(map(_written, given)), wanted, draws]
+
+
+def _written_node(node: HostNode) -> list[Any] | None:
+    if isinstance(node, Looped):
+        return ["Loop", *node[:-1], _written_stage(node.stage)]
+    return list(node) if isinstance(node, Counting) else None
 
 
 def _index(value: Any) -> int:

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import numpy as np
-
 from tvmdml import targets
 from tvmdml._whole import at_hand
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.options import SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import Numbers
-from tvmdml.onnx.recording import Recordings, pattern_of
-from tvmdml.onnx.running import Ready, Runnable, listed
+from tvmdml.onnx.running import Argument, Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
-from tvmdml.onnx.types import Undecided, decides
+from tvmdml.onnx.stage import Stage
+from tvmdml.onnx.types import Undecided
 from tvmdml.packs.files import is_graph, is_pack
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
+    from tvmdml.onnx.following import Rest
     from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
-_MOST_KEPT = 64
-"""How many compiled graphs a model keeps: one for each combination of sizes."""
-_MOST_TURNS = 16
 
 
 def load(
@@ -108,7 +100,7 @@ class Model(Runnable):
         self._lock = threading.RLock()
         _models.add(self)
         self._read: Origin | None = None
-        self._recordings: dict[Hashable, Recordings] = {}
+        self._stages: dict[str, Stage] = {}
         self._is_known = False
         self._kept = Kept.of(model, sizes, target)
         header = None if self._kept is None else self._kept.header()
@@ -123,7 +115,8 @@ class Model(Runnable):
         results = [n for one in self.outputs for n in one.shape or () if isinstance(n, str)]
         self.symbols = tuple(dict.fromkeys([*self._open_sizes(), *results]))
         """The names of the sizes that are open. One that the model does not name is the input's and its axis, such as ``x.0``."""
-        self._compiled: OrderedDict[Any, Ready] = OrderedDict()
+        self._stage = self._new_stage(self.feeds)
+        self._stage.deciding = self._deciding
 
     def metadata(self) -> ModelMetadata:
         """What the file says of itself."""
@@ -133,9 +126,10 @@ class Model(Runnable):
         """Compile now, if no size of an input is open."""
         if (shapes := self._known_shapes()) is not None:
             try:
-                self._compile(shapes, {})
+                self._stage.made(shapes, {})
             except Undecided as error:  # compiled when these inputs are given
-                self._decide(error.inputs)
+                self._stage.deciding |= error.inputs
+                self._decide(self._stage.deciding)
 
     def recorded(self) -> Recorded:
         """The model for the sizes that it has, for a pack.
@@ -165,9 +159,11 @@ class Model(Runnable):
     def explain(self) -> Explanation:
         """The recordings that ran so far: the sizes that each holds for, and the launches with expressions of sizes."""
         with self._lock:
-            lines = [line for recordings in self._recordings.values() for line in recordings.explained()]
-            count = sum(len(recordings.every) for recordings in self._recordings.values())
-            total = f"{counted(count, 'recording')}, {counted(len(self._compiled), 'combination')} of sizes with a plan"
+            stages = [self._stage, *self._stages.values()]
+        several = [recordings for stage in stages for recordings in stage.recordings()]
+        lines = [line for recordings in several for line in recordings.explained()]
+        count, plans = sum(len(recordings.every) for recordings in several), sum(stage.plans for stage in stages)
+        total = f"{counted(count, 'recording')}, {counted(plans, 'combination')} of sizes with a plan"
         return explanation(lines, total)
 
     # -- How
@@ -185,7 +181,7 @@ class Model(Runnable):
 
                 content = None if self._kept is None else self._kept.content
                 file = None if content is None else content.opened()
-                read = Origin(self._given, file, self.target)
+                read = Origin(self._given, file, self.target, self._following)
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"
@@ -198,9 +194,9 @@ class Model(Runnable):
 
     def _decide(self, inputs: AbstractSet[str]) -> None:
         """More inputs decide how the model is computed."""
-        self._deciding |= inputs
+        self._deciding = inputs
         if self._kept is not None:
-            self._kept.keep_header(self._about, frozenset(self._deciding))
+            self._kept.keep_header(self._about, frozenset(inputs))
 
     def _open_sizes(self) -> list[str]:
         """The names of the inputs' sizes that are open, each once."""
@@ -216,42 +212,18 @@ class Model(Runnable):
         return found
 
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
-        with self._lock:
-            for _ in range(_MOST_TURNS):
-                # What other inputs decide is computed after the graph.
-                there = [name for name in sorted(self._deciding) if name in views and _decides(views[name])]
-                decided = {name: _elements(views[name]) for name in there}
-                if (found := self._compiled.get(key := _key(shapes, decided))) is not None:
-                    self._compiled.move_to_end(key)
-                    return found
-                self._check(shapes)
-                try:
-                    return self._compile(shapes, decided)
-                except Undecided as error:
-                    self._decide(error.inputs)
-        raise Unsupported(f"{self.name}: the values of too many inputs decide how it is computed")
+        return self._stage.ready(shapes, views, self._check, self._decide)
 
-    def _compile(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        found = self._found(shapes, decided)
+    def _following(self, part: Rest) -> Stage:
+        """The stage of nodes that follow another one."""
         with self._lock:
-            self._compiled[_key(shapes, decided)] = found
-            while len(self._compiled) > _MOST_KEPT:
-                self._compiled.popitem(last=False)
-        return found
+            if (stage := self._stages.get(part.name)) is None:
+                stage = self._stages[part.name] = self._new_stage(part.given, part)
+            stage.complete(part)
+            return stage
 
-    def _found(self, shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Ready:
-        """Of a recording, here or in the cache, or of a new one."""
-        pattern = pattern_of(shapes, self.feeds, tuple(decided))
-        key = pattern.key, _elements_key(decided)
-        known = self._recordings.get(key)
-        if known is None:
-            known = self._recordings[key] = Recordings(
-                pattern, key, self._kept, lambda shapes: self._origin().finished(shapes, decided)
-            )
-        if (ready := known.at(shapes, self._progress)) is not None:
-            return ready
-        recording = self._origin().recording(shapes, pattern, decided)
-        return known.add(recording, shapes, self._progress)
+    def _new_stage(self, feeds: Sequence[Argument], part: Rest | None = None) -> Stage:
+        return Stage(self.name, feeds, self._origin, lambda: self._kept, self._following, part, self._progress)
 
 
 _models: WeakSet[Model] = WeakSet()
@@ -348,22 +320,3 @@ class InferenceSession(Runnable):
 
     def _ready(self, shapes: Mapping[str, tuple[int, ...]], views: Mapping[str, Any]) -> Ready:
         return self._model._ready(shapes, views)
-
-
-def _key(shapes: Mapping[str, tuple[int, ...]], decided: Mapping[str, NumpyArray]) -> Any:
-    """Both in the order of the inputs."""
-    return tuple(shapes.items()), tuple([(name, array.tobytes()) for name, array in decided.items()]) if decided else ()
-
-
-def _elements_key(decided: Mapping[str, NumpyArray]) -> Hashable:
-    return tuple((name, array.tobytes()) for name, array in decided.items())
-
-
-def _decides(view: Any) -> bool:
-    """Whether an input may decide."""
-    return decides(view.dtype, math.prod(view.shape))
-
-
-def _elements(view: Any) -> NumpyArray:
-    """The elements of a small input, on the CPU."""
-    return np.array(view.numpy() if type(view) is DeviceArray else np.asarray(view))

@@ -11,7 +11,7 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import versions
-from tvmdml.onnx.values import Value
+from tvmdml.onnx.values import TooLate, Value, dependencies
 from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import are_equal, is_one, is_open
 
@@ -30,6 +30,10 @@ class Around(Protocol):
     """What converts the graph that a node is in."""
 
     graph: Graph
+
+    @property
+    def is_top(self) -> bool:
+        """Whether the node is one of the model's own graph, which may run between stages."""
 
     def inner(self, graph: Any, inputs: Sequence[Value]) -> list[Value]:
         """Convert a graph in an attribute of a node, and return its outputs."""
@@ -130,6 +134,15 @@ class Node:
         found = self.value(position)
         self.read.append(found)
         return found.decided(self.graph)
+
+    def counted(self, position: int) -> NumpyArray:
+        """The elements of an input that decides how many the results have: of a tensor that a run computes, after the stage."""
+        value = self.value(position)
+        if value.array is None and value.sizes is None:
+            expression = value.expression(self.graph)
+            if dependencies(expression) or self.graph.follows_from_sizes(expression):
+                raise TooLate("the number of its results depends on elements that a run computes")
+        return self.known(position)
 
     def is_known(self, position: int) -> bool:
         """Whether the elements of an input are known already."""

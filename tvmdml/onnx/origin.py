@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -14,22 +15,27 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.building import finished, recorded
+from tvmdml.graph.nodes import Input
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
+from tvmdml.onnx.counting import COUNTING, plain
+from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.kinds import Kind, part
+from tvmdml.onnx.looping import Looped, Stacked
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
-from tvmdml.onnx.running import About, Argument, Lengths, Ready, unnamed
+from tvmdml.onnx.running import About, Argument, Lengths, Ready, Runnable, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.session import ModelMetadata
-from tvmdml.onnx.tail import Tail
+from tvmdml.onnx.stage import Stage
+from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
-from tvmdml.sizes import Record
+from tvmdml.sizes import Record, is_open, key_of
 from tvmdml.sizes.evaluating import evaluator
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -57,13 +63,14 @@ class Recorded(NamedTuple):
 class Origin:
     """A model that was read."""
 
-    def __init__(self, given: Any, file: BinaryIO | None, target: targets.Target) -> None:
+    def __init__(self, given: Any, file: BinaryIO | None, target: targets.Target, stage: Following | None = None) -> None:
         """Read it.
 
         Args:
             given: a path, the bytes of a file, or an ``onnx.ModelProto``; or what was read of one.
             file: the file at the path, where it was opened before.
             target: where it will run.
+            stage: the stage of nodes that follow another one.
 
         Raises:
             ModelError: it is not a valid model.
@@ -75,7 +82,8 @@ class Origin:
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        self.model, self._target = converting.Model(source, {}), target
+        self.model, self._target = converting.Model(source, {}, {}), target
+        self._stage = stage or self._own_stage
         self._weights: Shared = WeakValueDictionary()
         """The packed weights of all sizes."""
 
@@ -83,6 +91,10 @@ class Origin:
     def name(self) -> str:
         """For messages."""
         return self.source.name
+
+    def _own_stage(self, part: Rest) -> Stage:
+        """A stage that nobody shares, and the cache does not know."""
+        return Stage(self.name, part.given, lambda: self, lambda: None, self._own_stage, part)
 
     def about(self, sizes: Mapping[str, int]) -> About:
         """Its inputs and outputs, with values of symbolic sizes.
@@ -124,22 +136,24 @@ class Origin:
                     found.append(self._argument(one, sizes))
         return found
 
-    def recording(self, shapes: Shapes, pattern: Pattern, decided: Mapping[str, NumpyArray]) -> Recording:
+    def recording(self, shapes: Shapes, pattern: Pattern, decided: Mapping[str, NumpyArray], part: Rest | None = None) -> Recording:
         """Convert it for all sizes of which it asks the same as for these.
 
         Args:
             shapes: of the inputs.
             pattern: which of their sizes are open.
             decided: the elements of inputs that decide how it is computed.
+            part: the nodes, and what they read; by default the whole model.
 
         Raises:
             Undecided: the elements of more inputs must be known.
             ModelError, Unsupported: as ``load``.
         """
         record = Record()
-        values = zip(pattern.places, pattern.values(shapes), strict=True)
+        values = zip(pattern.places, pattern.values(shapes, decided), strict=True)
         sizes: dict[str, Any] = {name: record.symbol(name, value, least=LEAST, most=MOST) for name, value in values}
-        conversion, known, rest, tail, lengths = self._converted(pattern.opened(shapes, sizes), decided, record)
+        opened = pattern.opened_elements(sizes)
+        conversion, known, rest, tail, lengths = self._converted(pattern.opened(shapes, sizes), decided, part, record, opened)
         if not rest:
             return Recording(pattern, evaluator(record, []), None, Ready(None, (), known, tail, lengths))
         finished = recorded(conversion.graph, rest)
@@ -148,9 +162,9 @@ class Origin:
             pattern, graph.holds_for, graph, Ready(None, tuple(one.name for one in finished.inputs), known, tail, lengths)
         )
 
-    def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray]) -> Finished:
+    def finished(self, shapes: Shapes, decided: Mapping[str, NumpyArray], part: Rest | None = None) -> Finished:
         """The graph after all passes."""
-        conversion, _, rest, *_ = self._converted(shapes, decided)
+        conversion, _, rest, *_ = self._converted(shapes, decided, part)
         return finished(conversion.graph, rest, self._target)
 
     def recorded(self, shapes: Shapes, about: About) -> Recorded:
@@ -174,17 +188,26 @@ class Origin:
         )
 
     def _converted(
-        self, shapes: Shapes, decided: Mapping[str, NumpyArray], record: Record | None = None
+        self,
+        shapes: Shapes,
+        decided: Mapping[str, NumpyArray],
+        part: Rest | None = None,
+        record: Record | None = None,
+        opened: Mapping[str, Sequence[int]] | None = None,
     ) -> tuple[Conversion, dict[int, NumpyArray], list[Expression], Tail | None, Lengths]:
         """The model for shapes, what is known of its outputs' tensors, what the graph computes, and what is computed after it."""
-        conversion = Conversion.of(self.model, shapes, decided, record)
+        if part is None:
+            conversion = Conversion.of(self.model, shapes, decided, record, opened)
+        else:
+            conversion = Conversion.following(self.model, part, shapes, decided, record, opened)
         raise_all(self.name, conversion.problems)
         outputs, graph = conversion.outputs, conversion.graph
         tensors = [tensor for one in outputs for tensor in one.tensors()]
         known = {i: one.array for i, one in enumerate(tensors) if one.array is not None}
         rest = [one.expression(graph) for i, one in enumerate(tensors) if i not in known and not one.is_later]
         lengths = _lengths(outputs)
-        names = [str(info.name) for info, one in zip(self.source.model.graph.output, outputs, strict=True) for _ in one.tensors()]
+        wanted = [str(info.name) for info in self.source.model.graph.output] if part is None else part.wanted
+        names = [name for name, one in zip(wanted, outputs, strict=True) for _ in one.tensors()]
         later = {i: names[i] for i, one in enumerate(tensors) if one.is_later}
         if not later:
             return conversion, known, rest, None, lengths
@@ -193,13 +216,72 @@ class Origin:
 
     def _tail(self, conversion: Conversion, later: Mapping[int, str]) -> tuple[Tail, list[Expression]]:
         """What computes some outputs after the graph, and what it reads of the graph."""
-        tensors = conversion.tensors()
-        names = {str(name) for one in onnx_bounds.all_nodes(conversion.tail) for name in one.input}
-        read = {name: tensors[name] for name in sorted(names) if name in tensors and not tensors[name].is_later}
-        computed = [
-            tensor.expression(conversion.graph) for one in read.values() for tensor in one.tensors() if tensor.array is None
-        ]
-        return Tail(self.model, conversion.tail, read, later, conversion.draws), computed
+        tensors, nodes = conversion.tensors(), _needed(conversion.tail, later.values())
+        read = {name: tensors[name] for name in _read(nodes) if name in tensors and not tensors[name].is_later}
+        known = {name: value.mapped(_without_graph) for name, value in read.items() if _is_known(value)}
+        computed = {name: value for name, value in read.items() if name not in known}
+        more = [tensor.expression(conversion.graph) for value in computed.values() for tensor in value.tensors()]
+        symbols: dict[Any, str] = {}
+        given = {name: _argument_of(name, value, symbols) for name, value in computed.items()}
+        host: list[HostNode] = []
+        rest = []
+        for proto in nodes:
+            inputs = [tensors[name] for name in _read([proto]) if name in tensors]
+            if any(value.is_later for value in inputs):
+                rest.append(proto)
+                continue
+            if kind_of(proto) in COUNTING:
+                names = tuple(map(str, proto.input)), tuple(map(str, proto.output))
+                host.append(Counting(kind_of(proto), conversion.attributes(proto), *names))
+            elif kind_of(proto) == "Loop":
+                host.append(self._looped(proto, given, known, conversion.draws))
+            elif all(_is_known(value) or _is_given(value) for value in inputs):  # in a stage of its own it would be as late again
+                host.append(_Converted(proto, self.model, conversion.draws))
+            else:
+                rest.append(proto)
+                continue
+            given |= {str(name): Argument(str(name), "", None, None) for name in proto.output if name}
+        wanted = [name for name in dict.fromkeys(later.values()) if name not in given]
+        stage = self._following(rest, given, known, wanted, conversion.draws) if wanted else None
+        needed = set(_read([proto for proto in nodes if proto not in rest]))
+        arrays = {name: _array(value) for name, value in known.items() if name in needed}
+        reads = tuple((name, None if value.parts is None else len(value.parts)) for name, value in computed.items())
+        kinds = tuple(dict.fromkeys(kind_of(proto) for proto in nodes))
+        return Tail(reads, arrays, tuple(host), stage, dict(later), kinds), more
+
+    def _looped(self, proto: Any, given: Mapping[str, Argument], known: Mapping[str, Value], draws: int) -> Looped:
+        """A loop, whose body is a stage."""
+        body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")
+        takes = tuple(str(info.name) for info in body.input)
+        inputs = (*map(str, proto.input), *[""] * max(0, 2 - len(proto.input)))
+        if len(takes) != len(inputs) or len(body.output) - 1 != len(proto.output):
+            raise self.source.error(f"a Loop whose body has {len(takes)} inputs", f"{len(inputs)}, with those of the node")
+        weights = {str(tensor.name): Value.known(self.model.array(tensor)) for tensor in body.initializer}
+        own = {name: Argument(name, "", None, None) for name in takes}
+        names = set(_read(body.node)) | {str(info.name) for info in body.output}
+        around = {name: about for name, about in given.items() if name in names and name not in own}
+        others = {name: value for name, value in known.items() if name in names and name not in own}
+        wanted = [str(info.name) for info in body.output]
+        stage = self._following(list(body.node), {**around, **own}, {**others, **weights}, wanted, draws)
+        stacked = tuple(map(_stacked, list(body.output)[len(takes) - 1 :]))
+        return Looped(inputs, tuple(map(str, proto.output)), takes, tuple(around), stacked, stage)
+
+    def _following(
+        self, nodes: Sequence[Any], given: Mapping[str, Argument], known: Mapping[str, Value], wanted: Sequence[str], draws: int
+    ) -> Next:
+        """The stage of nodes: the same one for equal nodes, and equal knowledge."""
+        names = {*_read(nodes), *wanted}
+        about = [argument for name, argument in given.items() if name in names]
+        known = {name: value for name, value in known.items() if name in names}
+        weights = {str(tensor.name) for tensor in self.source.model.graph.initializer}
+        content = hashlib.sha256(repr([about, wanted, draws]).encode())
+        for proto in nodes:
+            content.update(proto.SerializeToString(deterministic=True))
+        for name, value in sorted(known.items()):
+            content.update(name.encode())
+            for tensor in () if name in weights else value.tensors():
+                content.update(repr((str(tensor.dtype), tensor.shape)).encode() + np.ascontiguousarray(tensor.array).tobytes())
+        return self._stage(Rest(content.hexdigest(), about, wanted, draws, nodes, known))
 
     def _metadata(self) -> ModelMetadata:
         about = self.source.model
@@ -230,12 +312,98 @@ class Origin:
         return Argument(str(info.name), kind.named(f"tensor({said})"), shape, dtype, kind)
 
 
+def _stacked(info: Any) -> Stacked:
+    """What a body says of a result that is stacked."""
+    about = info.type.tensor_type
+    dtype = dtype_of(about.elem_type)
+    sizes = tuple(_known(size) for size in about.shape.dim) if about.HasField("shape") else None
+    return Stacked(None if dtype is None or is_narrow(dtype) else dtype.str, sizes)
+
+
+class _Converted(NamedTuple):
+    """A node between stages that is converted for the elements of each run."""
+
+    proto: Any
+    model: converting.Model
+    draws: int
+    """How many nodes before it draw random numbers."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its results."""
+        return tuple(str(name) for name in self.proto.output if name)
+
+    def reads(self) -> set[str]:
+        """As every node between stages does."""
+        return set(_read([self.proto])) - {""}
+
+    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+        """As every node between stages does."""
+        given = {name: _value(array) for name, array in arrays.items()}
+        made, problems = Conversion.eager(self.model, given, [self.proto], self.outputs, state, self.draws)
+        raise_all(self.model.source.name, problems)
+        return {name: _array(value) for name, value in made.items()}
+
+
+def _value(array: Any) -> Value:
+    if array is None:
+        return Value.nothing()
+    return Value.sequence(map(_value, array)) if isinstance(array, list) else Value.known(plain(array))
+
+
+def _array(value: Value) -> Any:
+    if value.parts is not None:
+        return [_array(tensor) for tensor in value.parts]
+    assert value.is_nothing or value.array is not None
+    return value.array
+
+
 def _widened(one: Argument) -> Argument:
     """As a pack has it, where types are DirectML's."""
     if not is_narrow(one.dtype):
         return one
     dtype = wide_of(one.dtype)
     return one._replace(dtype=dtype, type=one.kind.named(f"tensor({'float' if dtype == np.float32 else dtype.name})"))
+
+
+def _argument_of(name: str, value: Value, symbols: dict[Any, str]) -> Argument:
+    """What a stage is given: sizes that are equal in all cases have one name."""
+    if value.parts is not None or value.shape is None:
+        return Argument(name, "", None, next((tensor.dtype for tensor in value.tensors()), None))
+    sizes = (symbols.setdefault(key_of(n), unnamed(name, axis)) if is_open(n) else n for axis, n in enumerate(value.shape))
+    return Argument(name, "", tuple(sizes), value.dtype)
+
+
+def _without_graph(tensor: Value) -> Value:
+    """A known tensor; the graph that read it is let go."""
+    return Value.known(tensor.array)
+
+
+def _is_known(value: Value) -> bool:
+    return all(tensor.array is not None for tensor in value.tensors())
+
+
+def _is_given(value: Value) -> bool:
+    """Whether a call gives it, as it is."""
+    return all(
+        tensor.array is not None or (isinstance(tensor.content, Expression) and isinstance(tensor.content.edge.source, Input))
+        for tensor in value.tensors()
+    )
+
+
+def _read(nodes: Sequence[Any]) -> list[str]:
+    """The names that nodes read, those of graphs in their attributes included."""
+    return sorted({str(name) for proto in onnx_bounds.all_nodes(nodes) for name in proto.input})
+
+
+def _needed(nodes: Sequence[Any], wanted: Iterable[str]) -> list[Any]:
+    """The nodes that some results need, in their order."""
+    names, needed = set(wanted), []
+    for proto in reversed(nodes):
+        if names & set(map(str, proto.output)):
+            needed.append(proto)
+            names |= set(_read([proto]))
+    return needed[::-1]
 
 
 def _lengths(outputs: Sequence[Value]) -> Lengths:

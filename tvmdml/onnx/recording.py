@@ -6,12 +6,15 @@ import contextlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from tvmdml._whole import apart, at_hand
+from tvmdml.arrays import NumpyArray
 from tvmdml.graph.kept import DAMAGED
 from tvmdml.graph.kept import Kept as Part
 from tvmdml.graph.launching import Missing
 from tvmdml.onnx.kept import Kept
-from tvmdml.onnx.kinds import parts
+from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Ready, unnamed
 
@@ -21,51 +24,87 @@ if TYPE_CHECKING:
     from tvmdml.graph.open_graph import OpenGraph
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
+    from tvmdml.onnx.following import Following
     from tvmdml.sizes.evaluating import Evaluator
 
 Shapes = Mapping[str, tuple[int, ...]]
+Decided = Mapping[str, NumpyArray]
 LEAST = 2
 """The least value of a size that stays open. One of 1 is another recording: kernels, and ways to read memory, are others."""
 MOST = 2**31 - 1
 """The largest one: arithmetic with it need not ask whether it has more bits than ONNX's integers."""
 
 
-class Place(NamedTuple):
-    """A dimension of an input."""
+class Reading(NamedTuple):
+    """A dimension of an input, or one of its elements."""
 
     input: str
-    axis: int
+    at: int
+    is_element: bool = False
 
 
 class Pattern(NamedTuple):
-    """Which sizes of inputs stay open."""
+    """Which sizes of inputs stay open, and which of the elements that decide."""
 
-    key: Hashable
-    """Equal for shapes with the same open sizes, and the same other ones."""
-    places: Mapping[str, Place]
+    sizes: tuple[tuple[Any, ...], ...]
+    """For each input its name and shape, with names in the places of open sizes; of a sequence also those of its tensors."""
+    elements: tuple[tuple[str, str, tuple[int, ...], Any], ...]
+    """For each input whose elements decide its name, type, shape and elements: with names in the places of open ones, or bytes."""
+    places: Mapping[str, Reading]
     """Where each open size is read, by its name."""
 
-    def values(self, shapes: Shapes) -> tuple[int, ...]:
-        """The open sizes of shapes with this pattern."""
-        return tuple(shapes[place.input][place.axis] for place in self.places.values())
+    @property
+    def key(self) -> Hashable:
+        """Equal for what has the same open sizes, and the same other ones."""
+        return self.sizes, self.elements
+
+    def values(self, shapes: Shapes, decided: Decided) -> tuple[int, ...]:
+        """The open sizes of what has this pattern."""
+        return tuple(
+            int(decided[place.input].flat[place.at]) if place.is_element else shapes[place.input][place.at]
+            for place in self.places.values()
+        )
+
+    def inputs(self) -> Iterator[str]:
+        """The names of the inputs, and of the tensors of sequences."""
+        for name, *known in self.sizes:
+            yield name
+            if len(known) > 1:
+                yield from parts(name, {name: known[0]})
 
     def shapes(self, values: Sequence[int]) -> Shapes:
         """Shapes of tensors with these open sizes."""
         sizes = dict(zip(self.places, values, strict=True))
-        found: dict[str, tuple[int, ...]] = {}
-        for name, *known in self.key:  # type: ignore[attr-defined] # tuples of a name and what is known of it
-            found[name] = tuple(sizes[n] if isinstance(n, str) else n for n in known[0])
-            found |= dict(zip(parts(name, {name: known[0]}), known[1:], strict=True)) if len(known) > 1 else {}
-        return found
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, *known in self.sizes:
+            shapes[name] = tuple(sizes[n] if isinstance(n, str) else n for n in known[0])
+            shapes |= dict(zip(parts(name, {name: known[0]}), known[1:], strict=True)) if len(known) > 1 else {}
+        return shapes
+
+    def decided(self, values: Sequence[int]) -> Decided:
+        """The elements of inputs that decide, with these open ones."""
+        opened = self.opened_elements(dict(zip(self.places, values, strict=True)))
+        return {
+            name: np.array(opened[name], dtype).reshape(shape) if name in opened else np.frombuffer(known, dtype).reshape(shape)
+            for name, dtype, shape, known in self.elements
+        }
 
     def opened(self, shapes: Shapes, sizes: Mapping[str, int]) -> Shapes:
         """Shapes with these sizes in the places of open ones, by their names."""
-        own = {name: known for name, *known in self.key}  # type: ignore[attr-defined] # tuples of a name and what is known of it
+        own = {name: known for name, *known in self.sizes}
         return {name: self._opened(own.get(name, ()), shape, sizes) for name, shape in shapes.items()}
+
+    def opened_elements(self, sizes: Mapping[str, int]) -> Mapping[str, list[int]]:
+        """The elements of inputs some of which are open, with these sizes in the places of those."""
+        return {
+            name: [sizes[n] if isinstance(n, str) else n for n in known]
+            for name, _, _, known in self.elements
+            if not isinstance(known, bytes)
+        }
 
     def shown(self) -> str:
         """The inputs' shapes, with the names of sizes: ``x [1, 3, h, w]``."""
-        return ", ".join(f"{name} [{', '.join(map(str, known[0]))}]" for name, *known in self.key)  # type: ignore[attr-defined] # as above
+        return ", ".join(f"{name} [{', '.join(map(str, known[0]))}]" for name, *known in self.sizes)
 
     @staticmethod
     def _opened(known: Sequence[Sequence[int | str]], shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -74,16 +113,21 @@ class Pattern(NamedTuple):
         return tuple(sizes[name] if isinstance(name, str) else name for name in known[0])
 
 
-def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Sequence[str] = ()) -> Pattern:
+_MOST_OPEN = 16
+"""Of inputs with more elements that decide none stays open."""
+
+
+def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Decided | None = None) -> Pattern:
     """Which sizes stay open.
 
     Args:
         shapes: of the inputs, and of the tensors of sequences.
         feeds: what a call may give.
-        decided: the inputs whose elements are known.
+        decided: the elements of the inputs that decide how the model is computed.
     """
-    places: dict[str, Place] = {}
-    key: list[Hashable] = []
+    decided = decided or {}
+    places: dict[str, Reading] = {}
+    key: list[tuple[Any, ...]] = []
     for about in feeds:
         if about.name not in shapes:
             continue
@@ -101,10 +145,20 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Sequence[str]
                 sizes.append(size)
             else:
                 symbol = name or unnamed(about.name, axis)
-                places.setdefault(symbol, Place(about.name, axis))
+                places.setdefault(symbol, Reading(about.name, axis))
                 sizes.append(symbol)
         key.append((about.name, tuple(sizes)))
-    return Pattern(tuple(key), places)
+    elements = []
+    for name, array in decided.items():
+        known: Any = array.tobytes()
+        if array.size <= _MOST_OPEN and array.dtype in (np.int64, np.int32):
+            flat: list[int] = array.reshape(-1).tolist()
+            opened = {part(name, i): Reading(name, i, is_element=True) for i, n in enumerate(flat) if LEAST <= n <= MOST}
+            if opened:
+                known = tuple(part(name, i) if part(name, i) in opened else n for i, n in enumerate(flat))
+                places |= opened
+        elements.append((name, array.dtype.str, array.shape, known))
+    return Pattern(tuple(key), tuple(elements), places)
 
 
 class Recording:
@@ -113,7 +167,7 @@ class Recording:
     def __init__(self, pattern: Pattern, holds: Evaluator, graph: OpenGraph | None, ready: Ready) -> None:
         """
         Args:
-            pattern: of the shapes.
+            pattern: of what it is for.
             holds: whether it holds for sizes: ``None`` if not.
             graph: what computes outputs; ``None`` if all are known.
             ready: what is the same for all sizes: everything but the graph.
@@ -122,13 +176,12 @@ class Recording:
         self._names: dict[int, str | None] = {}
         """What the cache calls each plan, by its identity; ``None`` if it does not keep it."""
 
-    def at(self, shapes: Shapes, progress: Progress | None = None) -> Ready | None:
-        """The model for shapes with the pattern; ``None`` if a guard fails.
+    def at(self, values: tuple[int, ...], progress: Progress | None = None) -> Ready | None:
+        """The model for open sizes of its pattern; ``None`` if a guard fails.
 
         Raises:
             Unsupported, CompileError: a kernel cannot be made.
         """
-        values = self.pattern.values(shapes)
         if self._holds(*values) is None:
             return None
         if self.graph is None:
@@ -156,15 +209,12 @@ class Recording:
 class KeptRecording:
     """A recording of the cache."""
 
-    def __init__(self, pattern: Pattern, plan: KeptPlan, ready: Ready, parts: Iterator[Part]) -> None:
+    def __init__(self, plan: KeptPlan, ready: Ready, parts: Iterator[Part]) -> None:
         """``parts`` are read as far as sizes need them: each has answers and weights."""
-        self._pattern, self._plan, self._ready, self._parts = pattern, plan, ready, parts
+        self._plan, self._ready, self._parts = plan, ready, parts
 
-    def at(self, shapes: Shapes, progress: Progress | None = None) -> Ready | None:
-        """The model for shapes with the pattern; ``None`` if a guard fails, or the cache lacks something for them."""
-        if not set(self._ready.inputs) <= {*shapes, STATE}:
-            return None
-        values = self._pattern.values(shapes)
+    def at(self, values: Sequence[int], progress: Progress | None = None) -> Ready | None:
+        """The model for open sizes of its pattern; ``None`` if a guard fails, or the cache lacks something for them."""
         try:
             while True:
                 with contextlib.suppress(Missing):
@@ -184,48 +234,62 @@ class KeptRecording:
         """Nothing is new in it."""
 
 
+class Place(NamedTuple):
+    """What recordings know of their stage."""
+
+    name: str
+    outputs: int | None
+    """How many it computes; ``None`` for those of the model."""
+    following: Following
+    record: Callable[[Pattern, tuple[int, ...]], Recording]
+    """Converts the nodes."""
+    finish: Callable[[Pattern, Sequence[int]], Finished]
+    """Converts the nodes for sizes; the program after all passes."""
+
+
 class Recordings:
     """The recordings of a pattern: those of this process, and those of the cache, which are read as far as they are needed."""
 
-    def __init__(self, pattern: Pattern, key: Hashable, kept: Kept | None, finish: Callable[[Shapes], Finished]) -> None:
+    def __init__(self, pattern: Pattern, stage: Place, kept: Kept | None) -> None:
         """
         Args:
-            pattern: of their shapes.
-            key: of the pattern, and of elements that decide.
+            pattern: of what they are for.
+            stage: theirs.
             kept: the cache's entries.
-            finish: makes the program for shapes.
         """
-        self._pattern, self._key, self._kept, self._finish = pattern, key, kept, finish
+        self._pattern, self._stage, self._key, self._kept = pattern, stage, (stage.name, pattern.key), kept
         self.every: list[Recording | KeptRecording] = []
         """The last used is the first."""
-        self._names = None if kept is None else iter(kept.recordings(key))
+        self._names = None if kept is None else iter(kept.recordings(self._key))
         self._arenas: list[Any] = []
 
-    def at(self, shapes: Shapes, progress: Progress | None) -> Ready | None:
-        """The model for shapes, if a recording holds for them.
+    def at(self, values: tuple[int, ...], progress: Progress | None) -> Ready | None:
+        """The model for open sizes, if a recording holds for them.
 
         Raises:
             Unsupported, CompileError: a kernel cannot be made.
         """
         for i, recording in enumerate(self.every):
-            if (ready := recording.at(shapes, progress)) is not None:
+            if (ready := recording.at(values, progress)) is not None:
                 if i:
                     self.every.insert(0, self.every.pop(i))
                 self._saved(recording)
                 return ready
         while (other := self._read()) is not None:
             self.every.append(other)
-            if (ready := other.at(shapes, progress)) is not None:
+            if (ready := other.at(values, progress)) is not None:
+                for stage in () if ready.tail is None else ready.tail.stages():
+                    stage.follow(lambda: self._stage.record(self._pattern, values))
                 return ready
         return None
 
-    def add(self, recording: Recording, shapes: Shapes, progress: Progress | None) -> Ready:
-        """Add one that was made for shapes; returns the model for them.
+    def add(self, recording: Recording, values: tuple[int, ...], progress: Progress | None) -> Ready:
+        """Add one that was made for open sizes; returns the model for them.
 
         Raises:
             Unsupported, CompileError: a kernel cannot be made.
         """
-        ready = recording.at(shapes, progress)
+        ready = recording.at(values, progress)
         assert ready is not None, "a guard fails in the case that it was recorded for"
         self.every.insert(0, recording)
         self._saved(recording)
@@ -246,11 +310,14 @@ class Recordings:
         if self._names is None or self._kept is None:
             return None
         for name in self._names:
-            found = self._kept.recording(name, self._arenas, lambda values: self._finish(self._pattern.shapes(values)))
-            if found is not None:
-                return KeptRecording(self._pattern, *found, self._kept.parts(name))
+            recording = self._kept.recording(name, self._arenas, self._finished, self._stage.following, self._stage.outputs)
+            if recording is not None and set(recording[1].inputs) <= {*self._pattern.inputs(), STATE}:
+                return KeptRecording(*recording, self._kept.parts(name))
         self._names = None
         return None
+
+    def _finished(self, values: Sequence[int]) -> Finished:
+        return self._stage.finish(self._pattern, values)
 
     def _saved(self, recording: Recording | KeptRecording) -> None:
         if self._kept is not None:

@@ -6,7 +6,7 @@ import abc
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.session import ModelMetadata, Session
 from tvmdml.onnx.types import is_narrow, wide_of
-
-if TYPE_CHECKING:
-    from tvmdml.onnx.tail import Tail
-
 
 Lengths = tuple[int | None, ...]
 Inputs = Mapping[str, Any] | Sequence[Any] | Any
@@ -74,6 +70,28 @@ class About(NamedTuple):
     """Weights that a call may give instead."""
 
 
+class AfterGraph(Protocol):
+    """What runs after a graph: ``tail``."""
+
+    @property
+    def makes(self) -> Mapping[int, str]:
+        """The names of the model's outputs that are computed here, by their places."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """ONNX's names of the operators."""
+
+    @property
+    def tensors(self) -> int:
+        """The number of tensors that the graph gives beside outputs."""
+
+    def stages(self) -> Sequence[Any]:
+        """Those that it runs."""
+
+    def run(self, runnable: Runnable, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
+        """The outputs, by their places."""
+
+
 class Ready(NamedTuple):
     """A model for certain shapes."""
 
@@ -83,7 +101,7 @@ class Ready(NamedTuple):
     """The inputs that the graph reads; the last one is ``STATE`` if it draws random numbers."""
     known: Mapping[int, NumpyArray]
     """The outputs that are known."""
-    tail: Tail | None = None
+    tail: AfterGraph | None = None
     """What computes other outputs after the graph, of its last ones."""
     lengths: Lengths = ()
     """For each output the number of its tensors; ``None`` for a tensor, -1 for nothing, and ``()`` if all outputs are tensors."""
@@ -167,36 +185,55 @@ class Runnable(Session, abc.ABC):
         compiled = self._for_tensors(given)
         if compiled.graph is not None and compiled.alone and not self._narrows:
             return self._run(compiled.graph, {name: given[name] for name in compiled.inputs})
-        found: dict[int, Any] = {i: array.copy() for i, array in compiled.known.items()}
-        count = compiled.count(len(self.outputs))
-        state = {STATE: self.numbers.state()} if compiled.draws or compiled.tail is not None else {}
-        fed = {**given, **state} if compiled.draws else given
-        results = [] if compiled.graph is None else self._run(compiled.graph, {name: fed[name] for name in compiled.inputs})
-        later = () if compiled.tail is None else compiled.tail.makes
-        places = [i for i in range(count) if i not in found and i not in later]
-        found |= dict(zip(places, results, strict=compiled.tail is None))
+        state = self.numbers.state() if compiled.draws or compiled.tail is not None else None
+        restore = None
         if compiled.tail is not None:
-            found |= self._after(compiled.tail, results[len(places) :], given.values(), state[STATE])
-        results = compiled.assembled([found[i] for i in range(count)])
+            restore, given = self._plain(given)
+        results = self.results(compiled, given, len(self.outputs), state)
+        if restore is not None:
+            results = [_restored(one, restore) for one in results]
         if self._narrows:
             for i, dtype in self._narrows:
                 results[i] = _of_type(results[i], wide_of(dtype), dtype)
         return results
 
+    def results(self, ready: Ready, given: Mapping[str, Any], outputs: int, state: NumpyArray | None) -> list[Any]:
+        """Run what was compiled, and the stages that follow it. Not public.
+
+        Args:
+            ready: what was compiled.
+            given: the tensors that its graph reads, by name.
+            outputs: the number of outputs.
+            state: of the random numbers of this run, if there are any.
+        """
+        found: dict[int, Any] = {i: array.copy() for i, array in ready.known.items()}
+        count = ready.count(outputs)
+        fed = {**given, STATE: state} if ready.draws else given
+        results = [] if ready.graph is None else self._run(ready.graph, {name: fed[name] for name in ready.inputs})
+        later = () if ready.tail is None else ready.tail.makes
+        places = [i for i in range(count) if i not in found and i not in later]
+        found |= dict(zip(places, results, strict=ready.tail is None))
+        if ready.tail is not None:
+            assert state is not None
+            found |= ready.tail.run(self, results[len(places) :], state)
+        return ready.assembled([found[i] for i in range(count)])
+
     def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
         """Run what was compiled."""
         return graph(inputs)
 
-    def _after(self, tail: Tail, results: Sequence[Any], given: Iterable[Any], state: NumpyArray) -> dict[int, Any]:
-        """What is computed after the graph, as arrays of the kind of the inputs."""
-        views = (arrays.view(one, self.name) for one in results)
-        found = tail.run([one.numpy() if type(one) is DeviceArray else np.asarray(one) for one in views], state)
-        restore: Callable[[Any], Any] | None
-        if any(type(one) is DeviceArray for one in given):
-            restore = self.target.asarray
-        else:
-            restore = next((arrays.restorer(one) for one in given if type(one) is not np.ndarray), None)
-        return found if restore is None else {place: _restored(one, restore) for place, one in found.items()}
+    def _plain(self, given: Mapping[str, Any]) -> tuple[Callable[[Any], Any], Mapping[str, Any]]:
+        """What makes outputs of the kind of the inputs, and the inputs where the stages run."""
+        if any(type(one) is DeviceArray for one in given.values()):
+            return lambda array: array if type(array) is DeviceArray else self.target.asarray(array), given
+        tensors = {name: one for name, one in given.items() if type(one) is not int}  # no lengths of sequences
+        library = next((arrays.restorer(one) for one in tensors.values() if type(one) is not np.ndarray), None)
+
+        def restore(array: Any) -> Any:
+            plain = array.numpy() if type(array) is DeviceArray else np.asarray(array)
+            return plain if library is None else library(plain)
+
+        return restore, {name: self.target.asarray(np.asarray(arrays.view(one, self.name))) for name, one in tensors.items()}
 
     def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
         """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.

@@ -1,65 +1,118 @@
-"""``Tail``: the nodes of a model that need elements of large tensors, such as those that count boxes. They run after the graph.
-
-A detector ends in NonMaxSuppression: how many boxes there are is known when all others are computed. Such nodes, and those that
-read their results, run one by one on the processor, as ONNX Runtime's DML provider does it.
-"""
+"""``Tail``: what runs after the graph of a stage: nodes that NumPy computes from elements, and the next stage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.converting import Conversion, Model
-from tvmdml.onnx.scopes import raise_all
-from tvmdml.onnx.values import Value
+from tvmdml.errors import InvalidArgument, Unsupported
+from tvmdml.onnx.counting import COUNTING, plain
+from tvmdml.onnx.looping import Looped
+
+if TYPE_CHECKING:
+    from tvmdml.onnx.following import Next
+    from tvmdml.onnx.running import Runnable
 
 
-class Tail:
-    """Nodes that run after the graph."""
+class HostNode(Protocol):
+    """A node that NumPy computes."""
 
-    def __init__(
-        self, model: Model, nodes: Sequence[Any], reads: Mapping[str, Value], makes: Mapping[int, str], draws: int
-    ) -> None:
-        """
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of its results."""
+
+    def reads(self) -> set[str]:
+        """The names of what it reads."""
+
+    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+        """The results, by name, of arrays, lists of them, or ``None`` for nothing.
+
         Args:
-            model: the model.
-            nodes: in their order.
-            reads: what they read, by name. Tensors that are not known are those that ``run`` is given.
-            makes: the names of the model's outputs that they compute, by their places.
-            draws: how many nodes of the graph draw random numbers.
+            runnable: the model, which runs graphs.
+            arrays: what is computed, and what is known.
+            state: of the random numbers of the run.
+
+        Raises:
+            Unsupported, ModelError: it cannot be computed for these elements.
         """
-        self._draws = draws
-        self._model, self._nodes, self.makes = model, nodes, makes
-        self._reads = {name: one.mapped(_without_graph) for name, one in reads.items()}
-        self.kinds = tuple(dict.fromkeys(str(one.op_type) for one in nodes))
-        """ONNX's names of the nodes' operators."""
 
-    def run(self, arrays: Sequence[NumpyArray], state: NumpyArray) -> dict[int, Any]:
-        """The outputs, by their places, from the tensors that it reads: arrays, lists of them, or ``None`` for nothing.
 
-        ``state`` is that of the random numbers of the run.
+class Counting(NamedTuple):
+    """A node whose operator is a function of arrays."""
+
+    kind: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def reads(self) -> set[str]:
+        """As every node between stages does."""
+        return set(self.inputs) - {""}
+
+    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+        """As every node between stages does."""
+        try:
+            results = COUNTING[self.kind]([plain(arrays[name]) if name else None for name in self.inputs], self.attributes)
+        except InvalidArgument as error:
+            raise Unsupported(f"{self.kind} of {', '.join(self.outputs)}: {error}") from None
+        return {name: result for name, result in zip(self.outputs, results, strict=False) if name}
+
+
+class Tail(NamedTuple):
+    """What runs after a graph."""
+
+    reads: tuple[tuple[str, int | None], ...]
+    """The names of what the graph gives beside outputs, in order; with the number of its tensors for a sequence."""
+    known: Mapping[str, Any]
+    """What nodes between the stages read that is known: arrays, lists of them, or ``None`` for nothing."""
+    host: tuple[HostNode, ...]
+    """What NumPy computes before the next stage."""
+    stage: Next | None
+    """The next stage; ``None`` if the nodes give all outputs."""
+    makes: Mapping[int, str]
+    """The names of the model's outputs that are computed here, by their places."""
+    kinds: tuple[str, ...]
+    """ONNX's names of the operators."""
+
+    @property
+    def tensors(self) -> int:
+        """The number of tensors that the graph gives beside outputs."""
+        return sum(1 if count is None else count for _, count in self.reads)
+
+    def stages(self) -> list[Next]:
+        """Those that it runs."""
+        bodies = [node.stage for node in self.host if isinstance(node, Looped)]
+        return bodies if self.stage is None else [*bodies, self.stage]
+
+    def missing(self) -> set[str]:
+        """The names of what is read, and nothing makes: none."""
+        made = {*self.known, *(name for name, _ in self.reads)}
+        missing: set[str] = set()
+        for node in self.host:
+            missing |= node.reads() - made
+            made |= set(node.outputs)
+        if self.stage is not None and self.stage.part is not None:
+            missing |= {about.name for about in self.stage.part.given} - made
+            made |= set(self.stage.part.wanted)
+        return missing | set(self.makes.values()) - made
+
+    def run(self, runnable: Runnable, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
+        """The outputs, by their places: arrays, lists of them, or ``None`` for nothing.
+
+        Args:
+            runnable: the model, which runs graphs.
+            results: the tensors of ``reads``.
+            state: of the random numbers of the run.
 
         Raises:
             Unsupported, ModelError: a node cannot be computed for these elements.
         """
-        rest = iter(arrays)
-        given = {
-            name: one.mapped(lambda tensor: tensor if tensor.is_tensor else Value.known(next(rest)))
-            for name, one in self._reads.items()
-        }
-        found, problems = Conversion.eager(self._model, given, self._nodes, list(self.makes.values()), state, self._draws)
-        raise_all(self._model.source.name, problems)
-        return {place: _array(found[name]) for place, name in self.makes.items()}
-
-
-def _without_graph(tensor: Value) -> Value:
-    """What is known of a tensor; the graph of other ones is let go."""
-    return Value.lost() if tensor.array is None else Value.known(tensor.array)
-
-
-def _array(value: Value) -> Any:
-    if value.parts is not None:
-        return [_array(one) for one in value.parts]
-    assert value.is_nothing or value.array is not None
-    return value.array
+        rest = iter(results)
+        arrays = {name: next(rest) if count is None else [next(rest) for _ in range(count)] for name, count in self.reads}
+        for node in self.host:
+            arrays |= node.run(runnable, {**self.known, **arrays}, state)
+        if self.stage is not None:
+            ready, tensors, wanted = self.stage.for_arrays(arrays)
+            arrays |= dict(zip(wanted, runnable.results(ready, tensors, len(wanted), state), strict=True))
+        return {place: arrays[name] for place, name in self.makes.items()}

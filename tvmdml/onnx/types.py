@@ -15,11 +15,14 @@ _MOST_DECIDING = 4096
 _MOST_MEASURED = 16
 
 
-def decides(dtype: Any, count: int) -> bool:
+def decides(dtype: Any, count: int, itself: bool = True) -> bool:
     """Whether the values of an input may decide how a model is computed: few integers, such as sizes and positions, or a condition.
 
-    Other types are measured: images, scores. They are different each time, but for a threshold or scales.
+    Other types are measured: images, scores. They are different each time, but for a threshold or scales. So are words, where not
+    they themselves decide (``itself``), but what is computed from them.
     """
+    if not itself:
+        return count <= _MOST_MEASURED
     kind = np.dtype(dtype)
     counts = kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1)
     return count <= (_MOST_DECIDING if counts else _MOST_MEASURED)

@@ -246,7 +246,7 @@ class Value:
 
         Raises:
             Undecided: they depend on inputs that decide.
-            TooLate: they depend on inputs that do not.
+            TooLate: they depend on inputs that do not: the next stage knows them.
         """
         self._require_tensor()
         if self.array is None and self.sizes is not None:
@@ -255,7 +255,8 @@ class Value:
         if self.array is None:
             assert self._expression is not None
             inputs = dependencies(self._expression)
-            if large := [one.name for one in inputs if one.name == STATE or not decides(one.dtype, math.prod(_sizes(one)))]:
+            own = len(inputs) == 1 and self._expression.edge.source is inputs[0]
+            if large := [one.name for one in inputs if one.name == STATE or not decides(one.dtype, math.prod(_sizes(one)), own)]:
                 raise TooLate(f"it must be known before the model runs, but depends on the elements of {large[0]}")
             if inputs:
                 raise Undecided(one.name for one in inputs)

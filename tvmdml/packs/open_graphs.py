@@ -122,7 +122,7 @@ class _Recorded:
         shapes = {one.name: _known(one.with_sizes(sizes).shape) for one in self._about.inputs}
         pattern = pattern_of(shapes, self._about.inputs)
         several = self._recordings.setdefault(pattern.key, [])
-        values = pattern.values(shapes)
+        values = pattern.values(shapes, {})
         for recording in several:
             if recording.graph is not None and recording.graph.holds(values):
                 return recording, values
@@ -162,7 +162,7 @@ def _known(shape: Any) -> tuple[int, ...]:
 
 def _shapes(pattern: Pattern) -> dict[str, tuple[int | str, ...]]:
     """The shapes of the inputs, with the names of open sizes."""
-    return {name: tuple(known[0]) for name, *known in pattern.key}  # type: ignore[attr-defined] # tuples of a name and its shape
+    return {name: tuple(known[0]) for name, *known in pattern.sizes}
 
 
 def described(graph: OpenPlanned, i: int, place: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx.node import Node, Results, along, axis_of, rule
-from tvmdml.onnx.types import dtype_of
-from tvmdml.onnx.values import Value, dependencies
+from tvmdml.onnx.types import Undecided, dtype_of
+from tvmdml.onnx.values import TooLate, Value, dependencies
 from tvmdml.onnx_nodes import Refused
 
 _MOST_ROUNDS = 1 << 14
@@ -79,6 +79,8 @@ def _stacked(node: Node, parts: Sequence[Value], axis: int = 0) -> Any:
 @rule("Loop")
 def _loop(node: Node) -> Results:
     body = _branch(node, "body")
+    if node.around.is_top and not all(node.is_known(i) for i in range(2) if node.has(i)):
+        raise TooLate("a run counts its rounds")
     most = int(node.number(0)) if node.has(0) else _MOST_ROUNDS + 1
     going = bool(node.number(1)) if node.has(1) else True
     state = [node.value(i) for i in range(2, len(node.inputs))]
@@ -90,7 +92,7 @@ def _loop(node: Node) -> Results:
         results = node.around.inner(body, [_known(np.int64, rounds), _known(np.bool_, True), *state])
         if any(one.is_lost for one in results):
             return [Value.lost()] * len(node.outputs)
-        going = bool(results[0].decided(node.graph).reshape(-1)[0])
+        going = _goes_on(node, results[0])
         state = results[1 : 1 + len(state)]
         for one, parts in zip(results[1 + len(state) :], scans, strict=True):
             parts.append(one)
@@ -99,6 +101,15 @@ def _loop(node: Node) -> Results:
         return [*state, *(_stacked(node, parts) for parts in scans)]
     given = [_known(np.int64, 0), _known(np.bool_, True), *state]
     return [*state, *(_none(node, body, given, 1 + len(state) + i) for i in range(len(scans)))]
+
+
+def _goes_on(node: Node, condition: Value) -> bool:
+    try:
+        return bool(condition.decided(node.graph).reshape(-1)[0])
+    except Undecided:
+        if not node.around.is_top:
+            raise
+        raise TooLate("a run decides whether it goes on") from None
 
 
 def _known(dtype: Any, number: int) -> Value:

@@ -1,82 +1,36 @@
-"""Operators whose results have as many elements as their inputs decide: NonMaxSuppression, NonZero, Unique."""
+"""Operators whose results have as many elements as their inputs decide: known inputs, and what is the same for all sizes."""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from typing import Any
 
-from tvmdml.arrays import NumpyArray
-from tvmdml.onnx.node import Node, Results, axis_of, rule
-from tvmdml.onnx_nodes import Refused
-
-
-@rule("NonZero")
-def _nonzero(node: Node) -> Results:
-    return np.stack(np.nonzero(np.atleast_1d(node.known(0)))).astype(np.int64)
+import tvmdml
+from tvmdml.graph.nodes import Call
+from tvmdml.onnx.counting import COUNTING
+from tvmdml.onnx.node import Node, Results, rule
 
 
-@rule("Unique")
-def _unique(node: Node) -> Results:
-    """Different elements, or slices along an axis: sorted, or as they come first."""
-    x = node.known(0)
-    axis = axis_of(node.integer("axis", 0), x.ndim) if "axis" in node.attributes else None
-    found, first, back, counts = np.unique(x, True, True, True, axis=axis)
-    back = back.reshape(-1)
-    if not node.integer("sorted", 1):
-        order = np.argsort(first, kind="stable")
-        found = found[order] if axis is None else np.take(found, order, axis)
-        first, counts, back = first[order], counts[order], np.argsort(order)[back]
-    return [found, *(one.astype(np.int64) for one in (first, back, counts))]
+@rule(*COUNTING)
+def _counted(node: Node) -> Results:
+    if node.kind == "NonZero" and (places := _all_places(node)) is not None:
+        return places
+    inputs = [node.counted(place) if node.has(place) else None for place in range(len(node.inputs))]
+    return COUNTING[node.kind](inputs, node.attributes)
 
 
-@rule("com.microsoft.Unique")
-def _unique_of_row(node: Node) -> Results:
-    """As they come first, with the places of all elements among them."""
-    found, _, back, counts = _unique(node.replaced("Unique", sorted=0))
-    return [found, back, counts]
-
-
-@rule("NonMaxSuppression")
-def _suppressed(node: Node) -> Results:
-    """The best boxes of each class that do not overlap better ones."""
-    boxes, scores = node.known(0), node.known(1)
-    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[::2] != boxes.shape[:2]:
-        raise Refused(f"its boxes have the sizes {list(boxes.shape)}, and its scores {list(scores.shape)}")
-    most = int(node.number(2)) if node.has(2) else 0
-    overlap = float(node.number(3)) if node.has(3) else 0.0
-    least = float(node.number(4)) if node.has(4) else None
-    corners = _corners(boxes, bool(node.integer("center_point_box", 0)))
-    found = [
-        (batch, label, place)
-        for batch in range(scores.shape[0])
-        for label in range(scores.shape[1])
-        for place in _kept(corners[batch], scores[batch, label], most, overlap, least)
-    ]
-    return np.array(found, np.int64).reshape(-1, 3)
-
-
-def _corners(boxes: NumpyArray, centred: bool) -> NumpyArray:
-    """The lower and upper corner of each box."""
-    if centred:
-        x, y, width, height = np.moveaxis(boxes, -1, 0)
-        ends = (y - height / 2, x - width / 2, y + height / 2, x + width / 2)
-    else:
-        a, b, c, d = np.moveaxis(boxes, -1, 0)
-        ends = (np.minimum(a, c), np.minimum(b, d), np.maximum(a, c), np.maximum(b, d))
-    return np.stack(ends, -1)
-
-
-def _kept(boxes: NumpyArray, scores: NumpyArray, most: int, overlap: float, least: float | None) -> list[int]:
-    """The places of boxes, the best first."""
-    places = np.arange(len(scores)) if least is None else np.flatnonzero(scores > least)
-    places = places[np.argsort(-scores[places], kind="stable")]
-    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
-    areas = sides[:, 0] * sides[:, 1]
-    found: list[int] = []
-    while len(places) and len(found) < most:
-        best, places = int(places[0]), places[1:]
-        found.append(best)
-        shared = np.minimum(boxes[best, 2:], boxes[places, 2:]) - np.maximum(boxes[best, :2], boxes[places, :2])
-        common = np.prod(np.maximum(shared, 0), -1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            places = places[~(common / (areas[best] + areas[places] - common) > overlap)]
-    return found
+def _all_places(node: Node) -> Any:
+    """The places of all elements, where all are the same number of open sizes: older exporters write a range so."""
+    value = node.value(0)
+    source = None if value.array is not None or value.sizes is not None else value.expression(node.graph).edge.source
+    fill = source.desc if isinstance(source, Call) else None
+    if not isinstance(fill, tvmdml.FillValueConstant) or not fill.element(fill.value) or not value.is_open:
+        return None
+    graph: Any = node.graph
+    shape = node.shape() or (1,)
+    rows = []
+    for axis, n in enumerate(shape):
+        row = tvmdml.fill_value_sequence([n], 0, 1, dtype="int64", device=graph)
+        own = [n if i == axis else 1 for i in range(len(shape))]
+        rows.append(row.reshape(own).broadcast(shape).reshape(1, math.prod(shape)))
+    return rows[0] if len(rows) == 1 else tvmdml.join(rows, axis=0)

@@ -54,15 +54,6 @@ def _one_hot(node: Node) -> Results:
     return described.convert(node)
 
 
-@rule("Compress")
-def _compress(node: Node) -> Results:
-    x = node.x()
-    places = np.flatnonzero(node.known(1).reshape(-1))
-    if "axis" not in node.attributes:
-        return tvmdml.gather(x.reshape(-1), node.constant(places.astype(np.int64)), axis=0)
-    return tvmdml.gather(x, node.constant(places.astype(np.int64)), axis=node.axis(x.ndim))
-
-
 @rule("Range")
 def _range(node: Node) -> Results:
     if any(node.value(i).sizes is not None and not node.is_known(i) for i in range(3)) and node.is_known(2):

@@ -1,0 +1,406 @@
+"""Models in which elements that a run computes decide sizes: detectors that end in NonMaxSuppression, loops, random ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from counting_models import counting_model  # noqa: E402
+from onnx import helper, numpy_helper  # noqa: E402
+from support import Array  # noqa: E402
+from test_onnx_models import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
+
+import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.onnx.origin import Origin  # noqa: E402
+
+CLASSES, PLACES = 3, 24
+
+
+def detector() -> bytes:
+    """Boxes and scores at each place of an image's features, and the best boxes with their labels and scores."""
+    rng = np.random.default_rng(3)
+    weights = {
+        "w": rng.standard_normal((4 + CLASSES, 3, 8, 8), np.float32) / 14,
+        "most": np.array(9, np.int64),
+        "overlap": np.array(0.3, np.float32),
+        "least": np.array(0.9, np.float32),
+        "parts": np.array([4, CLASSES], np.int64),
+        "rows": np.array([0, 4, PLACES * PLACES], np.int64),
+        "labels": np.array([0, CLASSES, PLACES * PLACES], np.int64),
+        "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "three": np.array([3], np.int64),
+        "axis": np.array([1], np.int64),
+        "none": np.array([0], np.int64),
+        "scale": np.array(8, np.float32),
+    }
+    nodes = [
+        N("Conv", ["image", "w"], ["features"], strides=[8, 8]),
+        N("Split", ["features", "parts"], ["where", "what"], axis=1),
+        N("Reshape", ["where", "rows"], ["across"]),
+        N("Transpose", ["across"], ["boxes"], perm=[0, 2, 1]),
+        N("Reshape", ["what", "labels"], ["flat"]),
+        N("Sigmoid", ["flat"], ["scores"]),
+        N("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["chosen"]),
+        N("Slice", ["chosen", "two", "three", "axis"], ["column"]),
+        N("Squeeze", ["column", "axis"], ["places"]),
+        N("Gather", ["boxes", "places"], ["found"], axis=1),
+        N("Mul", ["found", "scale"], ["scaled"]),
+        N("Slice", ["chosen", "one", "three", "axis"], ["label"]),
+        N("Concat", ["none", "none"], ["origin"], axis=0),
+        N("Slice", ["chosen", "none", "one", "axis"], ["batch"]),
+        N("Concat", ["batch", "label"], ["coordinates"], axis=1),
+        N("GatherND", ["scores", "coordinates"], ["best"]),
+    ]
+    results = [
+        info("features", ["n", 7, PLACES, PLACES]),
+        info("scaled", ["n", "count", 4]),
+        info("chosen", ["count", 3], INT64),
+        info("best", ["count"]),
+    ]
+    made = model(nodes, [info("image", ["n", 3, 8 * PLACES, 8 * PLACES])], results, weights, ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def file() -> bytes:
+    return detector()
+
+
+@pytest.mark.parametrize("target", ["cpu", "vulkan"])
+def test_a_detector_finds_what_onnx_runtime_finds(file: bytes, target: str) -> None:
+    runtime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    try:
+        loaded = tvmdml.onnx.load(file, target=target)
+    except tvmdml.TvmdmlError as error:
+        pytest.skip(str(error))
+    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    counts = set()
+    for seed in range(4):
+        image = np.random.default_rng(seed).standard_normal((1, 3, 8 * PLACES, 8 * PLACES), np.float32)
+        found, right = loaded(image=image), session.run(None, {"image": image})
+        counts.add(len(found[2]))
+        for one, other in zip(found, right, strict=True):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            assert np.allclose(one, other, rtol=0, atol=1e-5 * max(1, np.abs(other).max()))
+    assert len(counts) > 1, "the images have different numbers of boxes"
+    assert loaded.run(["best"], {"image": image})[0].shape == right[3].shape
+
+
+def test_arrays_of_other_libraries_come_back_as_such(file: bytes) -> None:
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    image = torch.rand(1, 3, 8 * PLACES, 8 * PLACES)
+    found = tvmdml.onnx.load(file)(image=image)
+    assert {type(one) for one in found} == {torch.Tensor}
+    assert found[2].dtype == torch.int64
+
+
+@pytest.mark.full
+def test_what_such_a_model_cannot_do_is_said(file: bytes, tmp_path: Path) -> None:
+    shape = (1, 3, 8 * PLACES, 8 * PLACES)
+    loaded = tvmdml.onnx.load(file)
+    with pytest.raises(tvmdml.Unsupported, match="NonMaxSuppression"):
+        loaded.forms({"image": np.zeros(shape, np.float32)})
+    assert loaded.compiled(image=shape).kernel_count
+    with pytest.raises(tvmdml.Unsupported, match=r"one by one, after the graph: NonMaxSuppression, Slice.*Cut it"):
+        tvmdml.onnx.load(file, {"n": 1}).recorded()
+
+
+def large(*nodes: Any, **outputs: Any) -> Any:
+    """A model of one large input."""
+    results = [info(name, shape, kind) for name, (shape, kind) in outputs.items()]
+    return tvmdml.onnx.load(model(nodes, [info("x", ["n", 100])], results, ir_version=10))
+
+
+def test_nonzero_of_a_large_tensor_and_what_follows() -> None:
+    """Also inside of branches, and where the number decides how much is taken."""
+    branch = onnx.helper.make_graph([N("Gather", ["row", "at"], ["taken"])], "branch", [], [info("taken", ["m"])])
+    nodes = [
+        N("Abs", ["x"], ["a"]),
+        N("Constant", [], ["limit"], value_float=1.5),
+        N("Greater", ["a", "limit"], ["far"]),
+        N("NonZero", ["far"], ["places"]),
+        N("Shape", ["places"], ["count"], start=1),
+        N("Constant", [], ["flat"], value_ints=[-1]),
+        N("Reshape", ["a", "flat"], ["all"]),
+        N("Constant", [], ["zero"], value_ints=[0]),
+        N("Slice", ["all", "zero", "count"], ["first"]),
+        N("Compress", ["a", "far"], ["chosen"]),
+        N("Constant", [], ["many"], value_ints=[40]),
+        N("Greater", ["count", "many"], ["is_many"]),
+        N("Slice", ["places", "zero", "zero", "zero"], ["nothing"]),
+        N("Constant", [], ["head"], value_ints=[0, 1, 2]),
+        N("Identity", ["first"], ["row"]),
+        N("Identity", ["head"], ["at"]),
+        N("If", ["is_many"], ["some"], then_branch=branch, else_branch=branch),
+    ]
+    loaded = large(*nodes, places=([2, "k"], INT64), first=(["k"], FLOAT), chosen=(["k"], FLOAT), some=(["m"], FLOAT))
+    for seed in (1, 2):
+        x = np.random.default_rng(seed).standard_normal((50 + seed, 100), np.float32)
+        places, first, chosen, some = loaded(x=x)
+        far = np.abs(x) > 1.5
+        assert np.array_equal(places, np.stack(np.nonzero(far)))
+        assert np.array_equal(first, np.abs(x).reshape(-1)[: far.sum()])
+        assert np.array_equal(chosen, np.abs(x)[far])
+        assert np.array_equal(some, first[:3])
+
+
+def test_different_elements_as_onnx_orders_them() -> None:
+    x = (np.random.default_rng(4).standard_normal((60, 100)) * 9).astype(np.int32).astype(np.float32)
+    names = {"y": (["k"], FLOAT), "first": (["k"], INT64), "back": (["all"], INT64), "counts": (["k"], INT64)}
+    y, first, back, counts = large(N("Unique", ["x"], list(names), sorted=0), **names)(x=x)
+    flat = x.reshape(-1)
+    assert np.array_equal(y[back], flat)
+    assert np.array_equal(flat[first], y)
+    assert np.array_equal(np.sort(first), first), "in the order in which they come first"
+    assert counts.sum() == flat.size
+    assert len(set(y.tolist())) == len(y)
+
+
+def test_small_and_large_inputs_may_take_turns() -> None:
+    places = onnx.helper.make_tensor_value_info("y", INT64, [1, "k"])
+    graph = onnx.helper.make_graph([N("NonZero", ["x"], ["y"])], "turns", [info("x", ["n"])], [places])
+    whole = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    for sizes in ((5000, 10, 5000, 7), (5000, 11)):  # the second model finds what the first one kept on disk
+        some = tvmdml.onnx.load(whole)
+        for size in sizes:
+            assert some(x=np.ones(size, np.float32))[0].shape == (1, size)
+
+
+def test_a_node_that_fails_says_so_when_it_runs() -> None:
+    nodes = [
+        N("NonZero", ["x"], ["places"]),
+        N("Constant", [], ["five"], value_ints=[5, 7]),
+        N("Reshape", ["places", "five"], ["y"]),
+    ]
+    loaded = large(*nodes, y=([5, 7], INT64))
+    x = np.zeros((50, 100), np.float32)
+    with pytest.raises((tvmdml.Unsupported, tvmdml.ModelError), match="Reshape"):
+        loaded(x=x)
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The stages that are converted."""
+    converted: list[Any] = []
+    record = Origin.recording
+
+    def counted(self: Any, shapes: Any, pattern: Any, decided: Any, part: Any = None) -> Any:
+        recording = record(self, shapes, pattern, decided, part)
+        converted.append(part)
+        return recording
+
+    monkeypatch.setattr(Origin, "recording", counted)
+    return converted
+
+
+def test_another_count_converts_nothing(recordings: list[Any]) -> None:
+    nodes = [
+        N("Abs", ["x"], ["a"]),
+        N("Constant", [], ["limit"], value_float=1.5),
+        N("Greater", ["a", "limit"], ["far"]),
+        N("Compress", ["a", "far"], ["chosen"]),
+        N("Sqrt", ["chosen"], ["root"]),
+        N("ReduceSum", ["chosen"], ["sum"], keepdims=0),
+        N("Cast", ["sum"], ["length"], to=INT64),
+        N("Constant", [], ["zero"], value_int=0),
+        N("Constant", [], ["one"], value_int=1),
+        N("Range", ["zero", "length", "one"], ["line"]),
+    ]
+    loaded = large(*nodes, root=(["k"], FLOAT), line=(["m"], INT64))
+    for seed in range(12):
+        x = np.random.default_rng(seed).standard_normal((50 + seed, 100), np.float32)
+        root, line = loaded(x=x)
+        far = np.abs(x)[np.abs(x) > 1.5]
+        assert np.allclose(root, np.sqrt(far))
+        assert abs(len(line) - far.sum()) < 2
+        assert np.array_equal(line, np.arange(len(line)))
+    assert len(recordings) == 3, "the model, what follows the count, and what follows the sum"
+
+
+def _wanted(file: bytes, feeds: dict[str, Array]) -> list[Any]:
+    """The outputs of the model with its inputs as constants: all counts are known when it is converted."""
+    known = onnx.load_from_string(file)
+    del known.graph.input[:]
+    known.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in feeds.items())
+    return list(tvmdml.onnx.load(known)())
+
+
+def _agree(some: list[Any], others: list[Any]) -> None:
+    for one, other in zip(some, others, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert np.allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def _drawn(seed: int, sizes: tuple[int, int, int]) -> dict[str, Array]:
+    random = np.random.default_rng((seed, *sizes))
+    return {"x": random.standard_normal(sizes[:2], np.float32), "y": random.standard_normal(sizes[2], np.float32)}
+
+
+SIZES = ((5, 4, 6), (3, 7, 9), (5, 4, 6), (2, 2, 3))
+
+
+@pytest.mark.some(4)
+@pytest.mark.parametrize("seed", range(24))
+def test_random_models_count_as_constants_do(seed: int) -> None:
+    file = counting_model(seed).SerializeToString()
+    loaded = tvmdml.onnx.load(file)
+    for sizes in SIZES[1:3]:
+        feeds = _drawn(seed, sizes)
+        _agree(loaded(feeds), _wanted(file, feeds))
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_random_models_count_as_onnx_runtime_does(seed: int) -> None:
+    runtime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    file = counting_model(seed).SerializeToString()
+    loaded, session = tvmdml.onnx.load(file), runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    for sizes in SIZES:
+        feeds = _drawn(seed, sizes)
+        _agree(loaded(feeds), session.run(None, feeds))
+
+
+def loop(*nodes: Any, states: Any, wanted: Any, most: str = "", **weights: Any) -> Any:
+    """A model of one Loop: ``states`` are names and types before and after a round, ``wanted`` the outputs."""
+    taken = [info("i", [], INT64), info("on", [], BOOL), *(info(f"{name}_in", None, kind) for name, kind in states)]
+    made = [info("goes_on", [], BOOL), *(info(f"{name}_out", None, kind) for name, kind in states)]
+    body = helper.make_graph(nodes, "body", taken, [*made, *(info(name, None, kind) for name, kind in wanted)])
+    outputs = [*(f"{name}_last" for name, _ in states), *(f"{name}_all" for name, _ in wanted)]
+    whole = N("Loop", [most, "", *(name for name, _ in states)], outputs, body=body)
+    inputs = [info(name, None, kind) for name, kind in states] + ([info(most, [], INT64)] if most else [])
+    kinds = [*states, *wanted]
+    results = [info(name, None, kind) for name, (_, kind) in zip(outputs, kinds, strict=True)]
+    return tvmdml.onnx.load(model([whole], inputs, results, weights, ir_version=10))
+
+
+def test_a_run_counts_the_rounds_of_a_loop(recordings: list[Any]) -> None:
+    """Sums of numbers until a limit, in place of a loop in Python."""
+    nodes = [
+        N("Mul", ["v_in", "factor"], ["v_out"]),
+        N("ReduceSum", ["v_out"], ["sum"], keepdims=0),
+        N("Less", ["sum", "limit"], ["goes_on"]),
+    ]
+    weights = {"factor": np.array(1.25, np.float32), "limit": np.array(1e4, np.float32)}
+    loaded = loop(*nodes, states=[("v", FLOAT)], wanted=[("sum", FLOAT)], most="m", **weights)
+    for size, most in ((5, 60), (5, 3), (7, 60), (5, 2)):
+        v = np.arange(1, size + 1, dtype=np.float32)
+        last, sums = loaded(v=v, m=np.array(most))
+        right = [v.sum() * 1.25 ** (i + 1) for i in range(most)]
+        count = next((i + 1 for i, total in enumerate(right) if total >= 1e4), most)
+        assert len(sums) == count
+        assert np.allclose(sums, right[:count])
+        assert np.allclose(last, v * 1.25**count)
+    assert len(recordings) == 2, "the model, and the body"
+    last, sums = loaded(v=v, m=np.array(0))
+    assert (sums.shape, sums.dtype) == ((0,), np.float32)
+    assert np.array_equal(last, v)
+
+
+def test_a_state_may_grow_in_a_loop() -> None:
+    nodes = [
+        N("Gather", ["next", "w_in"], ["w_out"]),
+        N("Concat", ["line_in", "w_out"], ["line_out"], axis=0),
+        N("Equal", ["w_out", "end"], ["is_end"]),
+        N("Not", ["is_end"], ["more"]),
+        N("Reshape", ["more", "none"], ["goes_on"]),
+    ]
+    after = np.roll(np.random.default_rng(5).permutation(30), 3)
+    path, word = [], 4
+    while word != 17 or not path:
+        word = int(after[word])
+        path.append(word)
+        if len(path) > 30:
+            break
+    weights = {"next": after, "end": np.array([path[-1]]), "none": np.array([], np.int64), "m": np.array(40)}
+    loaded = loop(*nodes, states=[("line", INT64), ("w", INT64)], wanted=[], **weights)
+    first = np.array([4])
+    line, last = loaded(line=first, w=first)
+    reached = path[: path.index(path[-1]) + 1]
+    assert line.tolist() == [4, *reached]
+    assert last.tolist() == [path[-1]]
+
+
+def test_each_round_of_a_loop_draws_its_own_numbers() -> None:
+    nodes = [
+        N("RandomUniformLike", ["v_in"], ["drawn"]),
+        N("Identity", ["drawn"], ["v_out"]),
+        N("ReduceMax", ["drawn"], ["highest"], keepdims=0),
+        N("Less", ["highest", "limit"], ["goes_on"]),
+    ]
+    states, wanted = [("v", FLOAT)], [("drawn", FLOAT)]
+    loaded = loop(*nodes, states=states, wanted=wanted, most="m", limit=np.array(2, np.float32))
+    _, drawn = loaded(v=np.zeros(8, np.float32), m=np.array(20))
+    assert drawn.shape == (20, 8)
+    assert len(np.unique(drawn)) > 150
+
+
+def test_elements_of_an_input_stay_open(recordings: list[Any]) -> None:
+    """Where a slice ends is a size, too."""
+    nodes = [N("Constant", [], ["zero"], value_ints=[0]), N("Slice", ["x", "zero", "end"], ["y"]), N("Neg", ["y"], ["z"])]
+    inputs = [info("x", ["n", 3]), info("end", [1], INT64)]
+    loaded = tvmdml.onnx.load(model(nodes, inputs, [info("z", ["m", 3])], {}, ir_version=10))
+    for rows, end in ((9, 4), (12, 7), (40, 33), (5, 3), (6, 6), (5, 7)):
+        x = np.arange(3.0 * rows, dtype=np.float32).reshape(rows, 3)
+        assert np.array_equal(loaded(x=x, end=np.array([end]))[0], -x[:end])
+    assert len(recordings) <= 3, "for a part, for all, and for more than all"
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_places_of_all_elements_are_no_count(rank: int, recordings: list[Any]) -> None:
+    """Older exporters write a range so."""
+    one = helper.make_tensor("one", FLOAT, [1], [1.0])
+    nodes = [N("Shape", ["x"], ["s"]), N("ConstantOfShape", ["s"], ["all"], value=one), N("NonZero", ["all"], ["y"])]
+    shape = [f"n{i}" for i in range(rank)]
+    loaded = tvmdml.onnx.load(model(nodes, [info("x", shape)], [info("y", [rank, "k"], INT64)], {}, ir_version=10))
+    for sizes in ((5, 3, 2), (3, 7, 4), (40, 50, 9)):
+        x = np.zeros(sizes[:rank], np.float32)
+        assert np.array_equal(loaded(x=x)[0], np.stack(np.nonzero(x + 1)))
+    assert len(recordings) == 1
+
+
+ALONE = """
+import sys
+for name in ("onnx", "tvm", "tvmdml.scheduling", "tvmdml.onnx.origin"):
+    sys.modules[name] = None  # an import would fail
+import numpy as np, tvmdml.onnx
+arrays = np.load(sys.argv[2])
+model = tvmdml.onnx.load(sys.argv[1])
+np.savez(sys.argv[3], *(array for i in range(int(arrays["runs"])) for array in model(x=arrays[f"x{i}"])))
+"""
+
+
+@pytest.mark.full
+def test_a_later_process_finds_all_stages(tmp_path: Path) -> None:
+    """Counts that it had not met need neither compiler nor onnx; a loop's body is one of the stages."""
+    taken = [info("i", [], INT64), info("on", [], BOOL), info("v", None)]
+    rounds = [N("Mul", ["v", "half"], ["w"]), N("ReduceMax", ["w"], ["m"], keepdims=0), N("Greater", ["m", "limit"], ["goes_on"])]
+    body = helper.make_graph(rounds, "body", taken, [info("goes_on", [], BOOL), info("w", None), info("m", [])])
+    nodes = [
+        N("Greater", ["x", "limit"], ["far"]),
+        N("Compress", ["x", "far"], ["chosen"]),
+        N("Loop", ["", "", "chosen"], ["last", "highest"], body=body),
+    ]
+    weights = {"half": np.array(0.5, np.float32), "limit": np.array(1, np.float32)}
+    made = model(nodes, [info("x", ["n"])], [info("last", ["k"]), info("highest", ["r"])], weights, ir_version=10)
+    place = tmp_path / "m.onnx"
+    onnx.save(made, place)
+    loaded = tvmdml.onnx.load(place)
+    random = np.random.default_rng(8)
+    arrays = [random.standard_normal(n).astype(np.float32) * 9 for n in (500, 500, 800, 700)]
+    right = [loaded(x=x) for x in arrays]
+    assert len({len(last) for last, _ in right}) == 4
+    np.savez(tmp_path / "x.npz", runs=len(arrays), **{f"x{i}": x for i, x in enumerate(arrays[::-1])})
+    command = [sys.executable, "-c", ALONE, str(place), str(tmp_path / "x.npz"), str(tmp_path / "y.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
+    assert not done.returncode, done.stderr
+    with np.load(tmp_path / "y.npz") as results:
+        for i, array in enumerate(array for arrays in right[::-1] for array in arrays):
+            assert np.array_equal(results[f"arr_{i}"], array)
