@@ -92,6 +92,10 @@ def test_differences_are_parts_of_the_largest_element() -> None:
     assert models._difference([np.zeros(0)], [np.zeros(0)]) == 0
 
 
+def test_an_output_of_other_sizes_differs_without_end() -> None:
+    assert models._difference([np.zeros(3)], [np.zeros(4)]) == float("inf")
+
+
 def test_known_models_are_listed_once_and_found_by_name() -> None:
     everything = suite.points(True)
     assert len({one.name for one in everything}) == len(everything)

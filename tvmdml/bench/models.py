@@ -19,7 +19,6 @@ from tvmdml.bench.measure import Contender, Timing
 from tvmdml.console import printable
 from tvmdml.onnx import command
 from tvmdml.onnx.model import load
-from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Runnable
 from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.targets import Target, resolve
@@ -38,7 +37,10 @@ class Figures(NamedTuple):
     peer: Timing | None
     """Of ONNX Runtime, if it is installed and takes the model."""
     difference: float
-    """The largest difference of an output's element from ONNX Runtime's, as a part of its largest element; NaN without it."""
+    """The largest difference of an output's element from ONNX Runtime's, as a part of its largest element.
+
+    NaN without ONNX Runtime, and infinite if an output has other sizes, as where elements that are rounded decide them.
+    """
     kernels: int
     temporary: int
     """The bytes of intermediate results."""
@@ -95,7 +97,7 @@ def figures(
         loading = time.perf_counter() - start
         feeds = command.made_up(model)
         found = model(feeds)
-        graph = model.compiled(**{name: array.shape for name, array in feeds.items()})
+        graphs = [graph for graph, _ in model.graphs(feeds)]
         contenders = [Contender("ours", "tvmdml", path, count, lambda: model(feeds))]
         start = time.perf_counter()
         session, note = peer_session(path, count)
@@ -113,9 +115,9 @@ def figures(
         timings[0],
         timings[1] if session is not None else None,
         difference,
-        graph.kernel_count,
-        graph.temporary_size,
-        graph.persistent_size,
+        sum(graph.kernel_count for graph in graphs),
+        max((graph.temporary_size for graph in graphs), default=0),
+        sum(graph.persistent_size for graph in graphs),
         loading,
         peer_loading,
         parts,
@@ -162,10 +164,12 @@ def peer_session(path: str, threads: int) -> tuple[Any, str]:
 
 
 def _difference(found: Sequence[Any], right: Sequence[Any]) -> float:
-    """The largest difference of an element, as a part of the output's largest."""
+    """The largest difference of an element, as a part of the output's largest; infinite if there is one of sizes."""
     largest = 0.0
     for one, other in zip(found, right, strict=True):
         wide = np.asarray(other, np.float64)
+        if np.shape(one) != wide.shape:
+            return float("inf")
         scale = float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))) or 1.0
         with np.errstate(invalid="ignore"):  # infinity less infinity
             apart = np.abs(np.asarray(one, np.float64) - wide)
@@ -175,13 +179,10 @@ def _difference(found: Sequence[Any], right: Sequence[Any]) -> float:
 
 def shares(model: Runnable, feeds: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     """The operators' parts of the time: the least time of each kernel over some runs."""
-    graph = model.compiled(**{name: array.shape for name, array in feeds.items()})
-    given = {**feeds, STATE: model.numbers.state()}
-    read = {name: given[name] for name in graph.input_names()}
-    runs = [graph.profile(read) for _ in range(3)]
     total: Counter[str] = Counter()
-    for several in zip(*runs, strict=True):
-        total[f"{several[0].name.partition(' ')[0]} {several[0].kernel}"] += min(one.nanoseconds for one in several)
+    for graph, read in model.graphs(feeds):
+        for several in zip(*(graph.profile(read) for _ in range(3)), strict=True):
+            total[f"{several[0].name.partition(' ')[0]} {several[0].kernel}"] += min(one.nanoseconds for one in several)
     whole = sum(total.values()) or 1
     return tuple((name, spent / whole) for name, spent in total.most_common(SHARES))
 

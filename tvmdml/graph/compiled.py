@@ -270,18 +270,23 @@ class CompiledGraph:
         Raises:
             OSError: the file cannot be written.
         """
+        times, events = self.events(inputs)
+        text = json.dumps({"traceEvents": events, "otherData": {"graph": self.name, "target": self.target.name}})
+        Path(path).write_text(text)
+        return times
+
+    def events(self, inputs: Inputs, begin: float = 0.0) -> tuple[list[Timed], list[dict[str, Any]]]:
+        """``profile``, and the same as events of Chrome's trace format, which begin at a time in microseconds."""
         events: list[dict[str, Any]] = []
-        found = self.profile(inputs)
-        at = 0.0
-        for tensors, one in zip(self._laid.reports().tensors, found, strict=True):
+        times = self.profile(inputs)
+        at = begin
+        for tensors, one in zip(self._laid.reports().tensors, times, strict=True):
             duration = one.nanoseconds / 1000
             about = {**tensors, "skipped": "yes"} if one.skipped else tensors
             event = {"name": one.name, "cat": one.kernel, "ph": "X", "pid": 0, "tid": 0, "ts": at, "dur": duration, "args": about}
             events.append(event)
             at += duration
-        text = json.dumps({"traceEvents": events, "otherData": {"graph": self.name, "target": self.target.name}})
-        Path(path).write_text(text)
-        return found
+        return times, events
 
     def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
         """Check arrays once and return a function that runs on them: the quickest way to run repeatedly.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 import zlib
 from array import array
@@ -17,9 +18,9 @@ from tvmdml import _inside
 from tvmdml.console import printable, shown_seconds
 from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
+from tvmdml.graph.compiled import Timed
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.model import load
-from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.targets import Target
 
@@ -118,9 +119,12 @@ def _sizes(model: Runnable, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
 
 def _profile(model: Runnable, feeds: Mapping[str, Any], path: str, write: Callable[[str], object]) -> None:
     """Run once more, write the time of each kernel to a file, and print what takes the most."""
-    graph = model.compiled(feeds)
-    given = {**feeds, STATE: model.numbers.state()}
-    times = graph.trace({one.name: given[one.name] for one in graph.inputs()}, path)
+    times: list[Timed] = []
+    events: list[dict[str, Any]] = []
+    for graph, given in model.graphs(feeds):
+        more, shown = graph.events(given, sum(one.nanoseconds for one in times) / 1000)
+        times, events = [*times, *more], [*events, *shown]
+    Path(path).write_text(json.dumps({"traceEvents": events, "otherData": {"graph": model.name, "target": model.target.name}}))
     whole = sum(one.nanoseconds for one in times)
     skipped = sum(one.skipped for one in times)
     ran = counted(len(times) - skipped, "kernel") + (f" ({skipped} of branches not taken were skipped)" if skipped else "")

@@ -10,11 +10,12 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import Unsupported
 from tvmdml.onnx.counting import plain
+from tvmdml.onnx.running import Run, results_of
 from tvmdml.onnx.types import named
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Next
-    from tvmdml.onnx.running import Ready, Runnable
+    from tvmdml.onnx.running import Ready
 
 _MIX = 0x9E3779B1
 """An odd number (Knuth's): two rounds never have the same word."""
@@ -47,7 +48,7 @@ class Looped(NamedTuple):
         """As every node between stages does."""
         return {*self.inputs, *self.captured} - {""}
 
-    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+    def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         count, going = (self._first(arrays, place) for place in range(2))
         states = [arrays[name] if name else None for name in self.inputs[2:]]
@@ -56,7 +57,7 @@ class Looped(NamedTuple):
         number = 0
         while (going is None or going) and (count is None or number < count):
             ready, tensors, wanted = self.stage.for_arrays(self._given(number, states, around))
-            results = runnable.results(ready, tensors, len(wanted), _of_round(state, number))
+            results = results_of(run, ready, tensors, len(wanted), _of_round(state, number))
             going = bool(plain(results[0]).reshape(-1)[0])
             states = results[1 : 1 + len(states)]
             for several, result in zip(parts, results[1 + len(states) :], strict=True):

@@ -27,7 +27,7 @@ from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, Stacked
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
-from tvmdml.onnx.running import About, Argument, Lengths, Ready, Runnable, unnamed
+from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.stage import Stage
@@ -337,7 +337,7 @@ class _Converted(NamedTuple):
         """As every node between stages does."""
         return set(_read([self.proto])) - {""}
 
-    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+    def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         given = {name: _value(array) for name, array in arrays.items()}
         made, problems = Conversion.eager(self.model, given, [self.proto], self.outputs, state, self.draws)

@@ -22,6 +22,8 @@ from tvmdml.onnx.session import ModelMetadata, Session
 from tvmdml.onnx.types import is_narrow, wide_of
 
 Lengths = tuple[int | None, ...]
+Run = Callable[[CompiledGraph, Mapping[str, Any]], list[Any]]
+"""Runs a graph with what it reads."""
 Inputs = Mapping[str, Any] | Sequence[Any] | Any
 """The inputs of a call: by name, in the order of the inputs, or the array of the only input."""
 
@@ -88,7 +90,7 @@ class AfterGraph(Protocol):
     def stages(self) -> Sequence[Any]:
         """Those that it runs."""
 
-    def run(self, runnable: Runnable, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
+    def run(self, run: Run, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
         """The outputs, by their places."""
 
 
@@ -189,34 +191,13 @@ class Runnable(Session, abc.ABC):
         restore = None
         if compiled.tail is not None:
             restore, given = self._plain(given)
-        results = self.results(compiled, given, len(self.outputs), state)
+        results = results_of(self._run, compiled, given, len(self.outputs), state)
         if restore is not None:
             results = [_restored(one, restore) for one in results]
         if self._narrows:
             for i, dtype in self._narrows:
                 results[i] = _of_type(results[i], wide_of(dtype), dtype)
         return results
-
-    def results(self, ready: Ready, given: Mapping[str, Any], outputs: int, state: NumpyArray | None) -> list[Any]:
-        """Run what was compiled, and the stages that follow it. Not public.
-
-        Args:
-            ready: what was compiled.
-            given: the tensors that its graph reads, by name.
-            outputs: the number of outputs.
-            state: of the random numbers of this run, if there are any.
-        """
-        found: dict[int, Any] = {i: array.copy() for i, array in ready.known.items()}
-        count = ready.count(outputs)
-        fed = {**given, STATE: state} if ready.draws else given
-        results = [] if ready.graph is None else self._run(ready.graph, {name: fed[name] for name in ready.inputs})
-        later = () if ready.tail is None else ready.tail.makes
-        places = [i for i in range(count) if i not in found and i not in later]
-        found |= dict(zip(places, results, strict=ready.tail is None))
-        if ready.tail is not None:
-            assert state is not None
-            found |= ready.tail.run(self, results[len(places) :], state)
-        return ready.assembled([found[i] for i in range(count)])
 
     def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
         """Run what was compiled."""
@@ -255,6 +236,27 @@ class Runnable(Session, abc.ABC):
         if found is None:
             raise InvalidArgument(message("compiled", "a model whose outputs are all known", "a model that computes"))
         return found
+
+    def graphs(self, inputs: Mapping[str, Any]) -> list[tuple[CompiledGraph, Mapping[str, Any]]]:
+        """The compiled graphs that a run with these arrays runs, one after the other, and what each is given.
+
+        There are several where elements that are computed decide sizes, and none where all outputs are known.
+
+        Raises:
+            InvalidArgument, Unsupported: as a call.
+        """
+        ran: list[tuple[CompiledGraph, Mapping[str, Any]]] = []
+        given = self._apart(inputs)
+        ready = self._for_tensors(given)
+        if ready.tail is not None:
+            given = self._plain(given)[1]
+
+        def run(graph: CompiledGraph, read: Mapping[str, Any]) -> list[Any]:
+            ran.append((graph, read))
+            return graph(read)
+
+        results_of(run, ready, given, len(self.outputs), self.numbers.state())
+        return ran
 
     def forms(self, inputs: Mapping[str, Any]) -> list[tuple[Any, tuple[int, ...]]]:
         """The type and shape of each output for inputs, without running the model. Inputs are as for a call.
@@ -388,6 +390,29 @@ class Runnable(Session, abc.ABC):
             if not fits:
                 same = f" with {', '.join(f'{name}={n}' for name, n in symbols.items())}" if symbols else ""
                 raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", form(one) + same))
+
+
+def results_of(run: Run, ready: Ready, given: Mapping[str, Any], outputs: int, state: NumpyArray | None) -> list[Any]:
+    """The outputs of what was compiled, and of the stages that follow it.
+
+    Args:
+        run: runs a graph.
+        ready: what was compiled.
+        given: the tensors that its graph reads, by name.
+        outputs: the number of outputs.
+        state: of the random numbers of this run, if there are any.
+    """
+    results: dict[int, Any] = {i: array.copy() for i, array in ready.known.items()}
+    count = ready.count(outputs)
+    fed = {**given, STATE: state} if ready.draws else given
+    computed = [] if ready.graph is None else run(ready.graph, {name: fed[name] for name in ready.inputs})
+    later = () if ready.tail is None else ready.tail.makes
+    places = [i for i in range(count) if i not in results and i not in later]
+    results |= dict(zip(places, computed, strict=ready.tail is None))
+    if ready.tail is not None:
+        assert state is not None
+        results |= ready.tail.run(run, computed[len(places) :], state)
+    return ready.assembled([results[i] for i in range(count)])
 
 
 def _of_type(array: Any, given: Any, wanted: Any) -> Any:

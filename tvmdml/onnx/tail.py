@@ -9,10 +9,10 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.looping import Looped
+from tvmdml.onnx.running import Run, results_of
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Next
-    from tvmdml.onnx.running import Runnable
 
 
 class HostNode(Protocol):
@@ -25,11 +25,11 @@ class HostNode(Protocol):
     def reads(self) -> set[str]:
         """The names of what it reads."""
 
-    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+    def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """The results, by name, of arrays, lists of them, or ``None`` for nothing.
 
         Args:
-            runnable: the model, which runs graphs.
+            run: runs a graph.
             arrays: what is computed, and what is known.
             state: of the random numbers of the run.
 
@@ -50,7 +50,7 @@ class Counting(NamedTuple):
         """As every node between stages does."""
         return set(self.inputs) - {""}
 
-    def run(self, runnable: Runnable, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
+    def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         try:
             results = COUNTING[self.kind]([plain(arrays[name]) if name else None for name in self.inputs], self.attributes)
@@ -97,11 +97,11 @@ class Tail(NamedTuple):
             made |= set(self.stage.part.wanted)
         return missing | set(self.makes.values()) - made
 
-    def run(self, runnable: Runnable, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
+    def run(self, run: Run, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
         """The outputs, by their places: arrays, lists of them, or ``None`` for nothing.
 
         Args:
-            runnable: the model, which runs graphs.
+            run: runs a graph.
             results: the tensors of ``reads``.
             state: of the random numbers of the run.
 
@@ -111,8 +111,8 @@ class Tail(NamedTuple):
         rest = iter(results)
         arrays = {name: next(rest) if count is None else [next(rest) for _ in range(count)] for name, count in self.reads}
         for node in self.host:
-            arrays |= node.run(runnable, {**self.known, **arrays}, state)
+            arrays |= node.run(run, {**self.known, **arrays}, state)
         if self.stage is not None:
             ready, tensors, wanted = self.stage.for_arrays(arrays)
-            arrays |= dict(zip(wanted, runnable.results(ready, tensors, len(wanted), state), strict=True))
+            arrays |= dict(zip(wanted, results_of(run, ready, tensors, len(wanted), state), strict=True))
         return {place: arrays[name] for place, name in self.makes.items()}
