@@ -28,7 +28,6 @@ import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import finding  # noqa: E402
 from tvmdml.disk import plans, stores  # noqa: E402
-from tvmdml.onnx import node  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 from tvmdml.targets.cpu import threads  # noqa: E402
 
@@ -489,29 +488,3 @@ def test_a_file_whose_rows_changed_places_is_damaged(place: Path) -> None:
         path.write_bytes(whole[: plans.ALIGNMENT] + changed.tobytes())
         assert store.find("some") is None, (one, other)
         path.write_bytes(whole)
-
-
-def test_plans_and_a_programs_own_rules_do_not_meet(place: Path) -> None:
-    """What is made by a program's own rule is not kept, and what was kept before is not taken."""
-    nodes = [N("Foo", ["x"], ["a"], domain="own"), N("Relu", ["a"], ["y"])]
-    onnx.save(model(nodes, [info("x", [2])], [info("y", [2])]), place)
-    x = np.array([1, -2], np.float32)
-    node.rule("own.Foo")(lambda one: -one.x())
-    try:
-        assert tvmdml.onnx.load(place)(x=x)[0].tolist() == [0, 2]
-    finally:
-        del node.RULES["own.Foo"]
-    with pytest.raises(tvmdml.Unsupported, match=r"own\.Foo"):
-        tvmdml.onnx.load(place)
-    onnx.save(model(nodes[1:], [info("a", ["n"])], [info("y", ["n"])]), place)
-    assert tvmdml.onnx.load(place)(a=x)[0].tolist() == [1, 0]
-    early = tvmdml.onnx.load(place)
-    usual = node.RULES.get("Relu")
-    node.RULES["Relu"] = lambda one: -one.x()
-    try:
-        assert early(a=x)[0].tolist() == tvmdml.onnx.load(place)(a=x)[0].tolist() == [-1, 2]
-    finally:
-        del node.RULES["Relu"]
-        if usual is not None:
-            node.RULES["Relu"] = usual
-    assert tvmdml.onnx.load(place)(a=x)[0].tolist() == [1, 0]

@@ -16,6 +16,7 @@ from tvmdml._whole import imported
 
 if TYPE_CHECKING:
     from tvmdml.onnx.model import InferenceSession, Model, load
+    from tvmdml.onnx.node import Node
     from tvmdml.onnx.options import (
         ExecutionMode,
         ExecutionOrder,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         set_default_logger_verbosity,
     )
     from tvmdml.onnx.ortvalue import OrtDevice, OrtValue
+    from tvmdml.onnx.own_operators import operator
     from tvmdml.onnx.packed import PackedModel
     from tvmdml.onnx.random_state import set_seed
     from tvmdml.onnx.running import Argument
@@ -50,6 +52,7 @@ __all__ = [
     "InferenceSession",
     "Model",
     "ModelMetadata",
+    "Node",
     "NodeArg",
     "OrtDevice",
     "OrtValue",
@@ -65,6 +68,7 @@ __all__ = [
     "get_device",
     "get_version_string",
     "load",
+    "operator",
     "preload_dlls",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
@@ -73,7 +77,9 @@ __all__ = [
 
 _MODULES = {
     "model": ("InferenceSession", "Model", "load"),
+    "node": ("Node",),
     "ortvalue": ("OrtDevice", "OrtValue"),
+    "own_operators": ("operator",),
     "packed": ("PackedModel",),
     "random_state": ("set_seed",),
     "running": ("Argument",),

@@ -16,6 +16,7 @@ from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import described, dimensions, folding, inference, versions
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.node import Node, Result
+from tvmdml.onnx.own_operators import OWN
 from tvmdml.onnx.random_state import STATE, WORDS, of_node
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.results import by_rule, finished, wide
@@ -80,7 +81,7 @@ class Model(NamedTuple):
 
 def _is_known(kind: str) -> bool:
     """Whether an operator maps to something."""
-    return kind in RULES or kind in STEPS or described.is_mapped(kind) or folding.folds(kind)
+    return kind in RULES or kind in STEPS or kind in OWN or described.is_mapped(kind) or folding.folds(kind)
 
 
 class Conversion:

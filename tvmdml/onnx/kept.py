@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import json
 import os
-import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from tvmdml.onnx.counting import COUNTING
 from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.looping import Looped, Stacked
+from tvmdml.onnx.own_operators import own_operators_key
 from tvmdml.onnx.running import About, AfterGraph, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.tail import Counting, HostNode, Tail
@@ -52,11 +52,11 @@ class Header(NamedTuple):
 class Kept:
     """The cache's entries of a model. ``of`` makes it."""
 
-    def __init__(self, content: Content, around: str, sizes: Mapping[str, int], target: Target) -> None:
+    def __init__(self, content: Content, around: str, own: str, sizes: Mapping[str, int], target: Target) -> None:
         """Not public."""
         self.content = content
-        self._target, self._around = target, around
-        self._key = key_of("model", around, content.digest, dict(sizes))
+        self._target, self._around, self._own = target, around, own
+        self._key = key_of("model", around, own, content.digest, dict(sizes))
         self._others = ""
         self._store = PlanStore()
         self._holdings = kept.Holdings(self._store)
@@ -67,12 +67,13 @@ class Kept:
     @classmethod
     def of(cls, given: Any, sizes: Mapping[str, int], target: Target) -> Kept | None:
         """Of a path, or bytes; ``None`` for anything else, for what cannot be read, and where no plans are kept."""
-        if not isinstance(given, (str, os.PathLike, bytes)) or _has_own_rules() or (around := surroundings(target)) is None:
+        around, own = surroundings(target), own_operators_key()
+        if not isinstance(given, (str, os.PathLike, bytes)) or around is None or own is None:
             return None
         if any(type(name) is not str or not isinstance(n, (int, np.integer)) for name, n in sizes.items()):
             return None
         try:
-            return cls(Content(given), around, {name: int(n) for name, n in sizes.items()}, target)
+            return cls(Content(given), around, own, {name: int(n) for name, n in sizes.items()}, target)
         except (OSError, ValueError, TypeError):
             return None
 
@@ -211,13 +212,13 @@ class Kept:
 
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""
-        if _has_own_rules():
+        if own_operators_key() != self._own:
             return None
         return kept.find(self._store, self._part(name), self._holdings)
 
     def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
         """Keep something else, under the same conditions as a plan; returns whether that could be done."""
-        if self._header is None or _has_own_rules() or surroundings(self._target) != self._around:
+        if self._header is None or own_operators_key() != self._own or surroundings(self._target) != self._around:
             return False
         if not self.content.is_unchanged():
             return False
@@ -228,7 +229,7 @@ class Kept:
         return done
 
     def _part(self, name: str) -> str:
-        return key_of("part", self._around, self.content.digest, self._others, name)
+        return key_of("part", self._around, self._own, self.content.digest, self._others, name)
 
 
 def _written_tail(tail: AfterGraph, arrays: list[NumpyArray]) -> dict[str, Any] | None:
@@ -288,12 +289,6 @@ def _index(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"the number {value!r}")
     return value
-
-
-def _has_own_rules() -> bool:
-    """Whether a program has rules of its own: a plan does not say which ones it was made by."""
-    node = sys.modules.get("tvmdml.onnx.node")
-    return node is not None and node.has_own_rules()
 
 
 def _written(one: Argument) -> list[Any]:

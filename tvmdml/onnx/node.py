@@ -282,11 +282,3 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
         return function
 
     return registered
-
-
-def has_own_rules() -> bool:
-    """Whether a program has rules beside those of this package, or instead of them."""
-    return not all(str(getattr(one, "__module__", "")).startswith(_PLACE) for one in RULES.values())
-
-
-_PLACE = "tvmdml.onnx.rules."

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.errors import safe_repr
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import RULES, Node, Result, Results, Rule
+from tvmdml.onnx.own_operators import OWN
 from tvmdml.onnx.types import is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
@@ -23,6 +25,8 @@ from tvmdml.sizes.evaluating import own
 def by_rule(node: Node) -> list[Value | None]:
     """What the rule of a node's operator makes of it."""
     rule: Rule | None = RULES.get(node.kind) or (described.convert if described.is_mapped(node.kind) else None)
+    if rule is None and (own := OWN.get(node.kind)) is not None:
+        rule = own.function
     if rule is None:
         raise Refused("DirectML has no counterpart")
     return finished(rule(node), node)
@@ -38,6 +42,8 @@ def finished(found: Results, node: Node) -> list[Value | None]:
             if used:
                 raise Refused(f"its output {i} is used, which DirectML does not give")
             values.append(None)
+        elif not isinstance(one, (Value, Expression)) and np.asarray(one).dtype.kind in "OUS":
+            raise Refused(f"its rule returned {safe_repr(one)}; allowed: expressions and arrays")
         else:
             values.append(_alike(one, node.results[i] if i < len(node.results) else Result(None, None)))
     return values
