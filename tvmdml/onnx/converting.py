@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from tvmdml.tensors import MAX_RANK
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Rest
+    from tvmdml.onnx.foreign import Library
 
 
 class Model(NamedTuple):
@@ -41,6 +42,8 @@ class Model(NamedTuple):
     """The tensors of the model that were read, by the identities of their messages, which are kept."""
     steps: dict[int, tuple[Any, list[Any]]]
     """The nodes that are converted in the places of others, in the same way."""
+    fallback: Library | None = None
+    """What runs nodes that cannot be converted."""
 
     def in_steps(self, proto: Any, kind: str) -> list[Any] | None:
         """The nodes that are converted in the place of one, made once; ``None`` for itself."""
@@ -62,21 +65,28 @@ class Model(NamedTuple):
     def missing(self) -> list[Problem]:
         """The nodes whose operators map to nothing, whatever the sizes are."""
         own = onnx_bounds.functions(self.source.model)
-        found = []
         versions = dict(opsets(self.source.model))
         bodies = [(self.source.model.graph.node, versions), *((one.node, dict(opsets(one))) for one in own.values())]
-        for nodes, around in bodies:
-            for proto in onnx_bounds.all_nodes(nodes):
-                kind = kind_of(proto)
-                if not _is_known(kind):
-                    schema = inference.schema(proto, around)
-                    if schema is None and onnx_bounds.key_of(proto) in own:
-                        continue
-                    if schema is None:
-                        found.append(Problem(kind, place_of(proto), "no operator of this name is known", False))
-                    elif not (schema.has_function or schema.has_context_dependent_function):
-                        found.append(Problem(kind, place_of(proto), "DirectML has no counterpart", False))
-        return found
+        return [problem for nodes, around in bodies for problem in self._missing(nodes, around)]
+
+    def is_mapped(self, proto: Any) -> bool:
+        """Whether the operators of a node of the model's own graph, and of graphs in it, map to something."""
+        return not self._missing([proto], dict(opsets(self.source.model)))
+
+    def _missing(self, nodes: Iterable[Any], around: Mapping[str, int]) -> list[Problem]:
+        own, missing = onnx_bounds.functions(self.source.model), []
+        for proto in onnx_bounds.all_nodes(nodes):
+            kind = kind_of(proto)
+            if _is_known(kind):
+                continue
+            schema = inference.schema(proto, around)
+            if schema is None and onnx_bounds.key_of(proto) in own:
+                continue
+            if schema is None:
+                missing.append(Problem(kind, place_of(proto), "no operator of this name is known", False))
+            elif not (schema.has_function or schema.has_context_dependent_function):
+                missing.append(Problem(kind, place_of(proto), "DirectML has no counterpart", False))
+        return missing
 
 
 def _is_known(kind: str) -> bool:
@@ -93,6 +103,7 @@ class Conversion:
         problems: the nodes that cannot be converted.
         trace: the nodes in the order in which they were converted, those of functions and inner graphs included.
         tail: the nodes that run after the graph.
+        foreign: which of them another library runs, by their identities.
         draws: how many nodes draw random numbers.
     """
 
@@ -103,6 +114,8 @@ class Conversion:
         self.problems: list[Problem] = []
         self.trace: list[Traced] = []
         self.tail: list[Any] = []
+        self.foreign: set[int] = set()
+        """The identities of those nodes of the tail that another library computes."""
         self.draws = 0
         self._state: Expression | None = None
         self._opened: Mapping[str, Sequence[int]] = {}
@@ -161,7 +174,8 @@ class Conversion:
         found = cls(model, record)
         found._opened, found.draws = opened or {}, part.draws
         for name, known in part.known.items():
-            found._top.set(name, known.mapped(lambda tensor: Value.known(tensor.array)))  # with nothing of another graph
+            fresh = known if known.is_outside else known.mapped(lambda tensor: Value.known(tensor.array))
+            found._top.set(name, fresh)  # with nothing of another graph
         for about in part.given:
             found._top.set(about.name, found._given(about.name, about.kind.is_sequence, about.dtype, shapes, decided))
         for proto in part.nodes or ():
@@ -181,6 +195,8 @@ class Conversion:
 
     def _input(self, name: str, shapes: Mapping[str, tuple[int, ...]], dtype: Any, decided: Mapping[str, NumpyArray]) -> Value:
         """A tensor that a call gives."""
+        if dtype == np.object_:
+            return Value.outside()
         if len(shapes[name]) > MAX_RANK:
             given = f"an input {safe_repr(name)} of {len(shapes[name])} dimensions"
             raise Unsupported(message(self._model.source.name, given, f"up to {MAX_RANK} outside of the model"))
@@ -295,6 +311,9 @@ class Conversion:
             try:
                 scope.set(tensor.name, Value.known(self._model.array(tensor)))
             except Unsupported as error:
+                if self._model.fallback is not None and tensor.data_type == tensor.STRING:
+                    scope.set(tensor.name, Value.outside(self._model.source.onnx.numpy_helper.to_array(tensor)))
+                    continue
                 self.problems.append(Problem("initializer", f"initializer {safe_repr(tensor.name)}", str(error), False))
                 scope.set(tensor.name, Value.lost())
         if len(graph.sparse_initializer):
@@ -311,7 +330,21 @@ class Conversion:
         return found
 
     def _node(self, proto: Any, scope: Scope) -> None:
-        """Convert a node and name its outputs."""
+        """Convert a node and name its outputs, or leave it to another library."""
+        problems = len(self.problems)
+        self._own_node(proto, scope)
+        if self._model.fallback is None or scope is not self._top:
+            return
+        inputs = [scope.get(str(name)) for name in proto.input]
+        if len(self.problems) > problems or any(value is not None and value.is_outside for value in inputs):
+            if any(problem.malformed for problem in self.problems[problems:]):
+                return
+            del self.problems[problems:]
+            if not self.tail or self.tail[-1] is not proto:
+                self._later(proto, scope)
+            self.foreign.add(id(proto))
+
+    def _own_node(self, proto: Any, scope: Scope) -> None:
         self.count(1)
         kind = kind_of(proto)
         if (several := self._model.in_steps(proto, kind)) is not None:

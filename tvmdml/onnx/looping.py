@@ -48,6 +48,10 @@ class Looped(NamedTuple):
         """As every node between stages does."""
         return {*self.inputs, *self.captured} - {""}
 
+    def shown(self) -> tuple[str, str]:
+        """As every node between stages does."""
+        return f"Loop of {', '.join(filter(None, self.outputs))}", "round by round"
+
     def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         count, going = (self._first(arrays, place) for place in range(2))

@@ -27,6 +27,7 @@ from tvmdml.packs.files import is_graph, is_pack
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.onnx.following import Rest
+    from tvmdml.onnx.foreign import Library
     from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
@@ -39,6 +40,7 @@ def load(
     target: str | targets.Target = "cpu",
     progress: Progress | None = None,
     seed: int | None = None,
+    fallback: str | None = None,
 ) -> Runnable:
     """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx; or a saved graph.
 
@@ -52,6 +54,8 @@ def load(
         progress: called with (kernels ready, kernels in all) while kernels compile.
         seed: an integer from which all random numbers follow that have no seed in the model; without one, that of ``set_seed``, or
             the system's entropy.
+        fallback: the name of a module that runs nodes which cannot be converted: "onnxruntime", or a package with a backend of
+            ONNX's own kind. Without it, such a model is refused.
 
     Raises:
         ModelError: it is not a valid model.
@@ -73,7 +77,13 @@ def load(
                 if records := open_models(loaded, place):
                     return OpenPackedModel(model, loaded, records, sizes or {}, place, seed)
         return PackedModel(model, sizes or {}, place, progress, seed)
-    found = Model(model, sizes or {}, place, progress, seed)
+    library = None
+    if fallback is not None:
+        at_hand("tvmdml.onnx.foreign")
+        from tvmdml.onnx.foreign import Library
+
+        library = Library(fallback)
+    found = Model(model, sizes or {}, place, progress, seed, library)
     found.compile_if_known()
     return found
 
@@ -91,8 +101,10 @@ class Model(Runnable):
         target: targets.Target,
         progress: Progress | None = None,
         seed: int | None = None,
+        fallback: Library | None = None,
     ) -> None:
         """Not public: ``load`` makes models."""
+        self._fallback = fallback
         self.numbers = Numbers(seed)
         self.target = target
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
@@ -102,7 +114,7 @@ class Model(Runnable):
         self._read: Origin | None = None
         self._stages: dict[str, Stage] = {}
         self._is_known = False
-        self._kept = Kept.of(model, sizes, target)
+        self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name)
         header = None if self._kept is None else self._kept.header()
         if header is None:
             self._about, self._deciding = self._origin().about(sizes), frozenset[str]()
@@ -181,7 +193,7 @@ class Model(Runnable):
 
                 content = None if self._kept is None else self._kept.content
                 file = None if content is None else content.opened()
-                read = Origin(self._given, file, self.target, self._following)
+                read = Origin(self._given, file, self.target, self._following, self._fallback)
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"
@@ -247,6 +259,8 @@ class InferenceSession(Runnable):
         sess_options: SessionOptions | None = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        fallback: str | None = None,
         **others: Any,
     ) -> None:
         """Read a model, or one of a pack.
@@ -258,13 +272,14 @@ class InferenceSession(Runnable):
             providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, the CPU. One
                 that a pack has no graph for is passed over.
             provider_options: ``device_id`` has an effect.
+            fallback: as for ``load``.
             others: what else ONNX Runtime takes; it has no effect.
 
         Raises:
             ModelError, PackError, Unsupported, InvalidArgument: as ``load``.
         """
         self.options = sess_options or SessionOptions()
-        self._given = path_or_bytes
+        self._given, self._fallback = path_or_bytes, fallback
         self._open(providers, provider_options)
         if self.options.enable_profiling:
             self.profile = Profile(self.options.profile_file_prefix)
@@ -295,13 +310,13 @@ class InferenceSession(Runnable):
     def _loaded(self, sizes: Mapping[str, int]) -> Runnable:
         """The model. Sizes that it does not have are passed over, as in ONNX Runtime."""
         try:
-            return load(self._given, sizes, target=self.target)
+            return load(self._given, sizes, target=self.target, fallback=self._fallback)
         except InvalidArgument:
             symbols = Model(self._given, {}, self.target).symbols
             known = {name: n for name, n in sizes.items() if name in symbols}
             if len(known) == len(sizes):
                 raise
-            return load(self._given, known, target=self.target)
+            return load(self._given, known, target=self.target, fallback=self._fallback)
 
     def explain(self) -> Explanation:
         """As every model does."""

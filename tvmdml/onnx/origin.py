@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
@@ -23,6 +24,7 @@ from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.following import Following, Next, Rest
+from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, Stacked
 from tvmdml.onnx.reading import Source, opsets
@@ -63,7 +65,14 @@ class Recorded(NamedTuple):
 class Origin:
     """A model that was read."""
 
-    def __init__(self, given: Any, file: BinaryIO | None, target: targets.Target, stage: Following | None = None) -> None:
+    def __init__(
+        self,
+        given: Any,
+        file: BinaryIO | None,
+        target: targets.Target,
+        stage: Following | None = None,
+        fallback: Library | None = None,
+    ) -> None:
         """Read it.
 
         Args:
@@ -71,6 +80,7 @@ class Origin:
             file: the file at the path, where it was opened before.
             target: where it will run.
             stage: the stage of nodes that follow another one.
+            fallback: what runs nodes that cannot be converted.
 
         Raises:
             ModelError: it is not a valid model.
@@ -82,7 +92,7 @@ class Origin:
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        self.model, self._target = converting.Model(source, {}, {}), target
+        self.model, self._target = converting.Model(source, {}, {}, fallback), target
         self._stage = stage or self._own_stage
         self._weights: Shared = WeakValueDictionary()
         """The packed weights of all sizes."""
@@ -119,7 +129,13 @@ class Origin:
         if unknown := set(sizes) - set(known):
             given = ", ".join(map(safe_repr, sorted(map(str, unknown))))
             raise InvalidArgument(message("load sizes", given, f"symbolic sizes of {source.name}: {', '.join(known) or 'none'}"))
-        raise_all(source.name, self.model.missing())
+        missing = self.model.missing()
+        if self.model.fallback is None:
+            raise_all(source.name, missing)
+        elif missing:
+            kinds = ", ".join(dict.fromkeys(problem.kind for problem in missing))
+            advice = "print(model.explain()) shows the parts after a run."
+            warnings.warn(f"{source.name}: {self.model.fallback.name} runs {kinds}. {advice}", stacklevel=5)
         outside = source.onnx.TensorProto.EXTERNAL
         places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
@@ -217,29 +233,41 @@ class Origin:
     def _tail(self, conversion: Conversion, later: Mapping[int, str]) -> tuple[Tail, list[Expression]]:
         """What computes some outputs after the graph, and what it reads of the graph."""
         tensors, nodes = conversion.tensors(), _needed(conversion.tail, later.values())
-        read = {name: tensors[name] for name in _read(nodes) if name in tensors and not tensors[name].is_later}
+        every = {name: tensors[name] for name in _read(nodes) if name in tensors}
+        read = {name: value for name, value in every.items() if not value.is_later}
+        passed = tuple(name for name, value in every.items() if value.is_outside and value.texts is None)
         known = {name: value.mapped(_without_graph) for name, value in read.items() if _is_known(value)}
+        known |= {name: value for name, value in every.items() if value.texts is not None}
         computed = {name: value for name, value in read.items() if name not in known}
         more = [tensor.expression(conversion.graph) for value in computed.values() for tensor in value.tensors()]
         symbols: dict[Any, str] = {}
         given = {name: _argument_of(name, value, symbols) for name, value in computed.items()}
+        given |= {name: Argument(name, "", None, np.dtype(object)) for name in passed}
         host: list[HostNode] = []
         rest = []
+        made: set[str] = set()
         for proto in nodes:
-            inputs = [tensors[name] for name in _read([proto]) if name in tensors]
-            if any(value.is_later for value in inputs):
+            inputs = {name: tensors[name] for name in _read([proto]) if name in tensors}
+            if any(value.is_later and name not in given and name not in known for name, value in inputs.items()):
                 rest.append(proto)
                 continue
-            if kind_of(proto) in COUNTING:
-                names = tuple(map(str, proto.input)), tuple(map(str, proto.output))
-                host.append(Counting(kind_of(proto), conversion.attributes(proto), *names))
+            outputs = tuple(map(str, proto.output))
+            if (library := self.model.fallback) and (id(proto) in conversion.foreign or not self.model.is_mapped(proto)):
+                before = host.pop() if host and isinstance(host[-1], Foreign) else None
+                host.append(Foreign(library, self.source.model, [*(before.nodes if isinstance(before, Foreign) else []), proto]))
+            elif any(name in made for name in inputs):  # by a node between the stages
+                rest.append(proto)
+                continue
+            elif kind_of(proto) in COUNTING:
+                host.append(Counting(kind_of(proto), conversion.attributes(proto), tuple(map(str, proto.input)), outputs))
             elif kind_of(proto) == "Loop":
                 host.append(self._looped(proto, given, known, conversion.draws))
-            elif all(_is_known(value) or _is_given(value) for value in inputs):  # in a stage of its own it would be as late again
+            elif all(_is_known(value) or _is_given(value) for value in inputs.values()):  # it would be as late again
                 host.append(_Converted(proto, self.model, conversion.draws))
             else:
                 rest.append(proto)
                 continue
+            made |= set(outputs)
             given |= {str(name): Argument(str(name), "", None, None) for name in proto.output if name}
         wanted = [name for name in dict.fromkeys(later.values()) if name not in given]
         stage = self._following(rest, given, known, wanted, conversion.draws) if wanted else None
@@ -247,7 +275,7 @@ class Origin:
         arrays = {name: _array(value) for name, value in known.items() if name in needed}
         reads = tuple((name, None if value.parts is None else len(value.parts)) for name, value in computed.items())
         kinds = tuple(dict.fromkeys(kind_of(proto) for proto in nodes))
-        return Tail(reads, arrays, tuple(host), stage, dict(later), kinds), more
+        return Tail(reads, arrays, tuple(host), stage, dict(later), kinds, passed), more
 
     def _looped(self, proto: Any, given: Mapping[str, Argument], known: Mapping[str, Value], draws: int) -> Looped:
         """A loop, whose body is a stage."""
@@ -279,7 +307,7 @@ class Origin:
             content.update(proto.SerializeToString(deterministic=True))
         for name, value in sorted(known.items()):
             content.update(name.encode())
-            for tensor in () if name in weights else value.tensors():
+            for tensor in () if name in weights or value.is_outside else value.tensors():
                 content.update(repr((str(tensor.dtype), tensor.shape)).encode() + np.ascontiguousarray(tensor.array).tobytes())
         return self._stage(Rest(content.hexdigest(), about, wanted, draws, nodes, known))
 
@@ -303,8 +331,11 @@ class Origin:
         dtype = dtype_of(tensor.elem_type)
         names = {number: text for text, number in self.source.onnx.TensorProto.DataType.items()}
         said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
-        if not is_ours(dtype) and (kind.is_sequence or not is_narrow(dtype)):
-            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types"))
+        if dtype == np.object_ and self.model.fallback is not None and not kind.is_sequence:
+            pass  # texts
+        elif not is_ours(dtype) and (kind.is_sequence or not is_narrow(dtype)):
+            advice = 'With load(…, fallback="onnxruntime") that library runs what reads texts.' if said == "string" else ""
+            raise Unsupported(message(f"{self.name}: {safe_repr(info.name)}", f"the type {said}", "DirectML's types", advice))
         shape: tuple[int | str | None, ...] | None = None
         if tensor.HasField("shape") and not kind.is_sequence:
             where = "" if result else str(info.name)
@@ -337,6 +368,10 @@ class _Converted(NamedTuple):
         """As every node between stages does."""
         return set(_read([self.proto])) - {""}
 
+    def shown(self) -> tuple[str, str]:
+        """As every node between stages does."""
+        return f"{self.proto.op_type} of {', '.join(self.outputs)}", "converted in each run"
+
     def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         given = {name: _value(array) for name, array in arrays.items()}
@@ -352,6 +387,8 @@ def _value(array: Any) -> Value:
 
 
 def _array(value: Value) -> Any:
+    if value.is_outside:
+        return value.texts
     if value.parts is not None:
         return [_array(tensor) for tensor in value.parts]
     assert value.is_nothing or value.array is not None

@@ -211,7 +211,7 @@ class KeptRecording:
 
     def __init__(self, plan: KeptPlan, ready: Ready, parts: Iterator[Part]) -> None:
         """``parts`` are read as far as sizes need them: each has answers and weights."""
-        self._plan, self._ready, self._parts = plan, ready, parts
+        self._plan, self.ready, self._parts = plan, ready, parts
 
     def at(self, values: Sequence[int], progress: Progress | None = None) -> Ready | None:
         """The model for open sizes of its pattern; ``None`` if a guard fails, or the cache lacks something for them."""
@@ -219,7 +219,7 @@ class KeptRecording:
             while True:
                 with contextlib.suppress(Missing):
                     graph = apart(lambda: self._plan.at(values, progress))
-                    return None if graph is None else self._ready._replace(graph=graph)
+                    return None if graph is None else self.ready._replace(graph=graph)
                 if (part := next(self._parts, None)) is None:
                     return None
                 self._plan.add_part(part.described, part.arrays)
@@ -303,6 +303,8 @@ class Recordings:
             lines.append((f"recorded with {self._pattern.shown()}", "" if plans else "all outputs are known"))
             for plan in plans:
                 lines += plan.explained(tuple(self._pattern.places))
+            if recording.ready.tail is not None:
+                lines += [(f"then {what}", by) for what, by in recording.ready.tail.shown()]
         return lines
 
     def _read(self) -> KeptRecording | None:

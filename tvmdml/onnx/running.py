@@ -90,7 +90,10 @@ class AfterGraph(Protocol):
     def stages(self) -> Sequence[Any]:
         """Those that it runs."""
 
-    def run(self, run: Run, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
+    def shown(self) -> Sequence[tuple[str, str]]:
+        """The nodes between the stages, and what runs each."""
+
+    def run(self, run: Run, given: Mapping[str, Any], results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
         """The outputs, by their places."""
 
 
@@ -208,13 +211,20 @@ class Runnable(Session, abc.ABC):
         if any(type(one) is DeviceArray for one in given.values()):
             return lambda array: array if type(array) is DeviceArray else self.target.asarray(array), given
         tensors = {name: one for name, one in given.items() if type(one) is not int}  # no lengths of sequences
-        library = next((arrays.restorer(one) for one in tensors.values() if type(one) is not np.ndarray), None)
+        library = next((arrays.restorer(one) for one in tensors.values() if not isinstance(one, (np.ndarray, list, str))), None)
 
         def restore(array: Any) -> Any:
             plain = array.numpy() if type(array) is DeviceArray else np.asarray(array)
-            return plain if library is None else library(plain)
+            return plain if library is None or plain.dtype == np.object_ else library(plain)
 
-        return restore, {name: self.target.asarray(np.asarray(arrays.view(one, self.name))) for name, one in tensors.items()}
+        return restore, {name: self._there(name, one) for name, one in tensors.items()}
+
+    def _there(self, name: str, array: Any) -> Any:
+        """An input where the stages run; texts stay."""
+        about = self._by_name.get(name)
+        if about is not None and about.dtype == np.object_:
+            return _texts(array, name)
+        return self.target.asarray(np.asarray(arrays.view(array, self.name)))
 
     def compiled(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> CompiledGraph:
         """The compiled graph for inputs, for ``explain``, ``profile`` and ``bind``. Inputs are arrays or shapes.
@@ -370,6 +380,10 @@ class Runnable(Session, abc.ABC):
                 shapes[one.name] = (given[one.name],)
                 names = parts(one.name, shapes)
             for name in names:
+                if one.dtype == np.object_:
+                    texts = _texts(given[name], name)
+                    shapes[name], views[name] = texts.shape, texts
+                    continue
                 view = arrays.view(given[name], f"Model {name}")
                 wanted = self._wide.get(one.name, one.dtype)
                 if view.dtype != wanted and view.dtype.newbyteorder("=") != wanted:
@@ -411,8 +425,16 @@ def results_of(run: Run, ready: Ready, given: Mapping[str, Any], outputs: int, s
     results |= dict(zip(places, computed, strict=ready.tail is None))
     if ready.tail is not None:
         assert state is not None
-        results |= ready.tail.run(run, computed[len(places) :], state)
+        results |= ready.tail.run(run, given, computed[len(places) :], state)
     return ready.assembled([results[i] for i in range(count)])
+
+
+def _texts(value: Any, name: str) -> NumpyArray:
+    """An input of texts."""
+    texts = np.asarray(value, object)
+    if not all(isinstance(text, (str, bytes)) for text in texts.reshape(-1).tolist()):
+        raise InvalidArgument(message(f"Model {name}", safe_repr(value), "an array of texts"))
+    return texts
 
 
 def _of_type(array: Any, given: Any, wanted: Any) -> Any:

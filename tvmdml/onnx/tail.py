@@ -25,6 +25,9 @@ class HostNode(Protocol):
     def reads(self) -> set[str]:
         """The names of what it reads."""
 
+    def shown(self) -> tuple[str, str]:
+        """What it is, and what runs it."""
+
     def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """The results, by name, of arrays, lists of them, or ``None`` for nothing.
 
@@ -50,6 +53,10 @@ class Counting(NamedTuple):
         """As every node between stages does."""
         return set(self.inputs) - {""}
 
+    def shown(self) -> tuple[str, str]:
+        """As every node between stages does."""
+        return f"{self.kind} of {', '.join(filter(None, self.outputs))}", "NumPy"
+
     def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         try:
@@ -74,6 +81,8 @@ class Tail(NamedTuple):
     """The names of the model's outputs that are computed here, by their places."""
     kinds: tuple[str, ...]
     """ONNX's names of the operators."""
+    passed: tuple[str, ...] = ()
+    """The inputs of the stage that are given on as they are."""
 
     @property
     def tensors(self) -> int:
@@ -85,9 +94,13 @@ class Tail(NamedTuple):
         bodies = [node.stage for node in self.host if isinstance(node, Looped)]
         return bodies if self.stage is None else [*bodies, self.stage]
 
+    def shown(self) -> list[tuple[str, str]]:
+        """The nodes between the stages, and what runs each."""
+        return [node.shown() for node in self.host]
+
     def missing(self) -> set[str]:
         """The names of what is read, and nothing makes: none."""
-        made = {*self.known, *(name for name, _ in self.reads)}
+        made = {*self.known, *self.passed, *(name for name, _ in self.reads)}
         missing: set[str] = set()
         for node in self.host:
             missing |= node.reads() - made
@@ -97,11 +110,12 @@ class Tail(NamedTuple):
             made |= set(self.stage.part.wanted)
         return missing | set(self.makes.values()) - made
 
-    def run(self, run: Run, results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
+    def run(self, run: Run, given: Mapping[str, Any], results: Sequence[Any], state: NumpyArray) -> dict[int, Any]:
         """The outputs, by their places: arrays, lists of them, or ``None`` for nothing.
 
         Args:
             run: runs a graph.
+            given: the inputs of the stage.
             results: the tensors of ``reads``.
             state: of the random numbers of the run.
 
@@ -109,7 +123,8 @@ class Tail(NamedTuple):
             Unsupported, ModelError: a node cannot be computed for these elements.
         """
         rest = iter(results)
-        arrays = {name: next(rest) if count is None else [next(rest) for _ in range(count)] for name, count in self.reads}
+        arrays = {name: given[name] for name in self.passed}
+        arrays |= {name: next(rest) if count is None else [next(rest) for _ in range(count)] for name, count in self.reads}
         for node in self.host:
             arrays |= node.run(run, {**self.known, **arrays}, state)
         if self.stage is not None:

@@ -44,6 +44,10 @@ class Value:
         self.parts: tuple[Value, ...] | None = None
         self.is_later = False
         """Whether it is computed after the graph (``tail``)."""
+        self.is_outside = False
+        """Whether only another library computes with it: texts."""
+        self.texts: NumpyArray | None = None
+        """These, if they are known."""
         self.is_nothing = False
         """Whether it is an optional tensor or sequence that is not there."""
 
@@ -114,6 +118,13 @@ class Value:
         found = cls(None, None, None, None)
         found.is_later = True
         return found
+
+    @classmethod
+    def outside(cls, texts: NumpyArray | None = None) -> Value:
+        """A tensor that only another library computes with: what reads it runs between stages."""
+        value = cls.later()
+        value.is_outside, value.texts = True, texts
+        return value
 
     @classmethod
     def lost(cls, dtype: Any = None, shape: tuple[int, ...] | None = None) -> Value:
