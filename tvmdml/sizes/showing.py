@@ -106,7 +106,8 @@ def _joined(parts: _Sum) -> str:
         if not number and len(parts) > 1:
             continue
         factors = [str(abs(number))] * (abs(number) != 1 or not names) + list(names)
-        alone = len(factors) == 1 and (len(parts) == 1 or "%" not in factors[0])
+        negated = number < 0 and not shown and any(sign in factors[0] for sign in "%/")  # -n//2 is (-n)//2
+        alone = len(factors) == 1 and not negated and (len(parts) == 1 or "%" not in factors[0])
         product = factors[0] if alone else "*".join(f"({name})" if "%" in name or "//" in name else name for name in factors)
         sign = "-" if number < 0 else "+"
         shown += f" {sign} {product}" if shown else f"{'-' * (number < 0)}{product}"
