@@ -112,6 +112,7 @@ READABLE: list[tuple[Any, tuple[int, ...], list[str]]] = [
     ),
     (lambda b: ((b + 1) // 2) % 8 == 0, (20,), ["((b + 1)//2) % 8 != 0"]),
     (lambda b: (b // 6) // b == 0, (12,), []),
+    (lambda b: b % (b - 8) > 0, (11,), ["b != 8", "b % (b - 8) >= 1"]),
 ]
 
 

@@ -40,7 +40,7 @@ def _conditions(atoms: Atoms, terms: Terms, within: Within) -> list[str]:
     shown = [_compared(parts, "!=", number + moved) for number in sorted(within.without)]
     if least == most:
         return [_compared(parts, "==", int(most))]
-    if is_remainder and least == 1 and math.isinf(most):
+    if is_remainder and least == 1 and math.isinf(most) and parts[0][1][0].rpartition("% ")[2].isdigit():  # which is positive
         return [_compared(parts, "!=", 0), *shown]
     if math.isinf(least) and math.isinf(most):
         return shown
