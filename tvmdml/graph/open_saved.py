@@ -111,7 +111,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
         function = Function.of(plan.record, list(terms)).written()
     except ValueError:
         whole = None
-    if whole is None:
+    if whole is None or plan.record.choices:
         raise Unsupported(f"{plan.name}: a choice about its sizes cannot be written.")
     return {**whole.described, "function": function, "calls": calls}, whole.arrays
 
