@@ -183,6 +183,8 @@ HOSTILE: dict[str, Callable[[Any], Any]] = {
     "an integer that is not there": lambda one: one["plan"]["calls"][0][2].__setitem__(0, 999),
     "a constant that is written": lambda one: one["plan"]["launchings"][0][2][-1].__setitem__(slice(0, 2), ["constant", 0]),
     "an input that is not there": put("model", "inputs", [["z", "<f4", ["batch", "length", 6]]]),
+    "an input without strides": lambda one: one["plan"]["inputs"][0][4].clear(),
+    "an output more": lambda one: one["model"]["outputs"].append("more"),
     "a choice that has no end": lambda one: one["plan"]["function"][3].append(
         ["tvmdml.kernels.tiles:parts_of_product", [["is", number] for number in (1, 10**7, 10**7, [1, 1], 10**7)], [1, 1]]
     ),
