@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml import symbols
 from tvmdml.enums import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.sizes import are_equal, is_one, is_open
+from tvmdml.sizes import are_equal, is_one, is_open, naming_sizes
 
 D = TypeVar("D", bound="TensorDesc")
 
@@ -233,6 +233,7 @@ class TensorDesc:
             flags: TensorFlags | str = TensorFlags.NONE,
         ) -> None: ...
 
+    @naming_sizes
     def __post_init__(self) -> None:
         """Convert the fields to their types and check every rule."""
         put = object.__setattr__

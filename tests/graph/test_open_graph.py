@@ -303,7 +303,8 @@ def test_messages_have_the_names_of_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bounds"), [("1n", {}), ("", {}), ("n", {"least": -1}), ("n", {"least": 4, "most": 3}), ("n", {"most": "3"})]
+    ("name", "bounds"),
+    [("1n", {}), ("", {}), ("n", {"least": -1}), ("n", {"least": 4, "most": 3}), ("n", {"most": "3"}), ("n", {"least": 10**400})],
 )
 def test_sizes_that_are_refused(name: str, bounds: dict[str, Any]) -> None:
     with pytest.raises(tvmdml.InvalidArgument, match=r"Graph\.size"):
@@ -386,6 +387,55 @@ def test_a_size_is_bounded_by_others() -> None:
         graph.size("i", least=n, most=m)
     with pytest.raises(tvmdml.InvalidArgument, match="sizes of another graph"):
         graph.size("i", least=tvmdml.Graph().size("j"))
+
+
+def test_a_bound_may_itself_be_without_bounds_and_products_of_bounded_sizes_are_sizes_of_tensors() -> None:
+    graph = tvmdml.Graph()
+    n, m = graph.size("n"), graph.size("m")
+    k = graph.size("k", least=m - n, most=n * m)
+    compiled = graph.compile(graph.input((n, m, k), name="x") * 2.0)
+    lines = dict(compiled.explain().lines)["recorded for"]
+    assert lines.startswith("1 <= n <= 4294967295; 1 <= m <= 4294967295; 1 <= k <= 4294967295; n + k >= m; n*m >= k;")
+    for (a, b, c), allowed in (((2, 5, 3), True), ((2, 5, 2), False), ((2, 5, 10), True), ((2, 5, 11), False), ((9, 1, 1), True)):
+        assert compiled.allows(n=a, m=b, k=c) == allowed
+
+
+WRONG: list[tuple[Callable[[Any, Any, Any, Any], Any], str]] = [
+    (lambda graph, x, n, m: graph.input((n * m * m * m, 3)), r"sizes\[0\]: given n\*m\*m\*m; allowed: 0 to 4294967295"),
+    (lambda graph, x, n, m: graph.input((n - 5000, 3)), "given n - 5000; allowed: a non-negative integer"),
+    (lambda graph, x, n, m: graph.input((n, m, 4099)), r"given 4099\*n\*m elements"),
+    (
+        lambda graph, x, n, m: tvmdml.TensorDesc("float32", (n, 3), total_tensor_size_in_bytes=n),
+        r"given n; allowed: at least 12\*n",
+    ),
+    (lambda graph, x, n, m: x.broadcast((m, 3)), r"given \(\(m, 3\),\); allowed: a shape that \[n, 3\] can be repeated to"),
+    (lambda graph, x, n, m: x.transpose(0, n), r"given \(0, n\); allowed: each of the 2 dimensions once"),
+    (lambda graph, x, n, m: x.reinterpret((n, 4)), r"float32\[n, 4\].*; allowed: a view inside of the 12\*n bytes of input x"),
+    (lambda graph, x, n, m: x[n, 0, 0], r"given \(n, 0, 0\); allowed: at most 2 integers and slices"),
+    (lambda graph, x, n, m: x[::-n], r"given slice\(None, None, -n\); allowed: slices with a positive step"),
+    (
+        lambda graph, x, n, m: graph.add(tvmdml.ElementWiseAbs.of(tvmdml.TensorDesc("float32", (n, 5))), [x]),
+        r"given input x with 12\*n bytes; allowed: the 20\*n bytes of float32\[n, 5\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), WRONG)
+def test_what_is_refused_is_named_by_sizes(wrong: Callable[[Any, Any, Any, Any], Any], text: str) -> None:
+    graph = tvmdml.Graph()
+    n, m = graph.size("n"), graph.size("m")
+    with pytest.raises(tvmdml.InvalidArgument, match=text):
+        wrong(graph, graph.input((n, 3), name="x"), n, m)
+
+
+def test_sizes_that_are_made_after_compile_are_not_of_the_compiled_graph() -> None:
+    graph = tvmdml.Graph()
+    n = graph.size("n")
+    compiled = graph.compile(graph.input((n, 3))[: n // 2] * 1.0)
+    graph.size("k", least=3)
+    assert dict(compiled.explain().lines)["recorded for"].startswith("2 <= n <= 1431655765")
+    with pytest.raises(tvmdml.InvalidArgument, match=r"given n=1; allowed: 2 <= n <= 1431655765"):
+        compiled.at(n=1)
 
 
 def test_what_is_asked_after_compile_is_not_asked_of_the_compiled_graph() -> None:

@@ -140,6 +140,35 @@ def test_a_range_may_have_a_step(model: Path, tmp_path: Path) -> None:
             served(x(*sizes))
 
 
+def special(size: int) -> Any:
+    """A model that takes three rows where the length has one value, and all rows elsewhere."""
+    numbers = {"c": [size], "three": [3], "zero": [0]}
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Equal", ["n", "c"], ["is"]),
+        helper.make_node("Where", ["is", "three", "n"], ["rows"]),
+        helper.make_node("Slice", ["x", "zero", "rows", "zero"], ["y"]),
+    ]
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [first, 4]) for name, first in (("x", "length"), ("y", None))]
+    initializers = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in numbers.items()]
+    graph = helper.make_graph(nodes, "net", shapes[:1], shapes[1:], initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(("size", "most"), [(1777, 2000), (177_771, 1_000_000)])
+def test_every_size_of_a_range_is_tried_and_of_a_large_one_some(size: int, most: int, tmp_path: Path) -> None:
+    onnx.save(special(size), tmp_path / "net.onnx")
+    packs.build(sources.read([tmp_path / "net.onnx"], TARGETS[-1:], {"length": range(2, most + 1)}), tmp_path / "net.pack", jobs=1)
+    model = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
+    given = np.arange(4 * size, dtype=np.float32).reshape(size, 4)
+    assert np.array_equal(model(given[:-1])[0], given[:-1])
+    if most < 4096:
+        assert np.array_equal(model(given)[0], given[:3])
+        return
+    with pytest.raises(errors.InvalidArgument, match=r"length=2\.\.1000000, as far as it was recorded: of large ranges not"):
+        model(given)
+
+
 def test_verify_runs_drawn_sizes(path: Path, tmp_path: Path) -> None:
     report = verify.verify(path, device=TARGETS[-1], seed=5)
     assert report.ok, report.text()
@@ -183,6 +212,11 @@ HOSTILE: dict[str, Callable[[Any], Any]] = {
     "an integer that is not there": lambda one: one["plan"]["calls"][0][2].__setitem__(0, 999),
     "a constant that is written": lambda one: one["plan"]["launchings"][0][2][-1].__setitem__(slice(0, 2), ["constant", 0]),
     "an input that is not there": put("model", "inputs", [["z", "<f4", ["batch", "length", 6]]]),
+    "an input without strides": lambda one: one["plan"]["inputs"][0][4].clear(),
+    "an output more": lambda one: one["model"]["outputs"].append("more"),
+    "a choice that has no end": lambda one: one["plan"]["function"][3].append(
+        ["tvmdml.kernels.tiles:parts_of_product", [["is", number] for number in (1, 10**7, 10**7, [1, 1], 10**7)], [1, 1]]
+    ),
     "another function": lambda one: one["plan"]["function"][3].append(["os:system", [["is", "true"]], 0]),
 }
 

@@ -112,6 +112,7 @@ READABLE: list[tuple[Any, tuple[int, ...], list[str]]] = [
     ),
     (lambda b: ((b + 1) // 2) % 8 == 0, (20,), ["((b + 1)//2) % 8 != 0"]),
     (lambda b: (b // 6) // b == 0, (12,), []),
+    (lambda b: b % (b - 8) > 0, (11,), ["b != 8", "b % (b - 8) >= 1"]),
 ]
 
 
@@ -121,6 +122,43 @@ def test_guards_are_readable(ask: Any, values: tuple[int, ...], expected: list[s
     ask(*symbols)
     assert [text for text in record.conditions() if text not in [f"{name} >= 1" for name in NAMES]] == expected
     assert not record.specialized
+
+
+@given(questions, cases, st.lists(cases, min_size=1, max_size=12))
+def test_what_is_shown_is_what_is_asked(asked: Any, first: Any, others: Any) -> None:
+    """As Python reads it."""
+    record, symbols = recorded(first)
+    assume(answers(asked, symbols) is not None)
+    function = Function.of(record, [])
+    names, compiled = NAMES[: len(symbols)], function.compiled()
+    for texts in (record.conditions(), function.texts(names)):
+        shown = compile(" and ".join(f"({text})" for text in texts), "shown", "eval")
+        for values in (first, *others):
+            try:
+                holds = eval(shown, dict(zip(names, values, strict=True)))
+            except ZeroDivisionError:
+                holds = False
+            assert holds == (compiled(*values) is not None)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda n, m: n * 10**400 > m,
+        lambda n, m: n + 10**400 > m,
+        lambda n, m: 10**400 - n > m,
+        lambda n, m: n < 10**400,
+        lambda n, m: n != 10**400,
+        lambda n, m: 10**400 // n > m % 10**400,
+        lambda n, m: n * m * 10**150 * 10**150 > m,
+    ],
+)
+def test_huge_numbers(ask: Any) -> None:
+    record, symbols = recorded((9, 5))
+    assert ask(*symbols)
+    function = Function.of(record, []).compiled()
+    assert function(9, 5) is not None
+    assert all(ask(n, m) for n in range(1, 30) for m in range(1, 9) if function(n, m) is not None)
 
 
 def test_an_expression_is_readable() -> None:
@@ -134,6 +172,9 @@ def test_an_expression_is_readable() -> None:
         -b,
         5 - b * b,
         7 * (b // 7) - b,
+        -(b // h),
+        b - -h // w,
+        -(-b // h),
     ]
     assert [record.text(size.terms) for size in shown] == [
         "2*b - h//3 + 1",
@@ -144,4 +185,7 @@ def test_an_expression_is_readable() -> None:
         "-b",
         "-b*b + 5",
         "-b + 7*(b//7)",
+        "-(b//h)",
+        "b - -h//w",
+        "-(-b//h)",
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tvmdml.kernels import tiles
 from tvmdml.sizes import Record
 from tvmdml.sizes.evaluating import Function, own, terms_of
 
@@ -94,6 +95,7 @@ DAMAGED = {
     "a fraction": [[0], [], [], [], [0.5]],
     "another function": [[0], [], [], [["os:system", [["is", "true"]], 0]], [0]],
     "a function that is no choice": [[0], [], [], [["tvmdml.kernels.tiles:functools", [], 0]], [0]],
+    "powers of powers": [[0], [[1, [[[0] * 64, 1]], 1], [2, [[[1] * 64, 1]], 1], [3, [[[2] * 64, 1]], 1]], [], [], [0]],
     "code": [["0, b=print()"], [], [], [], [0]],
 }
 
@@ -101,7 +103,16 @@ DAMAGED = {
 @pytest.mark.parametrize("how", DAMAGED)
 def test_a_function_that_was_not_written_is_refused(how: str) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
-        Function.read(DAMAGED[how])
+        Function.read(DAMAGED[how], asks_schedules=True)
+
+
+def test_a_file_of_others_has_no_choices() -> None:
+    record = Record()
+    tiles.wastes_columns(record.symbol("n", 3), 8)
+    written = json.loads(json.dumps(Function.of(record, [1]).written()))
+    assert Function.read(written, asks_schedules=True).evaluated(3) == (1,)
+    with pytest.raises(ValueError, match="choices"):
+        Function.read(written)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -31,12 +31,13 @@ from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering
-from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_messages
+from tvmdml.sizes import Record, hint, is_open, key_of, naming_sizes, texts_for_messages
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _HINTS = (1009, 1103, 1201, 1301, 1409, 1511)
 """What open sizes are while a graph is recorded, if bounds allow it: numbers with which no kernel or shape is special."""
+_MOST_SIZE = (1 << 63) - 1
 _MOST_OUTPUTS = 1 << 16
 """How many expressions are taken from a sequence that may have no end."""
 
@@ -96,19 +97,22 @@ class Graph:
         if any(is_open(limit) and limit.record is not self.record for limit in limits):
             raise InvalidArgument(message(f"Graph.size {name}", "sizes of another graph", *OWN_SIZES))
         begin, end = map(hint, limits)
-        if type(begin) is not int or begin < 0 or not (end is None or (type(end) is int and end >= max(begin, 1))):
+        inside = type(begin) is int and 0 <= begin <= _MOST_SIZE
+        if not inside or not (end is None or (type(end) is int and max(begin, 1) <= end <= _MOST_SIZE)):
             with texts_for_messages():
                 given = ", ".join(f"{key}={safe_repr(limit)}" for key, limit in (("least", least), ("most", most)))
             case = ", ".join(f"{key} is {hint(limit)}" for key, limit in (("least", least), ("most", most)) if is_open(limit))
             advice = f"While the graph is recorded, {case}: give the sizes in it bounds first." if case else ""
-            raise InvalidArgument(message(f"Graph.size {name}", given, "integers, 0 <= least <= most, and 1 <= most", advice))
+            raise InvalidArgument(
+                message(f"Graph.size {name}", given, "integers, 0 <= least <= most < 2^63, and 1 <= most", advice)
+            )
         bounds = tuple(map(key_of, limits))
         if bounds != (1, None) and self._bounds.get(name, bounds) != bounds:
             raise InvalidArgument(message(f"Graph.size {name}", "other bounds", "the bounds that it was made with"))
         if name in self.record.symbols:
             return self.record.size(self.record.symbol_terms(name))  # type: ignore[return-value] # it passes for an integer
         self._bounds[name] = bounds
-        lowest = max(0, int(self.record.bounds(limits[0].terms)[0])) if is_open(least) else least
+        lowest: Any = max(0, self.record.bounds(limits[0].terms)[0]) if is_open(least) else least
         highest = math.inf if most is None or is_open(most) else most
         size: Any = self.record.symbol(name, self._hint(begin, end), lowest, highest)
         if not (size >= least and (most is None or size <= most)):  # these are guards
@@ -118,7 +122,8 @@ class Graph:
     def _hint(self, least: int, most: int | None) -> int:
         """What a size is while the graph is recorded: between its bounds, and that of no other size, if there is such a number."""
         others = {self.record.value(self.record.symbol_terms(name)) for name in self.record.symbols}
-        between = range(least + 1, least + _HINTS[0]) if most is None else range(most - 1, max(least, most - _HINTS[0]), -1)
+        last = least + _HINTS[0]  # not far above: products of sizes are tensors, too
+        between = range(last if most is None else min(last, most - 1), least, -1)
         free = [n for n in (*_HINTS, *between) if least < n and (most is None or n < most) and n not in others]
         return next((n for n in free if math.gcd(n, 210) == 1), free[0] if free else max(least, most or least))
 
@@ -407,6 +412,7 @@ class Graph:
             raise InvalidArgument(message(where, form, f"{node.dtype}{list(given.shape)}, for an input without strides"))
         return given.edge.value, found.edge
 
+    @naming_sizes
     def _edge(self, given: Expression, tensor: TensorDesc, where: str) -> Edge:
         if not _is_expression(given) or given.graph is not self:
             shown = "one of another graph" if _is_expression(given) else safe_repr(given)

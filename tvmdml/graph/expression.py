@@ -16,7 +16,7 @@ from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
 from tvmdml.graph.nodes import Edge
 from tvmdml.graph.templates import Template
-from tvmdml.sizes import Size, is_one, texts_for_messages
+from tvmdml.sizes import Size, is_one, naming_sizes, texts_for_messages
 from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, packed_strides
 
@@ -180,6 +180,7 @@ class Expression(Traced):
 
     # -- Views
 
+    @naming_sizes
     def reinterpret(
         self, sizes: Sequence[int], strides: Sequence[int] | None = None, dtype: Any = None, offset: int = 0
     ) -> Expression:
@@ -214,6 +215,7 @@ class Expression(Traced):
             raise InvalidArgument(message("view dtype", kind, f"a type of {self.dtype.itemsize} bytes"))
         return self._viewed(self.desc.sizes, self.desc.layout, zero_dimensional=self.desc.zero_dimensional, dtype=kind)
 
+    @naming_sizes
     def reshape(self, *shape: Any) -> Expression:
         """The same elements in row-major order with other sizes, one of which may be -1. A view if the memory allows it."""
         sizes = _sizes(shape, "reshape")
@@ -221,10 +223,8 @@ class Expression(Traced):
             rest = -math.prod(sizes)
             sizes = tuple((self.size // rest if rest else 0) if n == -1 else n for n in sizes)
         if math.prod(sizes) != self.size or any(n < 0 for n in sizes):
-            with texts_for_messages():
-                raise InvalidArgument(
-                    message("reshape", safe_repr(sizes), f"sizes for the {self.size} elements of {list(self.shape)}")
-                )
+            allowed = f"sizes for the {self.size} elements of {list(self.shape)}"
+            raise InvalidArgument(message("reshape", safe_repr(sizes), allowed))
         if self.desc.is_packed:
             return self._viewed(sizes or (1,), packed_strides(sizes or (1,)), zero_dimensional=not sizes)
         strides = reshaped_strides(self.desc.sizes, self.desc.layout, sizes)
@@ -232,6 +232,7 @@ class Expression(Traced):
             return self.copy().reshape(sizes)
         return self._viewed(sizes or (1,), strides if sizes else (1,), zero_dimensional=not sizes)
 
+    @naming_sizes
     def transpose(self, *axes: Any) -> Expression:
         """A view with the dimensions in another order; by default the reverse."""
         order = _sizes(axes, "transpose") if axes and not (len(axes) == 1 and axes[0] is None) else tuple(range(self.ndim))[::-1]
@@ -247,6 +248,7 @@ class Expression(Traced):
         """``transpose()``."""
         return self.transpose()
 
+    @naming_sizes
     def broadcast(self, *shape: Any) -> Expression:
         """A view repeated to a shape by NumPy's rules: with strides of 0."""
         sizes = _sizes(shape, "broadcast")
@@ -260,6 +262,7 @@ class Expression(Traced):
         steps = [step if n == m else 0 for (n, m), step in zip(pairs, own, strict=True)]
         return self._viewed(sizes, [0] * added + steps)
 
+    @naming_sizes
     def __getitem__(self, key: Any) -> Expression:
         """A view by integers, slices with positive steps, ``None`` and ``...``."""
         keys = list(key) if isinstance(key, tuple) else [key]

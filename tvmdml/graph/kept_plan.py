@@ -95,7 +95,7 @@ class _Stored(Answer):
         Raises:
             ValueError, TypeError: it is damaged.
         """
-        function = Function.read(self._written)
+        function = Function.read(self._written, asks_schedules=True)
         if len(function.wanted) != self.count + len(self.types):
             raise ValueError(f"{len(function.wanted)} integers of {self.count} and {len(self.types)}")
         return function

@@ -71,7 +71,10 @@ def shown(values: range) -> str:
 
 
 def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """The corners of ranges of sizes, and sizes from inside: half of them small ones as often as large ones."""
+    """All sizes of ranges, if they are no more; else the corners, and sizes from inside: half of them small as often as large."""
+    if math.prod(len(one.values) for one in limits) <= count:
+        yield from itertools.product(*(one.values for one in limits))
+        return
     ends = [dict.fromkeys((one.values[0], one.values[:2][-1], one.values[-1])) for one in limits]
     yield from itertools.islice(itertools.product(*ends), _MOST_CORNERS)
     for i in range(count):
@@ -111,7 +114,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
         function = Function.of(plan.record, list(terms)).written()
     except ValueError:
         whole = None
-    if whole is None:
+    if whole is None or plan.record.choices:
         raise Unsupported(f"{plan.name}: a choice about its sizes cannot be written.")
     return {**whole.described, "function": function, "calls": calls}, whole.arrays
 
@@ -188,8 +191,11 @@ class OpenSaved:
 
     def allows(self, values: Sequence[int]) -> bool:
         """Whether the pack was built for sizes, and the plan holds for them."""
-        inside = all(value in one.values for one, value in zip(self.limits, values, strict=True))
-        return inside and self._evaluate(*values) is not None
+        return self.are_inside(values) and self._evaluate(*values) is not None
+
+    def are_inside(self, values: Sequence[int]) -> bool:
+        """Whether sizes are in the ranges that the pack was built for."""
+        return all(value in one.values for one, value in zip(self.limits, values, strict=True))
 
     def at(self, values: Sequence[int]) -> SavedPlan:
         """The plan for sizes.

@@ -134,6 +134,8 @@ class ReadPlan(OpenPlan):
             )
             for i, (name, shown, dtype, shape, strides, nbytes, reads, owned) in enumerate(described["inputs"])
         ]
+        if any(len(one.shape) != len(one.strides) for one in inputs):
+            raise ValueError("an input with other strides than dimensions")
         results = [_result(i, one, arrays, count) for i, one in enumerate(described["results"])]
         own = [
             Tensor("", "", type_of(dtype), places(shape, count), places(elements, count), 0, None)

@@ -210,6 +210,8 @@ def lengths_of(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[Length
     lengths = given.get("lengths", [None] * len(names))
     if not all(n is None or type(n) is int for n in lengths):
         raise ValueError(f"the lengths {lengths!r}")
+    if sum(1 if n is None else max(n, 0) for n in lengths) != len(forms):
+        raise ValueError(f"the lengths {lengths!r}, for {len(forms)} tensors")
     rest, outputs = iter(forms), []
     for name, n, (text, dtype) in zip(names, lengths, given.get("types", [("", None)] * len(names)), strict=True):
         if n is None:
@@ -217,8 +219,6 @@ def lengths_of(given: Mapping[str, Any], forms: Sequence[_Form]) -> tuple[Length
             continue
         outputs.append(Argument(str(name), str(text), None, None if dtype is None else np.dtype(dtype), Kind.of(str(text))))
         collections.deque(itertools.islice(rest, max(n, 0)), 0)
-    if sum(1 if n is None else max(n, 0) for n in lengths) != len(forms):
-        raise ValueError(f"the lengths {lengths!r}, for {len(forms)} tensors")
     return tuple(given.get("lengths", ())), outputs
 
 

@@ -86,8 +86,8 @@ class OpenPackedModel(Runnable):
             if (known := self._known.get(key)) is not None:
                 self._known.move_to_end(key)
                 return known
-            for graph in self._graphs:
-                values = graph.values(shapes)
+            several = [(graph, graph.values(shapes)) for graph in self._graphs]
+            for graph, values in several:
                 if values is not None and graph.graph.plan.allows(values):
                     ready = graph.ready(values, self._loaded)
                     self._known[key] = ready
@@ -95,8 +95,10 @@ class OpenPackedModel(Runnable):
                         self._known.popitem(last=False)
                     return ready
         given = ", ".join(f"{one.name}{list(shapes[one.name])}" for one in self.inputs)
-        advice = "Build it for these sizes, too."
-        raise InvalidArgument(message(f"{self.name} call", given, f"sizes {self._shown()}", advice))
+        allowed, advice = f"sizes {self._shown()}", "Build it for these sizes, too."
+        if any(values is not None and graph.graph.plan.are_inside(values) for graph, values in several):
+            allowed += ", as far as it was recorded: of large ranges not all sizes are tried"
+        raise InvalidArgument(message(f"{self.name} call", given, allowed, advice))
 
     def _shown(self) -> str:
         return ", ".join(f"{name}={shown(one)}" for name, one in self._ranges.items())

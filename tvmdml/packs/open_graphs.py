@@ -1,8 +1,8 @@
 """ONNX models in packs for ranges of sizes: which kernels they need, and how their plans are written.
 
-Schedules are asked for the corners of the range, and for sizes drawn from it. What one answers holds as long as what it asked of
-sizes has the same answer: for most of the drawn sizes nothing is new. Weights are stored as they are, and packed when they are
-loaded: other sizes may read other forms.
+Schedules are asked for all sizes of the ranges, or for the corners and many sizes drawn from large ones. What one answers holds as
+long as what it asked of sizes has the same answer: for most sizes nothing is new. Weights are stored as they are, and packed when
+they are loaded: other sizes may read other forms.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from tvmdml.packs import spec
 from tvmdml.scheduling import remembering
 from tvmdml.targets import Target
 
-DRAWN = 256
-"""How many sizes are drawn from a range."""
+DRAWN = 1 << 12
+"""How many sizes are drawn from ranges that have more: to ask for one that is like others takes less than a millisecond."""
+_MOST_RECORDINGS = 256
+"""Of a model. One with more is another for nearly every size."""
 _TARGETS = 1 << 16
 """More numbers of threads than there are."""
 
@@ -82,6 +84,8 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     known: set[tuple[object, ...]] = set()
     ranges = [open_saved.Limits(*one) for one in source.ranges.items()]
     for values in open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)):
+        if len(model.recordings()) >= _MOST_RECORDINGS:
+            break
         sizes = dict(zip(source.ranges, values, strict=True))
         recording, own = model.recording(sizes)
         graph = recording.graph

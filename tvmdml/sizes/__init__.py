@@ -12,6 +12,7 @@ from tvmdml.sizes.size import (
     is_one,
     is_open,
     key_of,
+    naming_sizes,
     texts_for_keys,
     texts_for_messages,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "is_one",
     "is_open",
     "key_of",
+    "naming_sizes",
     "texts_for_keys",
     "texts_for_messages",
 ]

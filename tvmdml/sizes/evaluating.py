@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.sizes import showing
@@ -22,6 +22,8 @@ _MOST = 1 << 512
 """No integer that is read is larger: guards have products of sizes, which are below 2^32."""
 _MOST_TERMS, _MOST_FACTORS = 4096, 64
 """Of a polynomial that is read, and of one of its products."""
+_BITS, _MOST_BITS = 64, 1 << 12
+"""Of a symbol, and of a quotient that is read, of which another one may be a power."""
 
 
 def own(value: Any) -> Any:
@@ -167,13 +169,19 @@ class Function(NamedTuple):
         return [self.symbols, self.quotients, self.conditions, choices, self.wanted]
 
     @classmethod
-    def read(cls, given: Any) -> Function:
+    def read(cls, given: Any, asks_schedules: bool = False) -> Function:
         """A function that was written.
+
+        Args:
+            given: as it was written.
+            asks_schedules: it may have choices, which run with the arguments that are written: it is this user's own.
 
         Raises:
             ValueError, TypeError: it is damaged.
         """
         symbols, quotients, conditions, choices, wanted = given
+        if choices and not asks_schedules:
+            raise ValueError("choices of schedules")
         function = cls(
             tuple(map(_integer, symbols)),
             tuple((_integer(i), _polynomial(number), _polynomial(divisor)) for i, number, divisor in quotients),
@@ -187,14 +195,16 @@ class Function(NamedTuple):
             ),
             tuple(map(_polynomial, wanted)),
         )
-        known = set(function.symbols)
+        known = dict.fromkeys(function.symbols, _BITS)
         if len(known) < len(function.symbols) or min(known, default=0) < 0:
             raise ValueError(f"symbols {function.symbols}")
         for i, number, divisor in function.quotients:
             if i < 0 or i in known:
                 raise ValueError(f"the quotient {i}")
             _require(known, number, divisor)
-            known.add(i)
+            known[i] = _bits(known, number)
+            if known[i] > _MOST_BITS:
+                raise ValueError(f"the quotient {i} of {known[i]} bits")
         asked = (one.terms for choice in function.choices for one in choice.arguments if isinstance(one, Open))
         _require(known, *(condition.terms for condition in function.conditions), *asked, *function.wanted)
         return function
@@ -295,11 +305,19 @@ def _polynomial(given: Any) -> Polynomial:
     return _integer(given) if type(given) is int else _terms(given)
 
 
-def _require(known: set[int], *polynomials: Polynomial) -> None:
+def _require(known: Mapping[int, int], *polynomials: Polynomial) -> None:
     """Refuse atoms that are not there."""
     used = {i for terms in polynomials if not isinstance(terms, int) for atoms, _ in terms for i in atoms}
-    if not used <= known:
-        raise ValueError(f"atoms {sorted(used - known)}")
+    if not used <= known.keys():
+        raise ValueError(f"atoms {sorted(used - known.keys())}")
+
+
+def _bits(known: Mapping[int, int], terms: Polynomial) -> int:
+    """The most bits of a polynomial, given those of atoms."""
+    if isinstance(terms, int):
+        return terms.bit_length()
+    products = [factor.bit_length() + sum([known[i] for i in atoms]) for atoms, factor in terms]
+    return max(products) + len(products).bit_length()
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,7 @@ INFINITE = math.inf
 MOST_TERMS, MOST_FACTORS = 64, 16
 """No polynomial has more, nor a product: what would make it is no arithmetic of sizes."""
 _HUGE = 1 << 512
-"""Larger bounds count as infinite: Python's floats, one of which is infinity, end there."""
+"""Larger bounds count as infinite: Python's floats, one of which is infinity, end there. No size has larger factors."""
 _DEEPEST = 32
 """The bounds of quotients of quotients are computed again so far down."""
 _FEW_TERMS = 8
@@ -340,6 +340,11 @@ class Guards:
                 product = polynomials.times(product, instead.get(atom, polynomials.atom(atom)))
             total = polynomials.plus(total, product)
         return total if len(total) <= MOST_TERMS else terms
+
+
+def is_huge(number: int) -> bool:
+    """Whether an integer is too large for arithmetic with infinite bounds."""
+    return not -_HUGE < number < _HUGE
 
 
 def _is_atom(terms: Terms) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.sizes import polynomials, showing
-from tvmdml.sizes.guards import INFINITE, MOST_FACTORS, MOST_TERMS, Atom, Bounds, Guards, Quotient, Symbol, Within
+from tvmdml.sizes.guards import INFINITE, MOST_FACTORS, MOST_TERMS, Atom, Bounds, Guards, Quotient, Symbol, Within, is_huge
 from tvmdml.sizes.polynomials import Terms
 from tvmdml.sizes.size import Size
 
@@ -104,7 +104,7 @@ class Record:
         record = Record()
         record.atoms, record._numbers = list(self.atoms), dict(self._numbers)
         record._guards = self._guards.copy(record.atoms, record._values)
-        record.allowed, record.choices = self.allowed, dict(self.choices)
+        record.allowed, record.choices = dict(self.allowed), dict(self.choices)
         for atom in self.atoms:
             own = values[atom.name] if isinstance(atom, Symbol) else record.value(atom.number) // record.value(atom.divisor)
             record._values.append(own)
@@ -135,7 +135,8 @@ class Record:
         """``a * b``."""
         terms = polynomials.times(_terms(a), _terms(b))
         size = self._size(terms, _value(a) * _value(b))
-        return size.own() if type(size) is Size and any(len(atoms) > MOST_FACTORS for atoms, _ in terms) else size
+        large = any(len(atoms) > MOST_FACTORS or is_huge(factor) for atoms, factor in terms)
+        return size.own() if type(size) is Size and large else size
 
     def divided(self, a: Operand, b: Operand) -> Operand:
         """``a // b``."""

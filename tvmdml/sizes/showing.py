@@ -40,7 +40,7 @@ def _conditions(atoms: Atoms, terms: Terms, within: Within) -> list[str]:
     shown = [_compared(parts, "!=", number + moved) for number in sorted(within.without)]
     if least == most:
         return [_compared(parts, "==", int(most))]
-    if is_remainder and least == 1 and math.isinf(most):
+    if is_remainder and least == 1 and math.isinf(most) and parts[0][1][0].rpartition("% ")[2].isdigit():  # which is positive
         return [_compared(parts, "!=", 0), *shown]
     if math.isinf(least) and math.isinf(most):
         return shown
@@ -106,7 +106,8 @@ def _joined(parts: _Sum) -> str:
         if not number and len(parts) > 1:
             continue
         factors = [str(abs(number))] * (abs(number) != 1 or not names) + list(names)
-        alone = len(factors) == 1 and (len(parts) == 1 or "%" not in factors[0])
+        negated = number < 0 and not shown and any(sign in factors[0] for sign in "%/")  # -n//2 is (-n)//2
+        alone = len(factors) == 1 and not negated and (len(parts) == 1 or "%" not in factors[0])
         product = factors[0] if alone else "*".join(f"({name})" if "%" in name or "//" in name else name for name in factors)
         sign = "-" if number < 0 else "+"
         shown += f" {sign} {product}" if shown else f"{'-' * (number < 0)}{product}"

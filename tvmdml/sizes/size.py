@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from tvmdml.sizes import polynomials
+from tvmdml.sizes.guards import is_huge
 from tvmdml.sizes.polynomials import Terms
 
 
@@ -98,6 +99,17 @@ def key_of(value: Any) -> Any:
     return (value.record.number, value.terms) if type(value) is Size else value
 
 
+def naming_sizes(function: _F) -> _F:
+    """A function whose messages have the names of sizes."""
+
+    @functools.wraps(function)
+    def call(*given: Any, **options: Any) -> Any:
+        with texts_for_messages():
+            return function(*given, **options)
+
+    return call  # type: ignore[return-value] # it has the same arguments
+
+
 class _Texts:
     """Within it, texts of sizes leave no guard."""
 
@@ -131,11 +143,16 @@ def has_open_sizes(key: str) -> bool:
     return _KEY.search(key) is not None
 
 
+def _is_apart(other: Any) -> bool:
+    """Whether a number computes with Python's own integers only."""
+    return type(other) is float or (type(other) is int and is_huge(other))
+
+
 def _operation(compute: Callable[[Any, Size, Any], Any], plain: Callable[[int, float], Any]) -> Any:
-    """A method that computes with another size or an integer; beside a float, the size becomes Python's own integer."""
+    """A method that computes with another size or an integer; beside a float or a huge one, it becomes Python's own integer."""
 
     def method(self: Size, other: Any) -> Any:
-        if type(other) is float:
+        if _is_apart(other):
             return plain(self.own(), other)
         operand = self._other(other)
         return NotImplemented if operand is None else compute(self.record, self, operand)
@@ -287,7 +304,7 @@ class Size:
 
     def _asked(self, other: Any, most: int, compare: Any) -> Any:
         """Whether the difference is at most this."""
-        if type(other) is float:
+        if _is_apart(other):
             return compare(self.own(), other)
         operand = self._other(other)
         if operand is None:
@@ -296,7 +313,7 @@ class Size:
         return self.record.at_most(difference, most) if type(difference) is Size else difference <= most
 
     def __eq__(self, other: Any) -> Any:
-        if type(other) is float:
+        if _is_apart(other):
             return self.own() == other
         operand = self._other(other)
         if operand is None:
