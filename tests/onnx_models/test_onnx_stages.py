@@ -19,6 +19,8 @@ from support import Array  # noqa: E402
 from test_onnx_models import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml import targets  # noqa: E402
+from tvmdml.arrays.device_array import DeviceArray  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 
 CLASSES, PLACES = 3, 24
@@ -225,6 +227,32 @@ def test_another_count_converts_nothing(recordings: list[Any]) -> None:
         assert abs(len(line) - far.sum()) < 2
         assert np.array_equal(line, np.arange(len(line)))
     assert len(recordings) == 3, "the model, what follows the count, and what follows the sum"
+
+
+@pytest.mark.parametrize("device", ["vulkan"])
+def test_of_a_device_only_the_count_is_read(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        target = targets.resolve(device)
+    except tvmdml.TvmdmlError as error:
+        pytest.skip(str(error))
+    nodes = [N("Constant", [], ["zero"], value_float=0.0), N("Greater", ["x", "zero"], ["far"])]
+    nodes += [N("Compress", ["x", "far"], ["chosen"]), N("Sqrt", ["chosen"], ["y"])]
+    made = model(nodes, [info("x", ["n", 100])], [info("y", ["k"])], {}, ir_version=10)
+    loaded = tvmdml.onnx.load(made, target=device)
+    x = np.random.default_rng(2).standard_normal((60, 100), np.float32)
+    there = target.asarray(x)
+    read: list[int] = []
+    copy = DeviceArray.numpy
+
+    def counted(self: Any) -> Array:
+        read.append(self.size)
+        return copy(self)
+
+    monkeypatch.setattr(DeviceArray, "numpy", counted)
+    (y,) = loaded(x=there)
+    assert read == [1]
+    assert type(y) is DeviceArray
+    assert np.allclose(y.numpy(), np.sqrt(x[x > 0]), atol=1e-6)
 
 
 def _wanted(file: bytes, feeds: dict[str, Array]) -> list[Any]:

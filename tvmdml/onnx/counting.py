@@ -1,4 +1,4 @@
-"""Operators whose results have as many elements as those of their inputs decide: NonMaxSuppression, NonZero, Unique. In NumPy."""
+"""Operators whose results have as many elements as those of their inputs decide: NonMaxSuppression, Unique. In NumPy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,6 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument
 
 Inputs = Sequence[NumpyArray | None]
-
-
-def _nonzero(inputs: Inputs, attributes: Mapping[str, Any]) -> list[NumpyArray]:
-    return [np.stack(np.nonzero(np.atleast_1d(_given(inputs, 0)))).astype(np.int64)]
 
 
 def _unique(inputs: Inputs, attributes: Mapping[str, Any]) -> list[NumpyArray]:
@@ -97,7 +93,6 @@ def _number(inputs: Inputs, place: int) -> float | None:
 
 
 COUNTING: Mapping[str, Callable[[Inputs, Mapping[str, Any]], list[NumpyArray]]] = {
-    "NonZero": _nonzero,
     "Unique": _unique,
     "com.microsoft.Unique": _unique_of_row,
     "NonMaxSuppression": _suppressed,

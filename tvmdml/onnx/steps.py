@@ -1,4 +1,4 @@
-"""Nodes that are converted as several of ONNX's own, so that only the one that counts runs between stages."""
+"""Nodes that are converted as several: so a stage ends where they have counted, and the next one begins with as many elements."""
 
 from __future__ import annotations
 
@@ -24,5 +24,14 @@ def _compress(onnx: Any, node: Any) -> list[Any]:
     ]
 
 
-STEPS: Mapping[str, Callable[[Any, Any], list[Any]]] = {"Compress": _compress}
+def _nonzero(onnx: Any, node: Any) -> list[Any]:
+    """The coordinates with room for those of all elements, of which as many are taken as there are."""
+    rows, count = f"{node.output[0]}/rows", f"{node.output[0]}/count"
+    return [
+        onnx.helper.make_node("NonZeroRows", [node.input[0]], [rows, count], name=node.name, domain="tvmdml"),
+        onnx.helper.make_node("FirstColumns", [rows, count], [node.output[0]], name=node.name, domain="tvmdml"),
+    ]
+
+
+STEPS: Mapping[str, Callable[[Any, Any], list[Any]]] = {"Compress": _compress, "NonZero": _nonzero}
 """The nodes for a node of each kind, from the package onnx and the node."""
