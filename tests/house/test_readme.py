@@ -257,13 +257,13 @@ def test_every_extra_is_spoken_of() -> None:
 
 
 def test_the_tables_have_the_operators_that_there_are() -> None:
-    assert _table.families() in FRONT.read_text(), "put in what `python -m tvmdml.doors._table families` prints"
-    page = TOP / "tvmdml" / "operators" / "README.md"
-    assert _table.text() in page.read_text(), "put in what `python -m tvmdml.doors._table` prints"
+    page = (TOP / "tvmdml" / "operators" / "README.md").read_text()
+    assert _table.families() in page, "put in what `python -m tvmdml.doors._table families` prints"
+    assert _table.text() in page, "put in what `python -m tvmdml.doors._table` prints"
 
 
 def test_the_front_page_is_short() -> None:
-    assert FRONT.read_text().count("\n") < 250
+    assert FRONT.read_text().count("\n") < 200
 
 
 def test_every_room_with_a_readme_is_linked_from_the_front_page_or_the_house() -> None:
