@@ -98,7 +98,7 @@ def columns_in(cache: int, rows: int, width: int, itemsize: int) -> int:
 
 def common(steps: Sequence[int]) -> int:
     """The step of all moves, if the code may depend on it; otherwise -1."""
-    return steps[0] if len(set(steps)) == 1 and 0 <= steps[0] <= _KNOWN else -1
+    return steps[0] if 0 <= steps[0] <= _KNOWN and all(step == steps[0] for step in steps[1:]) else -1
 
 
 def crossing(moves: Sequence[Move]) -> int | None:

@@ -257,6 +257,19 @@ def test_weights_are_packed_once() -> None:
     )
 
 
+def test_a_column_more_needs_no_other_answer() -> None:
+    """As sequences grow while words are chosen: a join of rows whose lengths are open."""
+    graph = tvmdml.Graph()
+    words, word = graph.input((4, "n"), "int64"), graph.input((4, 1), "int64")
+    compiled = graph.compile([tvmdml.join([words, word], axis=1)], target="cpu")
+    for n in range(9, 60):
+        rows = np.arange(4 * n).reshape(4, n)
+        last = -np.ones((4, 1), np.int64)
+        assert np.array_equal(compiled([rows, last])[0], np.concatenate([rows, last], 1))
+    answers = [one for plan in compiled.plans for group in plan.groups for several in group.answers.values() for one in several]
+    assert len(answers) <= 3, "rows that are shorter than vectors, and longer ones"
+
+
 def test_answers_hold_no_descriptors_and_build_their_kernels_all_the_same() -> None:
     compiled, _ = both(images)
     compiled.at(h=40, w=50)
