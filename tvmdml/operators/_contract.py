@@ -21,7 +21,6 @@ import dataclasses
 import functools
 import itertools
 import re
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,6 +35,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._broadcast import common_sizes, repeated
+from tvmdml.operators._frozen import Frozen, hints_of
 from tvmdml.operators._gradients import Formulas
 from tvmdml.operators._inference import fields_of, outputs_of
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -101,7 +101,7 @@ def upper_snake(name: str) -> str:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Operator:
+class Operator(Frozen):
     """Base class of all operator descriptors. A subclass becomes a frozen, keyword-only dataclass."""
 
     NAME: ClassVar[str] = ""
@@ -156,7 +156,6 @@ class Operator:
         super().__init_subclass__(**kwargs)
         if cls._is_operator() and "NAME" not in vars(cls):
             cls.NAME = upper_snake(cls.__name__)
-        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         if any(row.others is not None for row in cls.SUPPORT):
             names = [field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)]
             cls.SUPPORT = tuple(row.of(names) for row in cls.SUPPORT)
@@ -180,9 +179,8 @@ class Operator:
     @functools.cache
     def fields(cls) -> tuple[Field, ...]:
         """The descriptor's fields, in DirectML's order."""
-        hints = typing.get_type_hints(cls, include_extras=True)
-        own = dataclasses.fields(cls)  # type: ignore[arg-type]
-        return tuple(field_of(f.name, hints[f.name], cls.DEFAULTS.get(f.name, f.default)) for f in own)
+        defaults = {**cls.FIELDS, **cls.DEFAULTS}
+        return tuple(field_of(name, hint, defaults[name]) for name, hint in hints_of(cls).items())
 
     def rows(self) -> tuple[Support, ...]:
         """The rows of the support table that apply to this descriptor: all rows, unless they depend on an attribute."""
