@@ -292,8 +292,13 @@ class Size:
         operand = self._other(other)
         if operand is None:
             return NotImplemented
-        difference = self.record.added(self, operand, -1)
-        return self.record.at_most(difference, most) if type(difference) is Size else difference <= most
+        key = self.terms, operand.terms if type(operand) is Size else operand, most
+        answer = self.record.answers.get(key)
+        if answer is None:
+            difference = self.record.added(self, operand, -1)
+            answer = self.record.at_most(difference, most) if type(difference) is Size else difference <= most
+            self.record.answers[key] = answer
+        return answer
 
     def __eq__(self, other: Any) -> Any:
         if type(other) is float:
@@ -301,8 +306,13 @@ class Size:
         operand = self._other(other)
         if operand is None:
             return NotImplemented
-        difference = self.record.added(self, operand, -1)
-        return self.record.is_zero(difference) if type(difference) is Size else difference == 0
+        key = self.terms, operand.terms if type(operand) is Size else operand
+        answer = self.record.answers.get(key)
+        if answer is None:
+            difference = self.record.added(self, operand, -1)
+            answer = self.record.is_zero(difference) if type(difference) is Size else difference == 0
+            self.record.answers[key] = answer
+        return answer
 
     def __ne__(self, other: Any) -> Any:
         answer = self.__eq__(other)
