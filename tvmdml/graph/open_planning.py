@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tvmdml._garbage import not_collected
 from tvmdml.compiler import Launches as Launchable
 from tvmdml.compiler import Ready
 from tvmdml.graph import passes
@@ -336,7 +337,7 @@ class ProgramPlan(OpenPlan):
         known = [group.known(values, tasks) for group in groups]
         unknown = [group for group, answer in zip(groups, known, strict=True) if answer is None]
         if unknown:
-            with remembering():
+            with remembering(), not_collected():
                 asked = [naming(one.title, functools.partial(one.ask, values, tasks, self.record, self.target)) for one in unknown]
             compile_kernels([answer.kernel.every for answer in asked], self.target, progress)
             new = iter([(answer, answer.numbers(*values)) for answer in asked])
