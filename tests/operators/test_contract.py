@@ -167,6 +167,18 @@ def test_an_unknown_operator_is_answered_with_the_nearest(name: str, meant: str)
     assert str(caught.value) == f"operator: given {name!r}; allowed: {allowed}"
 
 
+def test_files_are_found_by_what_they_quote_and_without_their_text() -> None:
+    kinds = {kind: cls for cls in OPERATORS.values() for kind in cls.ONNX}
+    assert {kind: operators.of_onnx(kind) for kind in kinds} == kinds
+    assert all(operators.modules_quoting(kind) != operators.modules() for kind in kinds)
+    assert operators.of_onnx("Loop") is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operators, "_quoting", dict)  # as if there were only bytecode
+        for kind in ("Conv", "Tanh", "com.microsoft.Gelu"):
+            assert operators.of_onnx.__wrapped__(kind) is kinds[kind]
+        assert next(operators.modules_like("top_k")) == "top_k"
+
+
 @each_operator
 def test_a_descriptor_is_a_value(name: str) -> None:
     desc = described(name)

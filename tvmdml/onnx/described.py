@@ -13,20 +13,19 @@ from tvmdml import doors, onnx_nodes
 from tvmdml.graph import Expression
 from tvmdml.onnx.node import Node, Results
 from tvmdml.onnx.values import Value
-from tvmdml.operators import Operator, all_operators
+from tvmdml.operators import Operator, of_onnx
 from tvmdml.operators._contract import Role
 from tvmdml.operators._pointwise import Pointwise
 
 
 @functools.cache
-def functions() -> Mapping[str, str]:
-    """The functions of ONNX operators whose inputs and attributes are the function's: views and repetition cost nothing there."""
-    found = {}
-    for cls in all_operators().values():
-        own = getattr(cls.from_onnx, "__func__", None) is getattr(Operator.from_onnx, "__func__", None)
-        if issubclass(cls, Pointwise) and own and cls.FUNCTION:
-            found.update(dict.fromkeys(cls.ONNX, cls.FUNCTION))
-    return found
+def _function(kind: str) -> Any:
+    """The function of an ONNX operator whose inputs and attributes are the function's: views and repetition cost nothing there."""
+    cls = of_onnx(kind)
+    if cls is None or not (issubclass(cls, Pointwise) and cls.FUNCTION):
+        return None
+    own = getattr(cls.from_onnx, "__func__", None) is getattr(Operator.from_onnx, "__func__", None)
+    return doors.public_name(cls.FUNCTION) if own else None
 
 
 def is_mapped(kind: str) -> bool:
@@ -40,9 +39,8 @@ def convert(node: Node) -> Results:
     Raises:
         Refused, TvmdmlError: the node has no descriptor.
     """
-    if (function := functions().get(node.kind)) is not None:
-        call: Any = doors.public_name(function)
-        return call(*(node.maybe(i) for i in range(len(node.inputs))), **node.attributes)
+    if (function := _function(node.kind)) is not None:
+        return function(*(node.maybe(i) for i in range(len(node.inputs))), **node.attributes)
     return add(node, descriptor(node))
 
 

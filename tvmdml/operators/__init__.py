@@ -25,6 +25,8 @@ __all__ = [
     "module_of",
     "modules",
     "modules_like",
+    "modules_quoting",
+    "of_onnx",
     "public_name",
     "public_names_by_module",
     "tuned_as",
@@ -80,6 +82,13 @@ def by_name(name: str) -> type[Operator]:
     raise Unsupported(message("operator", safe_repr(name), f"the names of DirectML's {len(all_operators())} operators", advice))
 
 
+@functools.cache
+def of_onnx(kind: str) -> type[Operator] | None:
+    """The descriptor class that converts nodes of an ONNX operator, of several the last by its name; ``None`` if none does."""
+    found = [cls for module in modules_quoting(kind) for cls in classes_in(module) if kind in cls.ONNX]
+    return max(found, key=lambda cls: cls.NAME, default=None)
+
+
 def module_of(cls: type[Operator]) -> str:
     """The short name of the module that defines an operator; its schedules have the same name."""
     return cls.SCHEDULE or cls.__module__.rpartition(".")[2]
@@ -117,12 +126,34 @@ def public_names_by_module() -> dict[str, list[str]]:
 
 def modules_like(name: str) -> Iterator[str]:
     """The operators' files, those first that are likely to define a name: one name then needs few imports."""
-    first = _candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
-    yield from first
     camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    quoted = [f'"{one}"' for one in (name, camel, f"ElementWise{camel}")]  # as FUNCTION and __all__ name it
-    likely = lambda module: (not any(one in _text(module) for one in quoted), name not in _text(module))  # noqa: E731
-    yield from sorted((module for module in modules() if module not in first), key=likely)
+    texts = name, camel, f"ElementWise{camel}"  # as FUNCTION and __all__ name it
+    quoted = (module for text in texts for module in modules_quoting(text))
+    first = dict.fromkeys((*_candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()), *quoted))
+    yield from first
+    yield from sorted((module for module in modules() if module not in first), key=lambda module: name not in _text(module))
+
+
+def modules_quoting(word: str) -> tuple[str, ...]:
+    """The operators' files that have a word in quotation marks; all if their text is not there."""
+    quoting = _quoting()
+    return quoting.get(word, ()) if quoting else modules()
+
+
+@functools.cache
+def _quoting() -> dict[str, tuple[str, ...]]:
+    """The files that have each word in quotation marks; empty if there is only their bytecode."""
+    words = {module: set(_WORD.findall(_text(module))) for module in modules()}
+    if not all(words.values()):
+        return {}
+    found: dict[str, list[str]] = {}
+    for module, own in words.items():
+        for word in own:
+            found.setdefault(word, []).append(module)
+    return {word: tuple(several) for word, several in found.items()}
+
+
+_WORD = re.compile(r'"([\w.]+)"')
 
 
 @functools.cache
