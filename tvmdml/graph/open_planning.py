@@ -261,7 +261,7 @@ class ProgramPlan(OpenPlan):
         found = []
         for call in self.calls:
             in_place = self._pieces.shared.get(call, ())
-            desc = Template.of(call.desc)
+            desc = Template(call.desc)
             group = known.setdefault((desc.key, in_place, call.desc.owned()), len(known))
             if group == len(groups):
                 groups.append(CallGroup(desc, in_place, call))
@@ -439,4 +439,4 @@ def _shape(node: SizesArray) -> tuple[int, ...]:
 
 def own_desc(desc: Any) -> Any:
     """A descriptor whose sizes are Python's own integers."""
-    return Template.of(desc).filled(lambda size: size.own())
+    return Template(desc).filled(lambda size: size.own())
