@@ -11,6 +11,7 @@ import numpy as np
 
 from tvmdml import doors, onnx_nodes
 from tvmdml.graph import Expression
+from tvmdml.graph.templates import Template
 from tvmdml.onnx.node import Node, Results
 from tvmdml.onnx.values import Value
 from tvmdml.operators import Operator, of_onnx
@@ -44,8 +45,8 @@ def convert(node: Node) -> Results:
     return add(node, descriptor(node))
 
 
-def read(node: Node) -> onnx_nodes.OnnxNode:
-    """A node as descriptor classes read it."""
+def read(node: Node, known: _Known | None = None) -> onnx_nodes.OnnxNode:
+    """A node as descriptor classes read it; ``known`` are the elements of its inputs."""
     names = [str(i) if value is not None else "" for i, value in enumerate(node.inputs)]
     tensors = {
         name: onnx_nodes.Tensor(value.dtype, value.shape)
@@ -55,7 +56,7 @@ def read(node: Node) -> onnx_nodes.OnnxNode:
     proto = SimpleNamespace(
         op_type=node.kind.rpartition(".")[2], input=names, output=["y" if used else "" for used in node.outputs], attribute=()
     )
-    found = onnx_nodes.OnnxNode(proto, tensors, _Known(node))
+    found = onnx_nodes.OnnxNode(proto, tensors, _Known(node) if known is None else known)
     found.attributes = node.attributes
     return found
 
@@ -66,7 +67,26 @@ def descriptor(node: Node) -> Operator:
     Raises:
         Refused, TvmdmlError: the node has none.
     """
-    return onnx_nodes.OPERATORS[node.kind](read(node))
+    known = _Known(node)
+    try:
+        attributes = tuple(map(_hashable, node.attributes.items()))
+        key = Template((node.kind, node.outputs, attributes, tuple(map(_form, node.inputs)))).key
+        found = node.graph.described.get(key)
+    except Exception:  # an attribute that cannot be hashed
+        return onnx_nodes.OPERATORS[node.kind](read(node, known))
+    if found is None:
+        found = onnx_nodes.OPERATORS[node.kind](read(node, known))
+        if not known.is_read:
+            node.graph.described[key] = found
+    return found
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _form(value: Value | None) -> Any:
+    return None if value is None else (value.dtype, value.shape)
 
 
 def add(node: Node, desc: Operator) -> list[Expression | None]:
@@ -84,10 +104,12 @@ class _Known(Mapping[str, list[Any]]):
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.is_read = False
 
     def __getitem__(self, name: str) -> list[Any]:
         if not name:
             raise KeyError(name)
+        self.is_read = True
         found: list[Any] = self._node.elements(int(name)).reshape(-1).tolist()
         return found
 

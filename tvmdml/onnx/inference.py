@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tvmdml.onnx.node import Result
+from tvmdml.onnx.scopes import kind_of
 from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
 from tvmdml.onnx_nodes import element_of
-from tvmdml.sizes import Record, hint, is_open, texts_for_keys, texts_for_messages
+from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_keys, texts_for_messages
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
@@ -31,6 +32,10 @@ _DEFINED = {"GroupNormalization": 18}
 """Operators whose version is deprecated because a later one replaced it; models with it are valid."""
 
 
+_TENSOR = 4
+"""ONNX's number of attributes that are tensors."""
+_SMALL = (1, 2, 3, 6, 7, 8)
+"""ONNX's numbers of attributes that are numbers and texts."""
 _SINGLE = ("bool", "int32", "int64")
 """Types of outputs that have one only."""
 
@@ -56,12 +61,54 @@ def _schema(kind: str, version: int, domain: str) -> Any:
     return onnx.defs.get_schema(kind, version, domain)
 
 
-def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> list[Result]:
+Known = dict[object, list[Result]]
+"""The results of nodes of a model, by all that they follow from: layers are alike."""
+
+
+def results(
+    proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int], known: Known
+) -> list[Result]:
     """The types and shapes of a node's outputs, as far as its schema says them.
 
     Raises:
         Malformed: the node has the wrong inputs or attributes.
     """
+    forms = [(one.name, one.type) for one in proto.attribute]
+    if kind_of(proto) == "Constant" and forms == [("value", _TENSOR)] and not inputs and len(proto.output) == 1:
+        tensor = attributes.get("value")
+        if tensor is not None:
+            return [Result(dtype_of(tensor.data_type), tuple(tensor.dims))]
+    key = _key(proto, inputs, versions)
+    if key is None:
+        return _results(proto, attributes, inputs, versions)
+    if key not in known:
+        known[key] = _results(proto, attributes, inputs, versions)
+    return known[key]
+
+
+def _key(proto: Any, inputs: Sequence[Value | None], versions: Mapping[str, int]) -> object:
+    """All that the results of a node follow from; ``None`` if that is more than can be a key."""
+    if any(one.ref_attr_name or one.type not in _SMALL for one in proto.attribute):
+        return None
+    if any(one is not None and one.shape is None for one in inputs):
+        return None
+    attributes = tuple([one.SerializeToString() for one in proto.attribute])
+    forms = tuple([None if one is None else _form(one) for one in inputs])
+    names = tuple(map(bool, proto.input)), tuple(map(bool, proto.output))
+    return str(proto.op_type), str(proto.domain), attributes, names, forms, tuple(versions.items())
+
+
+def _form(value: Value) -> object:
+    """All that is known of a tensor, as far as inference may read it."""
+    elements = None if value.array is None else value.array.tobytes() if value.array.size <= _MOST_DATA else value.array.size
+    sizes = None if value.sizes is None else tuple(map(key_of, value.sizes.reshape(-1).tolist()))
+    dtype = None if value.dtype is None else np.dtype(value.dtype)
+    return dtype, tuple(map(key_of, value.shape or ())), elements, sizes
+
+
+def _results(
+    proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]
+) -> list[Result]:
     import onnx
 
     unknown = [Result(None, None)] * len(proto.output)

@@ -355,8 +355,11 @@ class Operator(Frozen):
             Unsupported: this level does not have the operator, or does not support these types and ranks.
             InvalidArgument: a rule of every level is broken.
         """
-        with texts_for_messages():
-            self._validate(level, extensions)
+        known = self.__dict__.setdefault("_validated", set())
+        if (level, extensions) not in known:
+            with texts_for_messages():
+                self._validate(level, extensions)
+            known.add((level, extensions))
 
     def _validate(self, level: FeatureLevel, extensions: bool) -> None:
         for field in self.fields():
@@ -564,7 +567,7 @@ class Operator(Frozen):
         fused.check_attributes(level)
 
 
-_DERIVED = ("_exactly", "_found", "_found_bits", "_head", "_key_behind")
+_DERIVED = ("_exactly", "_found", "_found_bits", "_head", "_key_behind", "_validated")
 """What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.
