@@ -14,6 +14,7 @@ from tvmdml.enums import TensorFlags
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.program import Finished, Program, Result
 from tvmdml.operators._contract import Operator
+from tvmdml.scheduling import remembered
 from tvmdml.sizes import Size, is_open
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -22,6 +23,7 @@ class Other:
     """A value without integers."""
 
     __slots__ = ("_key", "value")
+    integers = 0
 
     def __init__(self, value: Any) -> None:
         self.value, self._key = value, exact.key(value)
@@ -32,7 +34,7 @@ class Other:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def made(self, numbers: Iterator[Any]) -> Any:
+    def made(self, numbers: tuple[Any, ...]) -> Any:
         """The value."""
         return self.value
 
@@ -40,9 +42,11 @@ class Other:
 class Number:
     """Where an integer is."""
 
-    def made(self, numbers: Iterator[Any]) -> Any:
-        """The next of the integers."""
-        return next(numbers)
+    integers = 1
+
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The integer."""
+        return numbers[0]
 
 
 class Tensor(NamedTuple):
@@ -57,22 +61,32 @@ class Tensor(NamedTuple):
     others: tuple[Any, ...]
     """The fields that only the class has."""
 
-    def made(self, numbers: Iterator[Any]) -> Any:
-        """The description with the next integers."""
-        sizes = tuple(itertools.islice(numbers, self.rank))
-        strides = tuple(itertools.islice(numbers, self.rank)) if self.has_strides else None
-        nbytes = next(numbers) if self.has_bytes else None
-        return self.kind(self.data_type, sizes, strides, nbytes, next(numbers), self.flags, *self.others)
+    @property
+    def integers(self) -> int:
+        """How many integers it has."""
+        return self.rank * (1 + self.has_strides) + self.has_bytes + 1
+
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The description with these integers."""
+        return _desc(self, numbers) if _are_known(numbers) else self.desc(numbers)
+
+    def desc(self, numbers: tuple[Any, ...]) -> TensorDesc:
+        """A new one."""
+        sizes, strides = numbers[: self.rank], numbers[self.rank : 2 * self.rank] if self.has_strides else None
+        nbytes = numbers[-2] if self.has_bytes else None
+        return self.kind(self.data_type, sizes, strides, nbytes, numbers[-1], self.flags, *self.others)
 
 
 class Made:
     """A descriptor or a tuple: its class, and its parts."""
 
-    __slots__ = ("_hash", "kind", "names", "parts")
+    __slots__ = ("_hash", "integers", "kind", "names", "parts")
 
     def __init__(self, kind: type[Any], names: tuple[str, ...], parts: tuple[Form, ...]) -> None:
         """``names`` are the fields of a descriptor."""
         self.kind, self.names, self.parts = kind, names, parts
+        self.integers: int = sum([part.integers for part in parts])
+        """How many integers it has."""
         self._hash = hash((kind, parts))
 
     def __eq__(self, other: object) -> bool:
@@ -83,18 +97,34 @@ class Made:
     def __hash__(self) -> int:
         return self._hash
 
-    def made(self, numbers: Iterator[Any]) -> Any:
-        """The value with the next integers."""
-        parts = [part.made(numbers) for part in self.parts]
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The value with these integers. While a graph is compiled, equal descriptors are one, with all that follows from it."""
+        known = remembered() if self.names and _are_known(numbers) else None
+        if known is not None and (value := known.get((self, numbers))) is not None:
+            return value
+        parts, first = [], 0
+        for part in self.parts:
+            parts.append(part.made(numbers[first : first + part.integers]))
+            first += part.integers
         if self.names:
-            return self.kind(**dict(zip(self.names, parts, strict=True)))
+            value = self.kind(**dict(zip(self.names, parts, strict=True)))
+            if known is not None:
+                known[self, numbers] = value
+            return value
         return tuple(parts) if self.kind is tuple else self.kind(*parts)
 
 
 Form = Made | Tensor | Number | Other
 NUMBER = Number()
+_INTEGERS = {int}
 _plain = functools.lru_cache(1 << 10)(lambda kind, value: Other(value))
 _tensor = functools.lru_cache(1 << 10)(Tensor)
+_desc = functools.lru_cache(1 << 10)(Tensor.desc)
+
+
+def _are_known(numbers: tuple[Any, ...]) -> bool:
+    """Whether all are Python's own integers."""
+    return set(map(type, numbers)) <= _INTEGERS
 
 
 def _form(value: Any, numbers: list[Any]) -> Form:
@@ -141,7 +171,7 @@ class Template:
         """The value, with these integers in the places of open ones."""
         if not self.is_open:
             return self._value
-        return self._form.made(iter([number(n) if type(n) is Size else n for n in self.numbers]))
+        return self._form.made(tuple([number(n) if type(n) is Size else n for n in self.numbers]))
 
     def with_numbers(self, numbers: Sequence[int]) -> Any:
         """The value with other integers, in their order.
@@ -151,7 +181,7 @@ class Template:
         """
         if len(numbers) != len(self.numbers):
             raise ValueError(f"{len(numbers)} integers in the places of {len(self.numbers)}")
-        return self._form.made(iter(numbers))
+        return self._form.made(tuple(numbers))
 
 
 class Filled:
