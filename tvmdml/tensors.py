@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -195,7 +195,7 @@ _ADVICE = {"bfloat16": NO_BFLOAT16, **_UNCLEAR}
 """Advice for names that are refused but commonly written."""
 
 
-@dataclass(frozen=True, init=False)
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class TensorDesc:
     """A tensor's data type, sizes and layout (``DML_BUFFER_TENSOR_DESC``).
 
@@ -390,13 +390,23 @@ class TensorDesc:
                 )
             )
 
+    def __repr__(self) -> str:
+        """As of every dataclass. It is made once, unless a size is open: that has several texts."""
+        found: str | None = self.__dict__.get("_text")
+        if found is None:
+            fields = ", ".join([f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)])
+            found = f"{type(self).__qualname__}({fields})"
+            if all(type(n) is int for n in (*self.sizes, *(self.strides or ()), self.total_tensor_size_in_bytes or 0)):
+                self.__dict__["_text"] = found
+        return found
+
     def __str__(self) -> str:
         """``float32[2, 3]``, with the strides if they are given."""
         layout = "" if self.strides is None else f" strides {list(self.strides)}"
         return f"{self.data_type.tvm}{list(self.sizes)}{layout}"
 
 
-@dataclass(frozen=True, init=False)
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class ArrayTensorDesc(TensorDesc):
     """The description of a caller's array. Unlike a DirectML tensor, it may have no elements or no dimensions."""
 

@@ -193,18 +193,19 @@ class Operator(Frozen):
 
     def tensors(self, *roles: Role) -> Iterator[tuple[str, TensorDesc | None]]:
         """The name and description of every tensor of these roles (of all roles, if none is given), in DirectML's order."""
-        for field in self._tensor_fields():
-            if not roles or field.role in roles:
-                value = getattr(self, field.name)
-                if field.many:
-                    yield from ((f"{field.name}[{i}]", desc) for i, desc in enumerate(value))
-                else:
-                    yield field.name, value
+        own, found = self.__dict__, []
+        for name, many in self._tensor_fields(*roles):
+            if many:
+                found += [(f"{name}[{i}]", desc) for i, desc in enumerate(own[name])]
+            else:
+                found.append((name, own[name]))
+        return iter(found)
 
     @classmethod
     @functools.cache
-    def _tensor_fields(cls) -> tuple[Field, ...]:
-        return tuple(field for field in cls.fields() if field.role in TENSORS)
+    def _tensor_fields(cls, *roles: Role) -> tuple[tuple[str, bool], ...]:
+        """The names of fields of these roles, and whether each has several tensors."""
+        return tuple((field.name, field.many) for field in cls.fields() if field.role in (roles or TENSORS))
 
     @classmethod
     def of(cls: type[O], *inputs: Any, **given: Any) -> O:
