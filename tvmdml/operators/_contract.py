@@ -35,7 +35,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._broadcast import common_sizes, repeated
-from tvmdml.operators._frozen import Frozen, hints_of
+from tvmdml.operators._frozen import Frozen, derived, hints_of
 from tvmdml.operators._gradients import Formulas
 from tvmdml.operators._inference import fields_of, outputs_of
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -286,7 +286,7 @@ class Operator(Frozen):
     def __copy__(self: O) -> O:
         """A copy whose fields may be changed: without what was derived from them."""
         found = object.__new__(type(self))
-        found.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _DERIVED})
+        found.__dict__.update(self.__getstate__())
         return found
 
     def with_tensors(self: O, change: Callable[[TensorDesc], Any]) -> O:
@@ -313,10 +313,17 @@ class Operator(Frozen):
         every = (self, *(part for _, part in self.parts()))
         return tuple(dict.fromkeys(type(one).__module__.rpartition(".")[2] for one in every))
 
+    @derived
+    def all_outputs(self) -> tuple[TensorDesc | None, ...]:
+        """The output tensors in DirectML's order, absent ones included."""
+        return tuple([desc for _, desc in self.tensors(Role.OUTPUT)])
+
+    @derived
     def outputs(self) -> tuple[TensorDesc, ...]:
         """The output tensors that are present, in DirectML's order."""
         return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
 
+    @derived
     def owned(self) -> tuple[str, ...]:
         """The inputs that never change, by name: those with the flag OWNED_BY_DML."""
         return tuple(name for name, desc in self.tensors(Role.INPUT) if desc is not None and desc.flags is TensorFlags.OWNED_BY_DML)
@@ -356,11 +363,15 @@ class Operator(Frozen):
             Unsupported: this level does not have the operator, or does not support these types and ranks.
             InvalidArgument: a rule of every level is broken.
         """
-        known = self.__dict__.setdefault("_validated", set())
-        if (level, extensions) not in known:
+        if (level, extensions) not in self._levels():
             with texts_for_messages():
                 self._validate(level, extensions)
-            known.add((level, extensions))
+            self._levels().add((level, extensions))
+
+    @derived
+    def _levels(self) -> set[tuple[FeatureLevel, bool]]:
+        """Those of which the contract was found right."""
+        return set()
 
     def _validate(self, level: FeatureLevel, extensions: bool) -> None:
         for field in self.fields():
@@ -394,28 +405,22 @@ class Operator(Frozen):
         """The newer operator that replaces this one, or else this operator."""
         return self
 
+    @derived
     def exactly(self) -> str:
-        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text. It is made once."""
-        found: str | None = self.__dict__.get("_exactly")
-        if found is None:
-            with texts_for_keys():
-                found = f"{self!r} {self._bits().hex()}"
-            object.__setattr__(self, "_exactly", found)
-        return found
+        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text."""
+        with texts_for_keys():
+            return f"{self!r} {self._bits().hex()}"
 
     def exactly_in_code(self) -> str:
         """The same for what code is generated from: sizes that are open become Python's own integers."""
         text = self.exactly()
         return f"{self!r} {self._bits().hex()}" if has_open_sizes(text) else text
 
+    @derived
     def _bits(self) -> bytes:
-        """The bits of all floats, those of fused operators included, which many descriptors share. They are found once."""
-        found: bytes | None = self.__dict__.get("_found_bits")
-        if found is None:
-            values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
-            found = b"".join(map(_bits_of, values))
-            object.__setattr__(self, "_found_bits", found)
-        return found
+        """The bits of all floats, those of fused operators included, which many descriptors share."""
+        values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
+        return b"".join(map(_bits_of, values))
 
     def attributes_exactly(self, left_out: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
         """The name of each attribute, and its value as text followed by the bits of its floats."""
@@ -567,9 +572,6 @@ class Operator(Frozen):
             self.require(desc is None, f"{name}.{tensor}", desc, "None", "A fused operator must not have tensors.")
         fused.check_attributes(level)
 
-
-_DERIVED = ("_exactly", "_found", "_found_bits", "_head", "_key_behind", "_validated")
-"""What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.
 OptionalOperator = Annotated[Operator | None, Role.OPERATOR]

@@ -10,10 +10,25 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 _MISSING = dataclasses.MISSING
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def derived(method: _F) -> _F:
+    """Decorates a method without arguments of a ``Frozen`` class: its result is kept beside the fields, and copies have none."""
+    key = f"_{method.__qualname__}"
+
+    @functools.wraps(method)
+    def known(self: Any) -> Any:
+        own = self.__dict__
+        if key not in own:
+            own[key] = method(self)
+        return own[key]
+
+    return known  # type: ignore[return-value] # it has the same arguments
 
 
 class _Signature:
@@ -56,6 +71,9 @@ class Frozen:
 
     def __post_init__(self) -> None:
         """Called with all fields there."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in self.FIELDS}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
