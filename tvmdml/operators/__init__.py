@@ -9,7 +9,6 @@ import itertools
 import pkgutil
 import re
 from collections.abc import Iterator
-from importlib.abc import InspectLoader
 from types import ModuleType
 
 from tvmdml._whole import whole
@@ -160,7 +159,8 @@ _WORD = re.compile(r'"([\w.]+)"')
 def _text(module: str) -> str:
     """The source text of an operator's file; empty if there is only its bytecode."""
     spec = importlib.util.find_spec(f"{__name__}.{module}")
-    return (spec.loader.get_source(spec.name) or "") if spec is not None and isinstance(spec.loader, InspectLoader) else ""
+    read = None if spec is None else getattr(spec.loader, "get_source", None)
+    return read(f"{__name__}.{module}") or "" if read is not None else ""
 
 
 def _groups(name: str) -> list[str]:

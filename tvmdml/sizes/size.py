@@ -14,11 +14,14 @@ import operator
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tvmdml._whole import at_hand
 from tvmdml.sizes import polynomials
 from tvmdml.sizes.polynomials import Terms
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 def is_open(value: object) -> bool:
@@ -88,6 +91,9 @@ _texts: ContextVar[str] = ContextVar("tvmdml texts of sizes", default="")
 
 def fraction(a: Any, b: Any) -> Fraction:
     """The exact ratio of two sizes. It may be the same in all cases, as that of ``2 * n`` and ``n`` is."""
+    at_hand("fractions")
+    from fractions import Fraction
+
     if type(a) is Size and type(b) is Size and a.record.are_proportional(a, b):
         return Fraction(*polynomials.ratio(a.terms, b.terms))  # type: ignore[misc] # it is one
     return Fraction(int(a), int(b))
