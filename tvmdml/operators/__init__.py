@@ -126,7 +126,7 @@ def public_names_by_module() -> dict[str, list[str]]:
 def modules_like(name: str) -> Iterator[str]:
     """The operators' files, those first that are likely to define a name: one name then needs few imports."""
     camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    texts = name, camel, f"ElementWise{camel}"  # as FUNCTION and __all__ name it
+    texts = f"ElementWise{camel}", camel, name  # as __all__ and FUNCTION name it
     quoted = (module for text in texts for module in modules_quoting(text))
     first = dict.fromkeys((*_candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()), *quoted))
     yield from first
