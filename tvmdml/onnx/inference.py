@@ -36,6 +36,12 @@ _TENSOR = 4
 """ONNX's number of attributes that are tensors."""
 _SMALL = (1, 2, 3, 6, 7, 8)
 """ONNX's numbers of attributes that are numbers and texts."""
+_BY_SHAPES = {
+    "Add", "BatchNormalization", "Cast", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Gather", "Gemm", "Identity",
+    "InstanceNormalization", "LayerNormalization", "MatMul", "Mul", "Pow", "PRelu", "Relu", "Sigmoid", "Softmax", "Sqrt", "Sub",
+    "Transpose", "Where",
+}  # fmt: skip
+"""Operators whose results follow from types, shapes and attributes alone: elements, such as those of weights, are not looked at."""
 _SINGLE = ("bool", "int32", "int64")
 """Types of outputs that have one only."""
 
@@ -93,17 +99,22 @@ def _key(proto: Any, inputs: Sequence[Value | None], versions: Mapping[str, int]
     if any(one is not None and one.shape is None for one in inputs):
         return None
     attributes = tuple([one.SerializeToString() for one in proto.attribute])
-    forms = tuple([None if one is None else _form(one) for one in inputs])
+    form = _shape_form if kind_of(proto) in _BY_SHAPES else _form
+    forms = tuple([None if one is None else form(one) for one in inputs])
     names = tuple(map(bool, proto.input)), tuple(map(bool, proto.output))
     return str(proto.op_type), str(proto.domain), attributes, names, forms, tuple(versions.items())
+
+
+def _shape_form(value: Value) -> tuple[object, ...]:
+    """The type and shape of a tensor."""
+    return None if value.dtype is None else np.dtype(value.dtype), tuple(map(key_of, value.shape or ()))
 
 
 def _form(value: Value) -> object:
     """All that is known of a tensor, as far as inference may read it."""
     elements = None if value.array is None else value.array.tobytes() if value.array.size <= _MOST_DATA else value.array.size
     sizes = None if value.sizes is None else tuple(map(key_of, value.sizes.reshape(-1).tolist()))
-    dtype = None if value.dtype is None else np.dtype(value.dtype)
-    return dtype, tuple(map(key_of, value.shape or ())), elements, sizes
+    return *_shape_form(value), elements, sizes
 
 
 def _results(
@@ -135,7 +146,8 @@ def _results(
         if (found.name, i) in _OF_64_BITS and array is not None:
             array, kind = array.astype(np.int64), onnx.TensorProto.INT64
         types[name] = onnx.helper.make_tensor_type_proto(kind, None if shape is None else [_named(n, sizes) for n in shape])
-        if array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and not is_narrow(value.dtype):
+        few = array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and found.name not in _BY_SHAPES
+        if few and array is not None and not is_narrow(value.dtype):
             data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]
