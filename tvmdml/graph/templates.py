@@ -142,10 +142,22 @@ def _form(value: Any, numbers: list[Any]) -> Form:
         others = tuple([getattr(value, name) for name in _own_fields(kind)])
         return _tensor(kind, value.data_type, value.rank, value.strides is not None, has_bytes, value.flags, others)
     if issubclass(kind, Operator):
-        return Made(kind, tuple(kind.FIELDS), tuple([_form(getattr(value, name), numbers) for name in kind.FIELDS]))
+        form, own = _form_of(value)
+        numbers += own
+        return form
     if issubclass(kind, tuple):
         return Made(kind, (), tuple([_form(part, numbers) for part in value]))
     return Other(value)
+
+
+def _form_of(desc: Operator) -> tuple[Made, list[Any]]:
+    """The form of a descriptor and its integers, which are kept in it: passes ask for them again and again."""
+    known: tuple[Made, list[Any]] | None = desc.__dict__.get("_form")
+    if known is None:
+        numbers: list[Any] = []
+        form = Made(type(desc), tuple(desc.FIELDS), tuple([_form(getattr(desc, name), numbers) for name in desc.FIELDS]))
+        known = desc.__dict__["_form"] = form, numbers
+    return known
 
 
 @functools.cache
