@@ -68,10 +68,8 @@ def by_name(name: str) -> type[Operator]:
         Unsupported: tvmdml has no such operator.
     """
     wanted = name.upper().removeprefix("DML_OPERATOR_")
-    for module in itertools.chain(_groups(wanted), modules_like(wanted.title().replace("_", ""))):
-        for cls in classes_in(module):
-            if wanted == cls.NAME:
-                return cls
+    if (found := _named(wanted)) is not None:
+        return found
     if wanted in all_operators():  # a caller's own
         return all_operators()[wanted]
     with whole():
@@ -79,6 +77,15 @@ def by_name(name: str) -> type[Operator]:
     near = [one for one in all_operators() if one.endswith(f"_{wanted}")] or difflib.get_close_matches(wanted, all_operators())
     advice = f"Did you mean {' or '.join(near)}? " * bool(near) + "`tvmdml operators` lists them."
     raise Unsupported(message("operator", safe_repr(name), f"the names of DirectML's {len(all_operators())} operators", advice))
+
+
+@functools.lru_cache(1 << 10)
+def _named(name: str) -> type[Operator] | None:
+    for module in itertools.chain(_groups(name), modules_like(name.title().replace("_", ""))):
+        for cls in classes_in(module):
+            if name == cls.NAME:
+                return cls
+    return None
 
 
 @functools.cache
