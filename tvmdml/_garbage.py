@@ -1,4 +1,4 @@
-"""Pause Python's garbage collector: when the compiler is loaded, one collection takes tens of milliseconds."""
+"""Pause Python's garbage collector: what is imported, or part of a graph, is no garbage, and to look at all of it takes long."""
 
 from __future__ import annotations
 

@@ -164,7 +164,9 @@ def imported(load: Callable[[], T]) -> T:
     """
 
     def work() -> T:
-        with whole():
+        from tvmdml._garbage import not_collected
+
+        with whole(), not_collected():
             return load()
 
     return work() if threading.get_ident() in _importing() else apart(work)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.operators import Operator, all_operators
+from tvmdml.operators import Operator, all_operators, of_onnx
 from tvmdml.operators._contract import Role
 from tvmdml.operators._onnx import OnnxNode, Refused, Tensor, element_of, numpy_type
 
@@ -15,18 +16,28 @@ __all__ = ["OPERATORS", "OnnxNode", "Refused", "Tensor", "bound", "element_of", 
 T = TypeVar("T")
 
 
-def _converter(cls: type[Operator]) -> Callable[[OnnxNode], Operator]:
-    def convert(node: OnnxNode) -> Operator:
-        desc = cls.from_onnx(node)
-        desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
-        return desc
+class _Operators(Mapping[str, Callable[[OnnxNode], Operator]]):
+    """Imports the file of an operator when it is asked for."""
 
-    return convert
+    def __getitem__(self, kind: str) -> Callable[[OnnxNode], Operator]:
+        if (cls := of_onnx(kind)) is None:
+            raise KeyError(kind)
+        return functools.partial(_converted, cls)
+
+    def __iter__(self) -> Iterator[str]:
+        return (kind for cls in all_operators().values() for kind in cls.ONNX)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
-OPERATORS: Mapping[str, Callable[[OnnxNode], Operator]] = {
-    kind: _converter(cls) for cls in all_operators().values() for kind in cls.ONNX
-}
+def _converted(cls: type[Operator], node: OnnxNode) -> Operator:
+    desc = cls.from_onnx(node)
+    desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return desc
+
+
+OPERATORS: Mapping[str, Callable[[OnnxNode], Operator]] = _Operators()
 """The function that converts a node and checks the descriptor, for each ONNX operator."""
 
 _INPUTS: Mapping[str, tuple[int, ...]] = {"OneHot": (0, 2)}

@@ -39,8 +39,8 @@ class Tuned(NamedTuple):
 _UNTUNED = Tuned()
 
 
-_remembered: ContextVar[dict[object, Kernel] | None] = ContextVar("remembered", default=None)
-"""The kernels that were chosen while a graph is compiled."""
+_remembered: ContextVar[dict[object, Any] | None] = ContextVar("remembered", default=None)
+"""The kernels that were chosen, and the descriptors that were made, while a graph is compiled."""
 
 
 @contextlib.contextmanager
@@ -57,6 +57,11 @@ def remembering() -> Iterator[None]:
         yield
     finally:
         _remembered.reset(token)
+
+
+def remembered() -> dict[object, Any] | None:
+    """What is remembered, by keys that say what it is; ``None`` outside of such a block."""
+    return _remembered.get()
 
 
 def kernel_for(desc: Operator, target: Target, shared: Shared = ()) -> Kernel:

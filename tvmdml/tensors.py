@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from tvmdml import symbols
 from tvmdml.enums import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.sizes import are_equal, is_one, is_open, naming_sizes
+from tvmdml.sizes import Size, are_equal, is_one, is_open, naming_sizes
 
 D = TypeVar("D", bound="TensorDesc")
 
@@ -195,7 +195,7 @@ _ADVICE = {"bfloat16": NO_BFLOAT16, **_UNCLEAR}
 """Advice for names that are refused but commonly written."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class TensorDesc:
     """A tensor's data type, sizes and layout (``DML_BUFFER_TENSOR_DESC``).
 
@@ -221,25 +221,23 @@ class TensorDesc:
     SMALLEST_SIZE: ClassVar[int] = 1
     """The smallest allowed size."""
 
-    if TYPE_CHECKING:  # the accepted types; the fields have the types that are stored
-
-        def __init__(
-            self,
-            data_type: TensorDataType | str | np.dtype[Any] | type,
-            sizes: Sequence[int],
-            strides: Sequence[int] | None = None,
-            total_tensor_size_in_bytes: int | None = None,
-            guaranteed_base_offset_alignment: int = 0,
-            flags: TensorFlags | str = TensorFlags.NONE,
-        ) -> None: ...
-
     @naming_sizes
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        data_type: TensorDataType | str | np.dtype[Any] | type,
+        sizes: Sequence[int],
+        strides: Sequence[int] | None = None,
+        total_tensor_size_in_bytes: int | None = None,
+        guaranteed_base_offset_alignment: int = 0,
+        flags: TensorFlags | str = TensorFlags.NONE,
+    ) -> None:
         """Convert the fields to their types and check every rule."""
-        put = object.__setattr__
-        put(self, "data_type", TensorDataType.of(self.data_type, "TensorDesc.data_type"))
-        put(self, "flags", TensorFlags.parse(self.flags, "TensorDesc.flags"))
-        put(self, "sizes", _integers("TensorDesc.sizes", self.sizes, self.SMALLEST_SIZE, MAX_ELEMENTS))
+        own = self.__dict__  # beside properties that are computed once
+        own["data_type"] = TensorDataType.of(data_type, "TensorDesc.data_type")
+        own["sizes"] = _integers("TensorDesc.sizes", sizes, self.SMALLEST_SIZE, MAX_ELEMENTS)
+        own["strides"], own["total_tensor_size_in_bytes"] = strides, total_tensor_size_in_bytes
+        own["guaranteed_base_offset_alignment"] = guaranteed_base_offset_alignment
+        own["flags"] = flags if type(flags) is TensorFlags else TensorFlags.parse(flags, "TensorDesc.flags")
         if not 1 <= self.rank <= MAX_RANK:
             raise InvalidArgument(message("TensorDesc.sizes", f"{self.rank} dimensions", f"1 to {MAX_RANK}"))
         if not symbols.is_symbol(self.element_count) and self.element_count > MAX_ELEMENTS:
@@ -249,24 +247,30 @@ class TensorDesc:
         known = [n for n in self.sizes if type(n) is int]  # a question to a symbolic size would be a guard
         if self.SMALLEST_SIZE == 0 and 0 in known and math.prod(n or 1 for n in known) >= _MOST_BESIDE_0:
             raise InvalidArgument(message("TensorDesc.sizes", f"the sizes {list(self.sizes)}", "sizes that an array may have"))
-        if self.strides is not None:
-            put(self, "strides", _integers("TensorDesc.strides", self.strides, 0, MAX_STRIDE))
-            if len(self.strides) != self.rank:
+        if strides is not None:
+            own["strides"] = steps = _integers("TensorDesc.strides", strides, 0, MAX_STRIDE)
+            if len(steps) != self.rank:
                 raise InvalidArgument(
-                    message("TensorDesc.strides", counted(len(self.strides), "stride"), f"{self.rank}, one for each size")
+                    message("TensorDesc.strides", counted(len(steps), "stride"), f"{self.rank}, one for each size")
                 )
-        self._check_buffer()
+        if (
+            total_tensor_size_in_bytes is not None
+            or type(guaranteed_base_offset_alignment) is not int
+            or guaranteed_base_offset_alignment
+        ):
+            self._check_buffer()
 
     def _check_buffer(self) -> None:
-        put = object.__setattr__
+        own = self.__dict__
         alignment = _integer("TensorDesc.guaranteed_base_offset_alignment", self.guaranteed_base_offset_alignment)
-        put(self, "guaranteed_base_offset_alignment", alignment)
+        own["guaranteed_base_offset_alignment"] = alignment
         if alignment and (alignment < self.data_type.itemsize or alignment & (alignment - 1)):
             allowed = f"0, or a power of two of at least {self.data_type.itemsize} (the element size)"
             raise InvalidArgument(message("TensorDesc.guaranteed_base_offset_alignment", alignment, allowed))
         if self.total_tensor_size_in_bytes is not None:
-            size = _integer("TensorDesc.total_tensor_size_in_bytes", self.total_tensor_size_in_bytes)
-            put(self, "total_tensor_size_in_bytes", size)
+            own["total_tensor_size_in_bytes"] = size = _integer(
+                "TensorDesc.total_tensor_size_in_bytes", self.total_tensor_size_in_bytes
+            )
             if size < self.minimum_size_in_bytes:
                 allowed = f"at least {self.minimum_size_in_bytes}"
                 raise InvalidArgument(
@@ -284,17 +288,17 @@ class TensorDesc:
         leading = next((i for i, size in enumerate(self.sizes) if symbols.is_symbol(size) or not is_one(size)), self.rank)
         return self.rank - leading
 
-    @property
+    @functools.cached_property
     def element_count(self) -> int:
         """Number of elements."""
         return math.prod(self.sizes)
 
-    @property
+    @functools.cached_property
     def layout(self) -> tuple[int, ...]:
         """The strides in elements, also for a packed tensor."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
 
-    @property
+    @functools.cached_property
     def is_packed(self) -> bool:
         """True if the elements are in row-major order without gaps."""
         every = zip(self.sizes, self.layout, packed_strides(self.sizes), strict=True)
@@ -305,7 +309,7 @@ class TensorDesc:
         mine, theirs = ([step for n, step in zip(one.sizes, one.layout, strict=True) if n > 1] for one in (self, other))
         return (self.data_type, self.sizes, mine) == (other.data_type, other.sizes, theirs)
 
-    @property
+    @functools.cached_property
     def span(self) -> int:
         """Number of elements from the first address to the last, both included."""
         if self.element_count == 0:
@@ -387,29 +391,42 @@ class TensorDesc:
                 )
             )
 
+    def __repr__(self) -> str:
+        """As of every dataclass. It is made once, unless a size is open: that has several texts."""
+        found: str | None = self.__dict__.get("_text")
+        if found is None:
+            fields = ", ".join([f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)])
+            found = f"{type(self).__qualname__}({fields})"
+            if all(type(n) is int for n in (*self.sizes, *(self.strides or ()), self.total_tensor_size_in_bytes or 0)):
+                self.__dict__["_text"] = found
+        return found
+
     def __str__(self) -> str:
         """``float32[2, 3]``, with the strides if they are given."""
         layout = "" if self.strides is None else f" strides {list(self.strides)}"
         return f"{self.data_type.tvm}{list(self.sizes)}{layout}"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class ArrayTensorDesc(TensorDesc):
     """The description of a caller's array. Unlike a DirectML tensor, it may have no elements or no dimensions."""
 
     zero_dimensional: bool = False
     """The array has no dimensions; its sizes are {1}, as in DirectML."""
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            data_type: TensorDataType,
-            sizes: Sequence[int],
-            strides: Sequence[int] | None = None,
-            *,
-            zero_dimensional: bool = False,
-        ) -> None: ...
+    def __init__(
+        self,
+        data_type: TensorDataType,
+        sizes: Sequence[int],
+        strides: Sequence[int] | None = None,
+        total_tensor_size_in_bytes: int | None = None,
+        guaranteed_base_offset_alignment: int = 0,
+        flags: TensorFlags | str = TensorFlags.NONE,
+        zero_dimensional: bool = False,
+    ) -> None:
+        """As a ``TensorDesc``."""
+        super().__init__(data_type, sizes, strides, total_tensor_size_in_bytes, guaranteed_base_offset_alignment, flags)
+        self.__dict__["zero_dimensional"] = zero_dimensional
 
     SMALLEST_SIZE: ClassVar[int] = 0
 
@@ -433,8 +450,12 @@ def _integer(where: str, value: object) -> int:
 
 
 def _integers(where: str, values: object, smallest: int, largest: int) -> tuple[int, ...]:
-    if type(values) is tuple and len(values) <= MAX_RANK and all(type(n) is int and smallest <= n <= largest for n in values):
-        return values
+    if type(values) is tuple and len(values) <= MAX_RANK:
+        for n in values:
+            if not ((type(n) is int or type(n) is Size) and smallest <= n <= largest):
+                break
+        else:
+            return values
     try:
         given = None if isinstance(values, (str, bytes)) else iter(values)  # type: ignore[call-overload]
     except TypeError:

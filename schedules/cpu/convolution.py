@@ -53,7 +53,7 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     by_lanes = lanes and found is not None and found.in_place and _convolution_register_tile.few(desc, found)
     last = found is not None and _convolution_last.suits(desc, found, target)
     by_last = last and found is not None and _convolution_last.few(desc, found)
-    if not by_lanes and not by_last and matrix.plain(desc.contraction().simplified()) is not None:
+    if not by_lanes and not by_last and matrix.plain(desc.simplified()) is not None:
         product: Kernel = matrix.kernel(desc, target, shared, knobs)
         return product
     if not (last or After(desc).suits):

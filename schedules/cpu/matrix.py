@@ -60,7 +60,7 @@ _FEW_OWNED = {True: 1, False: 0}
 
 def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The factors change places if the result's columns are not contiguous, or are few."""
-    contraction = desc.contraction().simplified()
+    contraction = desc.simplified()
     found = plain(contraction)
     if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
         own: Kernel = _default.kernel(desc, target, shared)

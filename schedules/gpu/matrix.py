@@ -68,7 +68,7 @@ _SCRATCH = 1 << 24
 
 def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """One launch, or two; then those of a fused operator that needs whole rows."""
-    contraction, after = desc.contraction().simplified(), None
+    contraction, after = desc.simplified(), None
     if 0 in contraction.sizes:
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain

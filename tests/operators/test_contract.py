@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import itertools
 import pickle
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from tvmdml.conformance import cases
 from tvmdml.conformance.rules import refusal
 from tvmdml.kernels import launched
 from tvmdml.operators._contract import Role
+from tvmdml.operators._frozen import Frozen
 
 T = TensorDesc
 
@@ -165,6 +167,18 @@ def test_an_unknown_operator_is_answered_with_the_nearest(name: str, meant: str)
     assert str(caught.value) == f"operator: given {name!r}; allowed: {allowed}"
 
 
+def test_files_are_found_by_what_they_quote_and_without_their_text() -> None:
+    kinds = {kind: cls for cls in OPERATORS.values() for kind in cls.ONNX}
+    assert {kind: operators.of_onnx(kind) for kind in kinds} == kinds
+    assert all(operators.modules_quoting(kind) != operators.modules() for kind in kinds)
+    assert operators.of_onnx("Loop") is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(operators, "_quoting", dict)  # as if there were only bytecode
+        for kind in ("Conv", "Tanh", "com.microsoft.Gelu"):
+            assert operators.of_onnx.__wrapped__(kind) is kinds[kind]
+        assert next(operators.modules_like("top_k")) == "top_k"
+
+
 @each_operator
 def test_a_descriptor_is_a_value(name: str) -> None:
     desc = described(name)
@@ -190,6 +204,27 @@ def test_fields_are_named_and_all_but_optional_ones_needed(name: str) -> None:
         else:
             with pytest.raises(TypeError, match=field.name):
                 type(desc)(**rest)
+
+
+def test_a_descriptor_class_is_as_a_dataclass_of_the_same_fields() -> None:
+    class Same(Frozen):
+        first: int
+        second: float = 2.0
+
+    frozen: Any = Same
+    own: Any = dataclasses.make_dataclass("Same", [("first", "int"), ("second", "float", 2.0)], kw_only=True, frozen=True)
+    own.__qualname__ = frozen.__qualname__ = "Same"
+    assert inspect.signature(frozen) == inspect.signature(own)
+    assert repr(frozen(first=1)) == repr(own(first=1)) == "Same(first=1, second=2.0)"
+    assert dataclasses.asdict(frozen(first=1)) == {"first": 1, "second": 2.0}
+    assert (frozen(first=1) == frozen(second=2, first=1), frozen(first=1) == frozen(first=2)) == (True, False)
+    assert frozen(first=1) != own(first=1)
+    for args, given in (((), {}), ((1,), {}), ((), {"first": 1, "third": 3}), ((), {"third": 3})):
+        with pytest.raises(TypeError) as wanted:
+            own(*args, **given)
+        with pytest.raises(TypeError) as caught:
+            frozen(*args, **given)
+        assert str(caught.value).rpartition(".")[2] == str(wanted.value).rpartition(".")[2]
 
 
 def test_enumerations_in_a_descriptor_may_be_names() -> None:

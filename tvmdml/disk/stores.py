@@ -223,12 +223,26 @@ class DiskStore:
         return self.prune(limit=-1)
 
     def keep_in_bounds(self, added: int) -> None:
-        """Prune only from time to time: scanning a large store takes longer than building a kernel."""
-        _added_since_prune[self.root] = _added_since_prune.get(self.root, self.limit) + added
+        """Prune only from time to time: scanning a large store takes longer than building a kernel. At first, sizes decide."""
+        before = _added_since_prune.get(self.root)
+        if before is None:
+            before = self.limit if self._taken() > self.limit else 0
+        _added_since_prune[self.root] = before + added
         if _added_since_prune[self.root] > self.limit // 32:
             _added_since_prune[self.root] = 0
             with suppress(OSError):  # the process has no descriptors left, or the disk fails: what was called still runs
                 self.prune()
+
+    def _taken(self) -> int:
+        """The bytes of all files of kernels and plans, of which none is opened."""
+        total = 0
+        for kind in ("kernels", "plans"):
+            with suppress(OSError), os.scandir(self.cache / kind) as places:
+                for place in places:
+                    if place.is_dir(follow_symlinks=False):
+                        with os.scandir(place.path) as files:
+                            total += sum(file.stat(follow_symlinks=False).st_size for file in files)
+        return total
 
     def _folders(self, checked: bool, kind: str = "kernels") -> Iterator[_trust.Folder]:
         """The folders of kernels or plans, one after the other; none if the store cannot be read."""

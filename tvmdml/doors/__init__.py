@@ -12,7 +12,7 @@ import inspect
 from typing import Any
 
 from tvmdml import operators
-from tvmdml.doors._made import made
+from tvmdml.doors._made import RESULT, made
 
 __all__ = ["functions", "public_name", "public_names", "public_names_by_module"]
 
@@ -20,14 +20,26 @@ __all__ = ["functions", "public_name", "public_names", "public_names_by_module"]
 @functools.cache
 def public_names(module: str) -> dict[str, Any]:
     """The functions of an operator's file and the types of their results, by name."""
-    found: dict[str, Any] = {}
-    if importlib.util.find_spec(f"{__name__}.{module}") is not None:
-        written = importlib.import_module(f"{__name__}.{module}")
-        found |= {name: getattr(written, name) for name in written.__all__}
-    for cls in operators.classes_in(module):
-        if vars(cls).get("FUNCTION"):
-            found |= made(cls)
+    found = _written(module)
+    for cls in _classes(module):
+        found |= _made(cls)
     return found
+
+
+def _written(module: str) -> dict[str, Any]:
+    """Those that are written in a file here."""
+    if importlib.util.find_spec(f"{__name__}.{module}") is None:
+        return {}
+    written = importlib.import_module(f"{__name__}.{module}")
+    return {name: getattr(written, name) for name in written.__all__}
+
+
+def _classes(module: str) -> list[Any]:
+    """The classes that functions are made from."""
+    return [cls for cls in operators.classes_in(module) if vars(cls).get("FUNCTION")]
+
+
+_made = functools.cache(made)
 
 
 def functions(module: str) -> dict[str, Any]:
@@ -43,8 +55,11 @@ def public_name(name: str) -> object:
         AttributeError: no operator has a function of this name.
     """
     for module in operators.modules_like(name):
-        if name in (found := public_names(module)):
-            return found[name]
+        if name in (written := _written(module)):
+            return written[name]
+        for cls in _classes(module):
+            if (name in (cls.FUNCTION, *cls.ALIASES) or name.endswith(RESULT)) and name in (own := _made(cls)):
+                return own[name]
     raise AttributeError(name)
 
 

@@ -23,6 +23,8 @@ from tvmdml.operators._roles import SEQUENCES, STRUCTS
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 F = TypeVar("F", bound=Callable[..., Any])
+RESULT = "Result"
+"""What names of types of results end with."""
 
 _ANNOTATIONS = {
     Role.UINT: "int",
@@ -56,7 +58,7 @@ def made(cls: type[Operator]) -> dict[str, Any]:
     }
     result, kind = "", "AnyArray"
     if len(outputs) > 1:
-        result = f"{name.title().replace('_', '')}Result"
+        result = f"{name.title().replace('_', '')}{RESULT}"
         kind = result
         fields = [(field, "AnyArray") for field in _results(cls, outputs)]
         names[result] = NamedTuple(result, fields)

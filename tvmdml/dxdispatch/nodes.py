@@ -74,8 +74,10 @@ class Node:
 
     def get(self, *names: str) -> Node | None:
         """The first field with one of these names that is present and not null."""
-        members = self.members()
-        return next((members[name] for name in names if name in members and members[name].value is not None), None)
+        if not isinstance(self.value, dict):
+            raise self.wrong("an object, {…}")
+        given = ((name, self.value.get(name)) for name in names)
+        return next((self._within(_step(name), value) for name, value in given if value is not None), None)
 
     def need(self, name: str, allowed: str) -> Node:
         """The field with this name, which is required."""

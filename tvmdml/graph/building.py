@@ -26,7 +26,7 @@ from tvmdml.graph.nodes import Call, Constant, Edge, Input, SizesArray, never_ch
 from tvmdml.graph.open_graph import OWN_SIZES, OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
-from tvmdml.graph.templates import ProgramTemplate
+from tvmdml.graph.templates import ProgramTemplate, Template
 from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
@@ -64,6 +64,8 @@ class Graph:
         """The calls, each after those whose results it reads."""
         self.shared: Shared | None = None
         """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
+        self.described: dict[object, Any] = {}
+        """Descriptors, by what they were made from: layers are alike."""
         self._constants: dict[int, tuple[Any, Expression]] = {}
         self._bounds: dict[str, tuple[Any, ...]] = {}
         """Those of each size, as a caller gave them."""
@@ -362,7 +364,7 @@ class Graph:
                     message(names[i], "data type bool", "numbers", "Pass x.view('uint8'), which has the same bytes.")
                 )
         with called_by(function):
-            found = functions.described(describe, [None if one is None else one.desc for one in tensors], attributes)
+            found = self._described(describe, tuple([None if one is None else one.desc for one in tensors]), attributes)
         desc, dtypes, shapes = found
         wanted = [(name, tensor) for name, tensor in desc.tensors(Role.INPUT) if tensor is not None]
         present = [one for one in tensors if one is not None]
@@ -378,6 +380,16 @@ class Graph:
                 given = "an expression of a graph, for a result whose shape depends on the elements"
                 raise Unsupported(message(function, given, "arrays", "Ask for the whole result, where the function has a way."))
         return tuple(map(_as_named, results, dtypes or own, shapes or own))
+
+    def _described(self, describe: functions.Describe, descs: tuple[Any, ...], attributes: tuple[Any, ...]) -> functions.Described:
+        try:
+            key = describe, Template((descs, attributes)).key
+            known = self.described.get(key)
+        except Exception:  # an attribute that cannot be hashed: what is wrong with it is said there
+            return functions.described(describe, descs, attributes)
+        if known is None:
+            known = self.described[key] = functions.described(describe, descs, attributes)
+        return known
 
     def line(self) -> object:
         """The line of the program that is running, as what ``str`` makes of it: the nearest one outside of tvmdml."""

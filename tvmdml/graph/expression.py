@@ -323,7 +323,7 @@ class Expression(Traced):
 
     def closed(self) -> Expression:
         """The same, for the case at hand: sizes that are open are Python's own integers."""
-        desc = Template.of(self.desc).filled(Size.own)
+        desc = Template(self.desc).filled(Size.own)
         return Expression(self.graph, self.edge._replace(offset=own(self.edge.offset)), desc, self.dtype)
 
     def _viewed(

@@ -41,22 +41,25 @@ def compile_all(operations: Iterable[Operation], target: Target, progress: Progr
     for desc, shared in operations:
         with contextlib.suppress(TvmdmlError):  # the caller meets it again
             several.append(missing(desc, target, shared))
-    _compile_each_once(several, target, progress)
+    _compile_missing(_each_once(several), target, progress)
 
 
 def compile_kernels(several: Iterable[Sequence[Kernel]], target: Target, progress: Progress | None) -> None:
     """The same of kernels: those of one operator together."""
-    _compile_each_once([absent(kernels, target) for kernels in several], target, progress)
+    _compile_missing((absent(kernels, target) for kernels in _each_once(several)), target, progress)
 
 
-def _compile_each_once(several: Iterable[Sequence[Kernel]], target: Target, progress: Progress | None) -> None:
-    wanted: list[list[Kernel]] = []
+def _each_once(several: Iterable[Sequence[Kernel]]) -> Iterator[list[Kernel]]:
+    """Without those that were there before."""
     known: set[object] = set()
     for kernels in several:
-        if new := [one for one in kernels if one.identity not in known]:
-            wanted.append(new)
-            known.update(one.identity for one in new)
-    if wanted:
+        new = [kernel for kernel in kernels if kernel.identity not in known]
+        known.update(kernel.identity for kernel in new)
+        yield new
+
+
+def _compile_missing(several: Iterable[Sequence[Kernel]], target: Target, progress: Progress | None) -> None:
+    if wanted := [kernels for kernels in several if kernels]:
         with shown(progress) as report:
             _compile(wanted, target, report)
 

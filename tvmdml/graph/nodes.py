@@ -118,7 +118,7 @@ class Call(Node):
 
     def outputs(self) -> tuple[TensorDesc | None, ...]:
         """The descriptions of the outputs, absent ones included."""
-        return tuple(tensor for _, tensor in self.desc.tensors(Role.OUTPUT))
+        return self.desc.all_outputs()
 
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs, absent ones included."""

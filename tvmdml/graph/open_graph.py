@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tvmdml import arrays
+from tvmdml._garbage import not_collected
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
@@ -157,6 +158,7 @@ class OpenGraph(CompiledGraph):
         assert graph is not None, "a guard fails in the case that it was recorded for"
         return graph
 
+    @not_collected()
     def _planned(self, values: tuple[int, ...]) -> ProgramPlan:
         """The program after passes, for all sizes of which they ask the same."""
         if self.holds_for(*values) is None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tvmdml._garbage import not_collected
 from tvmdml.compiler import Launches as Launchable
 from tvmdml.compiler import Ready
 from tvmdml.graph import passes
@@ -260,7 +261,7 @@ class ProgramPlan(OpenPlan):
         found = []
         for call in self.calls:
             in_place = self._pieces.shared.get(call, ())
-            desc = Template.of(call.desc)
+            desc = Template(call.desc)
             group = known.setdefault((desc.key, in_place, call.desc.owned()), len(known))
             if group == len(groups):
                 groups.append(CallGroup(desc, in_place, call))
@@ -336,7 +337,7 @@ class ProgramPlan(OpenPlan):
         known = [group.known(values, tasks) for group in groups]
         unknown = [group for group, answer in zip(groups, known, strict=True) if answer is None]
         if unknown:
-            with remembering():
+            with remembering(), not_collected():
                 asked = [naming(one.title, functools.partial(one.ask, values, tasks, self.record, self.target)) for one in unknown]
             compile_kernels([answer.kernel.every for answer in asked], self.target, progress)
             new = iter([(answer, answer.numbers(*values)) for answer in asked])
@@ -438,4 +439,4 @@ def _shape(node: SizesArray) -> tuple[int, ...]:
 
 def own_desc(desc: Any) -> Any:
     """A descriptor whose sizes are Python's own integers."""
-    return Template.of(desc).filled(lambda size: size.own())
+    return Template(desc).filled(lambda size: size.own())

@@ -106,7 +106,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
     for template, shared in plan.templates():
         desc = template.filled(lambda size: plan.record.value(size.terms))  # which, unlike its own integer, is no guard
         plain = lines.read(lines.of(desc), desc.NAME)
-        if Template.of(plain).numbers != Template.of(desc).numbers:
+        if Template(plain).numbers != Template(desc).numbers:
             raise Unsupported(f"{desc.NAME}: its descriptor has other integers when it is read again.")
         numbers = [terms.setdefault(terms_of(number), len(terms)) for number in template.numbers]
         calls.append([lines.of(plain), _shared.write(plain, shared), numbers])
@@ -186,7 +186,7 @@ class OpenSaved:
         found = []
         for line, in_place, _ in self._described["calls"]:
             desc, shared = SavedGroup(line, in_place, "").call
-            found.append((Template.of(desc), shared))
+            found.append((Template(desc), shared))
         return found
 
     def allows(self, values: Sequence[int]) -> bool:

@@ -3,104 +3,187 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
 from tvmdml import exact
+from tvmdml.enums import TensorFlags
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.program import Finished, Program, Result
 from tvmdml.operators._contract import Operator
+from tvmdml.scheduling import remembered
 from tvmdml.sizes import Size, is_open
-from tvmdml.tensors import TensorDesc
-
-
-class Made(NamedTuple):
-    """A descriptor, a tuple, or anything else with integers: its class, and its parts."""
-
-    kind: type[Any]
-    names: tuple[str, ...]
-    """The fields of a dataclass."""
-    parts: tuple[Any, ...]
+from tvmdml.tensors import TensorDataType, TensorDesc
 
 
 class Other:
     """A value without integers."""
 
+    __slots__ = ("_key", "value")
+    integers = 0
+
     def __init__(self, value: Any) -> None:
-        self.value = value
-        self._key = exact.key(value)
+        self.value, self._key = value, exact.key(value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Other) and self._key == other._key
+        return self is other or (isinstance(other, Other) and self._key == other._key)
 
     def __hash__(self) -> int:
         return hash(self._key)
 
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The value."""
+        return self.value
 
-NUMBER = Other("a number")
-"""Where an integer is."""
-Form = Made | Other
+
+class Number:
+    """Where an integer is."""
+
+    integers = 1
+
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The integer."""
+        return numbers[0]
+
+
+class Tensor(NamedTuple):
+    """A description of a tensor: its integers are sizes, strides, bytes and alignment."""
+
+    kind: type[TensorDesc]
+    data_type: TensorDataType
+    rank: int
+    has_strides: bool
+    has_bytes: bool
+    flags: TensorFlags
+    others: tuple[Any, ...]
+    """The fields that only the class has."""
+
+    @property
+    def integers(self) -> int:
+        """How many integers it has."""
+        return self.rank * (1 + self.has_strides) + self.has_bytes + 1
+
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The description with these integers."""
+        return _desc(self, numbers) if _are_known(numbers) else self.desc(numbers)
+
+    def desc(self, numbers: tuple[Any, ...]) -> TensorDesc:
+        """A new one."""
+        sizes, strides = numbers[: self.rank], numbers[self.rank : 2 * self.rank] if self.has_strides else None
+        nbytes = numbers[-2] if self.has_bytes else None
+        return self.kind(self.data_type, sizes, strides, nbytes, numbers[-1], self.flags, *self.others)
+
+
+class Made:
+    """A descriptor or a tuple: its class, and its parts."""
+
+    __slots__ = ("_hash", "integers", "kind", "names", "parts")
+
+    def __init__(self, kind: type[Any], names: tuple[str, ...], parts: tuple[Form, ...]) -> None:
+        """``names`` are the fields of a descriptor."""
+        self.kind, self.names, self.parts = kind, names, parts
+        self.integers: int = sum([part.integers for part in parts])
+        """How many integers it has."""
+        self._hash = hash((kind, parts))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Made) and self._hash == other._hash and (self.kind, self.parts) == (other.kind, other.parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def made(self, numbers: tuple[Any, ...]) -> Any:
+        """The value with these integers. While a graph is compiled, equal descriptors are one, with all that follows from it."""
+        known = remembered() if self.names and _are_known(numbers) else None
+        if known is not None and (value := known.get((self, numbers))) is not None:
+            return value
+        parts, first = [], 0
+        for part in self.parts:
+            parts.append(part.made(numbers[first : first + part.integers]))
+            first += part.integers
+        if self.names:
+            value = self.kind(**dict(zip(self.names, parts, strict=True)))
+            if known is not None:
+                known[self, numbers] = value
+            return value
+        return tuple(parts) if self.kind is tuple else self.kind(*parts)
+
+
+Form = Made | Tensor | Number | Other
+NUMBER = Number()
+_INTEGERS = {int}
+_plain = functools.lru_cache(1 << 10)(lambda kind, value: Other(value))
+_tensor = functools.lru_cache(1 << 10)(Tensor)
+_desc = functools.lru_cache(1 << 10)(Tensor.desc)
+
+
+def _are_known(numbers: tuple[Any, ...]) -> bool:
+    """Whether all are Python's own integers."""
+    return set(map(type, numbers)) <= _INTEGERS
 
 
 def _form(value: Any, numbers: list[Any]) -> Form:
     """The form of a value; its integers are appended to ``numbers``."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is int or kind is Size:
         numbers.append(value)
         return NUMBER
-    if isinstance(value, (TensorDesc, Operator)):
-        names = tuple(field.name for field in dataclasses.fields(value))  # type: ignore[arg-type] # both are dataclasses
-        return Made(kind, names, tuple(_form(getattr(value, name), numbers) for name in names))
-    if isinstance(value, tuple):
-        return Made(kind, (), tuple(_form(part, numbers) for part in value))
+    if value is None or kind is bool or kind is str or issubclass(kind, Enum):
+        return _plain(kind, value)
+    if issubclass(kind, TensorDesc):
+        numbers += (*value.sizes, *(value.strides or ()))
+        has_bytes = value.total_tensor_size_in_bytes is not None
+        numbers += [value.total_tensor_size_in_bytes] * has_bytes + [value.guaranteed_base_offset_alignment]
+        others = tuple([getattr(value, name) for name in _own_fields(kind)])
+        return _tensor(kind, value.data_type, value.rank, value.strides is not None, has_bytes, value.flags, others)
+    if issubclass(kind, Operator):
+        form, own = _form_of(value)
+        numbers += own
+        return form
+    if issubclass(kind, tuple):
+        return Made(kind, (), tuple([_form(part, numbers) for part in value]))
     return Other(value)
 
 
-def _value(form: Form, numbers: Iterable[Any]) -> Any:
-    """The value of a form with these integers."""
-    rest = iter(numbers)
+def _form_of(desc: Operator) -> tuple[Made, list[Any]]:
+    """The form of a descriptor and its integers, which are kept in it: passes ask for them again and again."""
+    known: tuple[Made, list[Any]] | None = desc.__dict__.get("_form")
+    if known is None:
+        numbers: list[Any] = []
+        form = Made(type(desc), tuple(desc.FIELDS), tuple([_form(getattr(desc, name), numbers) for name in desc.FIELDS]))
+        known = desc.__dict__["_form"] = form, numbers
+    return known
 
-    def made(form: Any) -> Any:
-        if form is NUMBER:
-            return next(rest)
-        if isinstance(form, Other):
-            return form.value
-        parts = [made(part) for part in form.parts]
-        if form.names:
-            return form.kind(**dict(zip(form.names, parts, strict=True)))
-        return tuple(parts) if form.kind is tuple else form.kind(*parts)
 
-    return made(form)
+@functools.cache
+def _own_fields(kind: Any) -> tuple[str, ...]:
+    """The fields that only a class of tensor descriptions has."""
+    return tuple(field.name for field in dataclasses.fields(kind))[len(dataclasses.fields(TensorDesc)) :]
 
 
 class Template:
     """A descriptor, or a tuple with any depth, with integers that may be open."""
 
-    def __init__(self, form: Form, numbers: Sequence[Any]) -> None:
-        """
-        Args:
-            form: what it is beside its integers.
-            numbers: these, in the order in which they are in it.
-        """
-        self.form, self.numbers = form, numbers
-        self.key = form, tuple((n.record.number, n.terms) if type(n) is Size else n for n in numbers)
+    def __init__(self, value: Any) -> None:
+        self.numbers: list[Any] = []
+        """The integers, in the order in which they are in it."""
+        self._form = _form(value, self.numbers)
+        self.key = self._form, tuple([(n.record.number, n.terms) if type(n) is Size else n for n in self.numbers])
         """Equal for what is the same for all sizes."""
-        self.is_open = any(map(is_open, numbers))
+        self.is_open = any(map(is_open, self.numbers))
         """Whether it depends on sizes."""
-        self._value = None if self.is_open else _value(form, numbers)
-
-    @classmethod
-    def of(cls, value: Any) -> Template:
-        """What this is."""
-        numbers: list[Any] = []
-        return cls(_form(value, numbers), numbers)
+        self._value = None if self.is_open else value
 
     def filled(self, number: Callable[[Size], Any]) -> Any:
         """The value, with these integers in the places of open ones."""
         if not self.is_open:
             return self._value
-        return _value(self.form, [number(n) if type(n) is Size else n for n in self.numbers])
+        return self._form.made(tuple([number(n) if type(n) is Size else n for n in self.numbers]))
 
     def with_numbers(self, numbers: Sequence[int]) -> Any:
         """The value with other integers, in their order.
@@ -110,7 +193,7 @@ class Template:
         """
         if len(numbers) != len(self.numbers):
             raise ValueError(f"{len(numbers)} integers in the places of {len(self.numbers)}")
-        return _value(self.form, numbers)
+        return self._form.made(tuple(numbers))
 
 
 class Filled:
@@ -168,7 +251,7 @@ class ProgramTemplate:
         seen: dict[Any, Template] = {}
 
         def templates(values: Iterable[Any]) -> list[Template]:
-            every = map(Template.of, values)
+            every = map(Template, values)
             return [seen.setdefault(template.key, template) for template in every]
 
         calls, results = finished.program.calls, finished.program.results

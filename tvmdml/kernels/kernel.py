@@ -10,7 +10,6 @@ import pkgutil
 import re
 from collections.abc import Callable
 from enum import Flag, auto
-from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -212,5 +211,5 @@ def _stamp_of(name: str) -> str:
     """A hash of a module's source."""
     spec = importlib.util.find_spec(name)
     # An operator may have no schedule of its own, and a package may be installed without its source.
-    source = spec.loader.get_source(name) if spec and isinstance(spec.loader, InspectLoader) else None
-    return hashlib.sha256((source or name).encode()).hexdigest()
+    read = None if spec is None else getattr(spec.loader, "get_source", None)
+    return hashlib.sha256(((read and read(name)) or name).encode()).hexdigest()

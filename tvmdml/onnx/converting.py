@@ -120,6 +120,7 @@ class Conversion:
         self._state: Expression | None = None
         self._opened: Mapping[str, Sequence[int]] = {}
         self._is_eager = False
+        self._inferred: inference.Known = {}
         self._model, self._nodes, self._depth = model, 0, 0
         self._functions = onnx_bounds.functions(model.source.model)
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
@@ -365,7 +366,7 @@ class Conversion:
         try:
             attributes = self._attributes(proto, scope)
             if any(one is not None and one.is_lost for one in inputs):
-                results = results if graphs else inference.results(proto, attributes, inputs, scope.versions)
+                results = results if graphs else inference.results(proto, attributes, inputs, scope.versions, self._inferred)
             else:
                 with self._within(place, scope):
                     results, values = self._made(proto, kind, inputs, attributes, scope, graphs)
@@ -400,7 +401,7 @@ class Conversion:
         def made(inputs: Sequence[Value | None]) -> tuple[list[Result], list[Value | None]]:
             results = [Result(None, None)] * len(proto.output)
             if not graphs:
-                results = inference.results(proto, attributes, inputs, scope.versions)
+                results = inference.results(proto, attributes, inputs, scope.versions, self._inferred)
             return results, self._converted(proto, kind, inputs, attributes, results, scope)
 
         unknown = [one for one in inputs if one is not None and one.array is None]
@@ -459,7 +460,7 @@ class Conversion:
         made = [f"y{i}" if used else "" for i, used in enumerate(node.outputs)]
         scope = Scope({"": opset}, self._scope)
         proto = self._model.source.onnx.helper.make_node(kind, given, made, **attributes)
-        results = inference.results(proto, attributes, inputs, scope.versions)
+        results = inference.results(proto, attributes, inputs, scope.versions, self._inferred)
         return self._converted(proto, kind, inputs, attributes, results, scope)
 
     def random_state(self, seed: float | None) -> Expression:

@@ -11,22 +11,22 @@ import numpy as np
 
 from tvmdml import doors, onnx_nodes
 from tvmdml.graph import Expression
+from tvmdml.graph.templates import Template
 from tvmdml.onnx.node import Node, Results
 from tvmdml.onnx.values import Value
-from tvmdml.operators import Operator, all_operators
+from tvmdml.operators import Operator, of_onnx
 from tvmdml.operators._contract import Role
 from tvmdml.operators._pointwise import Pointwise
 
 
 @functools.cache
-def functions() -> Mapping[str, str]:
-    """The functions of ONNX operators whose inputs and attributes are the function's: views and repetition cost nothing there."""
-    found = {}
-    for cls in all_operators().values():
-        own = getattr(cls.from_onnx, "__func__", None) is getattr(Operator.from_onnx, "__func__", None)
-        if issubclass(cls, Pointwise) and own and cls.FUNCTION:
-            found.update(dict.fromkeys(cls.ONNX, cls.FUNCTION))
-    return found
+def _function(kind: str) -> Any:
+    """The function of an ONNX operator whose inputs and attributes are the function's: views and repetition cost nothing there."""
+    cls = of_onnx(kind)
+    if cls is None or not (issubclass(cls, Pointwise) and cls.FUNCTION):
+        return None
+    own = getattr(cls.from_onnx, "__func__", None) is getattr(Operator.from_onnx, "__func__", None)
+    return doors.public_name(cls.FUNCTION) if own else None
 
 
 def is_mapped(kind: str) -> bool:
@@ -40,14 +40,13 @@ def convert(node: Node) -> Results:
     Raises:
         Refused, TvmdmlError: the node has no descriptor.
     """
-    if (function := functions().get(node.kind)) is not None:
-        call: Any = doors.public_name(function)
-        return call(*(node.maybe(i) for i in range(len(node.inputs))), **node.attributes)
+    if (function := _function(node.kind)) is not None:
+        return function(*(node.maybe(i) for i in range(len(node.inputs))), **node.attributes)
     return add(node, descriptor(node))
 
 
-def read(node: Node) -> onnx_nodes.OnnxNode:
-    """A node as descriptor classes read it."""
+def read(node: Node, known: _Known | None = None) -> onnx_nodes.OnnxNode:
+    """A node as descriptor classes read it; ``known`` are the elements of its inputs."""
     names = [str(i) if value is not None else "" for i, value in enumerate(node.inputs)]
     tensors = {
         name: onnx_nodes.Tensor(value.dtype, value.shape)
@@ -57,7 +56,7 @@ def read(node: Node) -> onnx_nodes.OnnxNode:
     proto = SimpleNamespace(
         op_type=node.kind.rpartition(".")[2], input=names, output=["y" if used else "" for used in node.outputs], attribute=()
     )
-    found = onnx_nodes.OnnxNode(proto, tensors, _Known(node))
+    found = onnx_nodes.OnnxNode(proto, tensors, _Known(node) if known is None else known)
     found.attributes = node.attributes
     return found
 
@@ -68,7 +67,26 @@ def descriptor(node: Node) -> Operator:
     Raises:
         Refused, TvmdmlError: the node has none.
     """
-    return onnx_nodes.OPERATORS[node.kind](read(node))
+    known = _Known(node)
+    try:
+        attributes = tuple(map(_hashable, node.attributes.items()))
+        key = Template((node.kind, node.outputs, attributes, tuple(map(_form, node.inputs)))).key
+        found = node.graph.described.get(key)
+    except Exception:  # an attribute that cannot be hashed
+        return onnx_nodes.OPERATORS[node.kind](read(node, known))
+    if found is None:
+        found = onnx_nodes.OPERATORS[node.kind](read(node, known))
+        if not known.is_read:
+            node.graph.described[key] = found
+    return found
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _form(value: Value | None) -> Any:
+    return None if value is None else (value.dtype, value.shape)
 
 
 def add(node: Node, desc: Operator) -> list[Expression | None]:
@@ -86,10 +104,12 @@ class _Known(Mapping[str, list[Any]]):
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.is_read = False
 
     def __getitem__(self, name: str) -> list[Any]:
         if not name:
             raise KeyError(name)
+        self.is_read = True
         found: list[Any] = self._node.elements(int(name)).reshape(-1).tolist()
         return found
 

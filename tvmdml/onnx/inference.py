@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from tvmdml.onnx.node import Result
+from tvmdml.onnx.scopes import kind_of
 from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
 from tvmdml.onnx_nodes import element_of
-from tvmdml.sizes import Record, hint, is_open, texts_for_keys, texts_for_messages
+from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_keys, texts_for_messages
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""
@@ -31,6 +32,16 @@ _DEFINED = {"GroupNormalization": 18}
 """Operators whose version is deprecated because a later one replaced it; models with it are valid."""
 
 
+_TENSOR = 4
+"""ONNX's number of attributes that are tensors."""
+_SMALL = (1, 2, 3, 6, 7, 8)
+"""ONNX's numbers of attributes that are numbers and texts."""
+_BY_SHAPES = {
+    "Add", "BatchNormalization", "Cast", "Clip", "Concat", "Conv", "ConvTranspose", "Div", "Equal", "Gather", "Gemm", "Identity",
+    "InstanceNormalization", "LayerNormalization", "MatMul", "Mul", "Pow", "PRelu", "Relu", "Sigmoid", "Softmax", "Sqrt", "Sub",
+    "Transpose", "Where",
+}  # fmt: skip
+"""Operators whose results follow from types, shapes and attributes alone: elements, such as those of weights, are not looked at."""
 _SINGLE = ("bool", "int32", "int64")
 """Types of outputs that have one only."""
 
@@ -56,12 +67,59 @@ def _schema(kind: str, version: int, domain: str) -> Any:
     return onnx.defs.get_schema(kind, version, domain)
 
 
-def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> list[Result]:
+Known = dict[object, list[Result]]
+"""The results of nodes of a model, by all that they follow from: layers are alike."""
+
+
+def results(
+    proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int], known: Known
+) -> list[Result]:
     """The types and shapes of a node's outputs, as far as its schema says them.
 
     Raises:
         Malformed: the node has the wrong inputs or attributes.
     """
+    forms = [(one.name, one.type) for one in proto.attribute]
+    if kind_of(proto) == "Constant" and forms == [("value", _TENSOR)] and not inputs and len(proto.output) == 1:
+        tensor = attributes.get("value")
+        if tensor is not None:
+            return [Result(dtype_of(tensor.data_type), tuple(tensor.dims))]
+    key = _key(proto, inputs, versions)
+    if key is None:
+        return _results(proto, attributes, inputs, versions)
+    if key not in known:
+        known[key] = _results(proto, attributes, inputs, versions)
+    return known[key]
+
+
+def _key(proto: Any, inputs: Sequence[Value | None], versions: Mapping[str, int]) -> object:
+    """All that the results of a node follow from; ``None`` if that is more than can be a key."""
+    if any(one.ref_attr_name or one.type not in _SMALL for one in proto.attribute):
+        return None
+    if any(one is not None and one.shape is None for one in inputs):
+        return None
+    attributes = tuple([one.SerializeToString() for one in proto.attribute])
+    form = _shape_form if kind_of(proto) in _BY_SHAPES else _form
+    forms = tuple([None if one is None else form(one) for one in inputs])
+    names = tuple(map(bool, proto.input)), tuple(map(bool, proto.output))
+    return str(proto.op_type), str(proto.domain), attributes, names, forms, tuple(versions.items())
+
+
+def _shape_form(value: Value) -> tuple[object, ...]:
+    """The type and shape of a tensor."""
+    return None if value.dtype is None else np.dtype(value.dtype), tuple(map(key_of, value.shape or ()))
+
+
+def _form(value: Value) -> object:
+    """All that is known of a tensor, as far as inference may read it."""
+    elements = None if value.array is None else value.array.tobytes() if value.array.size <= _MOST_DATA else value.array.size
+    sizes = None if value.sizes is None else tuple(map(key_of, value.sizes.reshape(-1).tolist()))
+    return *_shape_form(value), elements, sizes
+
+
+def _results(
+    proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]
+) -> list[Result]:
     import onnx
 
     unknown = [Result(None, None)] * len(proto.output)
@@ -88,7 +146,8 @@ def results(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | 
         if (found.name, i) in _OF_64_BITS and array is not None:
             array, kind = array.astype(np.int64), onnx.TensorProto.INT64
         types[name] = onnx.helper.make_tensor_type_proto(kind, None if shape is None else [_named(n, sizes) for n in shape])
-        if array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and not is_narrow(value.dtype):
+        few = array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and found.name not in _BY_SHAPES
+        if few and array is not None and not is_narrow(value.dtype):
             data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]

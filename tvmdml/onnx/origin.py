@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tvmdml import onnx_bounds, targets
+from tvmdml._garbage import not_collected
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
@@ -65,6 +66,7 @@ class Recorded(NamedTuple):
 class Origin:
     """A model that was read."""
 
+    @not_collected()
     def __init__(
         self,
         given: Any,
@@ -152,6 +154,7 @@ class Origin:
                     found.append(self._argument(one, sizes))
         return found
 
+    @not_collected()
     def recording(self, shapes: Shapes, pattern: Pattern, decided: Mapping[str, NumpyArray], part: Rest | None = None) -> Recording:
         """Convert it for all sizes of which it asks the same as for these.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,7 @@ class Undecided(Exception):
         super().__init__(f"the values of {', '.join(sorted(self.inputs))} decide how the model is computed")
 
 
+@functools.lru_cache(64)
 def dtype_of(element: int) -> Any:
     """The NumPy type of an ONNX element type; ``None`` if there is none."""
     at_hand("onnx", "tvmdml.onnx_nodes")
@@ -66,7 +68,12 @@ _WIDE = {
 
 def is_narrow(dtype: Any) -> bool:
     """Whether a type is one of those that DirectML has not, and whose elements a wider one has."""
-    return dtype is not None and np.dtype(dtype).name in _WIDE
+    return dtype is not None and _is_narrow(np.dtype(dtype))
+
+
+@functools.lru_cache(64)
+def _is_narrow(dtype: Any) -> bool:
+    return dtype.name in _WIDE
 
 
 def wide_of(dtype: Any) -> Any:

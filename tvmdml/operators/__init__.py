@@ -9,7 +9,6 @@ import itertools
 import pkgutil
 import re
 from collections.abc import Iterator
-from importlib.abc import InspectLoader
 from types import ModuleType
 
 from tvmdml._whole import whole
@@ -25,6 +24,8 @@ __all__ = [
     "module_of",
     "modules",
     "modules_like",
+    "modules_quoting",
+    "of_onnx",
     "public_name",
     "public_names_by_module",
     "tuned_as",
@@ -67,10 +68,8 @@ def by_name(name: str) -> type[Operator]:
         Unsupported: tvmdml has no such operator.
     """
     wanted = name.upper().removeprefix("DML_OPERATOR_")
-    for module in itertools.chain(_groups(wanted), modules_like(wanted.title().replace("_", ""))):
-        for cls in classes_in(module):
-            if wanted == cls.NAME:
-                return cls
+    if (found := _named(wanted)) is not None:
+        return found
     if wanted in all_operators():  # a caller's own
         return all_operators()[wanted]
     with whole():
@@ -78,6 +77,22 @@ def by_name(name: str) -> type[Operator]:
     near = [one for one in all_operators() if one.endswith(f"_{wanted}")] or difflib.get_close_matches(wanted, all_operators())
     advice = f"Did you mean {' or '.join(near)}? " * bool(near) + "`tvmdml operators` lists them."
     raise Unsupported(message("operator", safe_repr(name), f"the names of DirectML's {len(all_operators())} operators", advice))
+
+
+@functools.lru_cache(1 << 10)
+def _named(name: str) -> type[Operator] | None:
+    for module in itertools.chain(_groups(name), modules_like(name.title().replace("_", ""))):
+        for cls in classes_in(module):
+            if name == cls.NAME:
+                return cls
+    return None
+
+
+@functools.cache
+def of_onnx(kind: str) -> type[Operator] | None:
+    """The descriptor class that converts nodes of an ONNX operator, of several the last by its name; ``None`` if none does."""
+    found = [cls for module in modules_quoting(kind) for cls in classes_in(module) if kind in cls.ONNX]
+    return max(found, key=lambda cls: cls.NAME, default=None)
 
 
 def module_of(cls: type[Operator]) -> str:
@@ -117,19 +132,42 @@ def public_names_by_module() -> dict[str, list[str]]:
 
 def modules_like(name: str) -> Iterator[str]:
     """The operators' files, those first that are likely to define a name: one name then needs few imports."""
-    first = _candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
-    yield from first
     camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    quoted = [f'"{one}"' for one in (name, camel, f"ElementWise{camel}")]  # as FUNCTION and __all__ name it
-    likely = lambda module: (not any(one in _text(module) for one in quoted), name not in _text(module))  # noqa: E731
-    yield from sorted((module for module in modules() if module not in first), key=likely)
+    texts = f"ElementWise{camel}", camel, name  # as __all__ and FUNCTION name it
+    quoted = (module for text in texts for module in modules_quoting(text))
+    first = dict.fromkeys((*_candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()), *quoted))
+    yield from first
+    yield from sorted((module for module in modules() if module not in first), key=lambda module: name not in _text(module))
+
+
+def modules_quoting(word: str) -> tuple[str, ...]:
+    """The operators' files that have a word in quotation marks; all if their text is not there."""
+    quoting = _quoting()
+    return quoting.get(word, ()) if quoting else modules()
+
+
+@functools.cache
+def _quoting() -> dict[str, tuple[str, ...]]:
+    """The files that have each word in quotation marks; empty if there is only their bytecode."""
+    words = {module: set(_WORD.findall(_text(module))) for module in modules()}
+    if not all(words.values()):
+        return {}
+    found: dict[str, list[str]] = {}
+    for module, own in words.items():
+        for word in own:
+            found.setdefault(word, []).append(module)
+    return {word: tuple(several) for word, several in found.items()}
+
+
+_WORD = re.compile(r'"([\w.]+)"')
 
 
 @functools.cache
 def _text(module: str) -> str:
     """The source text of an operator's file; empty if there is only its bytecode."""
     spec = importlib.util.find_spec(f"{__name__}.{module}")
-    return (spec.loader.get_source(spec.name) or "") if spec is not None and isinstance(spec.loader, InspectLoader) else ""
+    read = None if spec is None else getattr(spec.loader, "get_source", None)
+    return read(f"{__name__}.{module}") or "" if read is not None else ""
 
 
 def _groups(name: str) -> list[str]:

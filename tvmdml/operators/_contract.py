@@ -21,7 +21,6 @@ import dataclasses
 import functools
 import itertools
 import re
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -36,6 +35,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._broadcast import common_sizes, repeated
+from tvmdml.operators._frozen import Frozen, derived, hints_of
 from tvmdml.operators._gradients import Formulas
 from tvmdml.operators._inference import fields_of, outputs_of
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -101,7 +101,7 @@ def upper_snake(name: str) -> str:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Operator:
+class Operator(Frozen):
     """Base class of all operator descriptors. A subclass becomes a frozen, keyword-only dataclass."""
 
     NAME: ClassVar[str] = ""
@@ -156,7 +156,6 @@ class Operator:
         super().__init_subclass__(**kwargs)
         if cls._is_operator() and "NAME" not in vars(cls):
             cls.NAME = upper_snake(cls.__name__)
-        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         if any(row.others is not None for row in cls.SUPPORT):
             names = [field.name for field in cls.fields() if field.role in (Role.INPUT, Role.OUTPUT)]
             cls.SUPPORT = tuple(row.of(names) for row in cls.SUPPORT)
@@ -180,9 +179,8 @@ class Operator:
     @functools.cache
     def fields(cls) -> tuple[Field, ...]:
         """The descriptor's fields, in DirectML's order."""
-        hints = typing.get_type_hints(cls, include_extras=True)
-        own = dataclasses.fields(cls)  # type: ignore[arg-type]
-        return tuple(field_of(f.name, hints[f.name], cls.DEFAULTS.get(f.name, f.default)) for f in own)
+        defaults = {**cls.FIELDS, **cls.DEFAULTS}
+        return tuple(field_of(name, hint, defaults[name]) for name, hint in hints_of(cls).items())
 
     def rows(self) -> tuple[Support, ...]:
         """The rows of the support table that apply to this descriptor: all rows, unless they depend on an attribute."""
@@ -195,18 +193,19 @@ class Operator:
 
     def tensors(self, *roles: Role) -> Iterator[tuple[str, TensorDesc | None]]:
         """The name and description of every tensor of these roles (of all roles, if none is given), in DirectML's order."""
-        for field in self._tensor_fields():
-            if not roles or field.role in roles:
-                value = getattr(self, field.name)
-                if field.many:
-                    yield from ((f"{field.name}[{i}]", desc) for i, desc in enumerate(value))
-                else:
-                    yield field.name, value
+        own, found = self.__dict__, []
+        for name, many in self._tensor_fields(*roles):
+            if many:
+                found += [(f"{name}[{i}]", desc) for i, desc in enumerate(own[name])]
+            else:
+                found.append((name, own[name]))
+        return iter(found)
 
     @classmethod
     @functools.cache
-    def _tensor_fields(cls) -> tuple[Field, ...]:
-        return tuple(field for field in cls.fields() if field.role in TENSORS)
+    def _tensor_fields(cls, *roles: Role) -> tuple[tuple[str, bool], ...]:
+        """The names of fields of these roles, and whether each has several tensors."""
+        return tuple((field.name, field.many) for field in cls.fields() if field.role in (roles or TENSORS))
 
     @classmethod
     def of(cls: type[O], *inputs: Any, **given: Any) -> O:
@@ -287,7 +286,7 @@ class Operator:
     def __copy__(self: O) -> O:
         """A copy whose fields may be changed: without what was derived from them."""
         found = object.__new__(type(self))
-        found.__dict__.update({name: value for name, value in self.__dict__.items() if name not in _DERIVED})
+        found.__dict__.update(self.__getstate__())
         return found
 
     def with_tensors(self: O, change: Callable[[TensorDesc], Any]) -> O:
@@ -314,10 +313,17 @@ class Operator:
         every = (self, *(part for _, part in self.parts()))
         return tuple(dict.fromkeys(type(one).__module__.rpartition(".")[2] for one in every))
 
+    @derived
+    def all_outputs(self) -> tuple[TensorDesc | None, ...]:
+        """The output tensors in DirectML's order, absent ones included."""
+        return tuple([desc for _, desc in self.tensors(Role.OUTPUT)])
+
+    @derived
     def outputs(self) -> tuple[TensorDesc, ...]:
         """The output tensors that are present, in DirectML's order."""
         return tuple(desc for _, desc in self.tensors(Role.OUTPUT) if desc is not None)
 
+    @derived
     def owned(self) -> tuple[str, ...]:
         """The inputs that never change, by name: those with the flag OWNED_BY_DML."""
         return tuple(name for name, desc in self.tensors(Role.INPUT) if desc is not None and desc.flags is TensorFlags.OWNED_BY_DML)
@@ -357,8 +363,15 @@ class Operator:
             Unsupported: this level does not have the operator, or does not support these types and ranks.
             InvalidArgument: a rule of every level is broken.
         """
-        with texts_for_messages():
-            self._validate(level, extensions)
+        if (level, extensions) not in self._levels():
+            with texts_for_messages():
+                self._validate(level, extensions)
+            self._levels().add((level, extensions))
+
+    @derived
+    def _levels(self) -> set[tuple[FeatureLevel, bool]]:
+        """Those of which the contract was found right."""
+        return set()
 
     def _validate(self, level: FeatureLevel, extensions: bool) -> None:
         for field in self.fields():
@@ -392,28 +405,22 @@ class Operator:
         """The newer operator that replaces this one, or else this operator."""
         return self
 
+    @derived
     def exactly(self) -> str:
-        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text. It is made once."""
-        found: str | None = self.__dict__.get("_exactly")
-        if found is None:
-            with texts_for_keys():
-                found = f"{self!r} {self._bits().hex()}"
-            object.__setattr__(self, "_exactly", found)
-        return found
+        """The descriptor as text, followed by the bits of all its floats, because every NaN has the same text."""
+        with texts_for_keys():
+            return f"{self!r} {self._bits().hex()}"
 
     def exactly_in_code(self) -> str:
         """The same for what code is generated from: sizes that are open become Python's own integers."""
         text = self.exactly()
         return f"{self!r} {self._bits().hex()}" if has_open_sizes(text) else text
 
+    @derived
     def _bits(self) -> bytes:
-        """The bits of all floats, those of fused operators included, which many descriptors share. They are found once."""
-        found: bytes | None = self.__dict__.get("_found_bits")
-        if found is None:
-            values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
-            found = b"".join(map(_bits_of, values))
-            object.__setattr__(self, "_found_bits", found)
-        return found
+        """The bits of all floats, those of fused operators included, which many descriptors share."""
+        values = (getattr(self, field.name) for field in self.fields() if field.role not in TENSORS)  # tensors have no floats
+        return b"".join(map(_bits_of, values))
 
     def attributes_exactly(self, left_out: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
         """The name of each attribute, and its value as text followed by the bits of its floats."""
@@ -565,9 +572,6 @@ class Operator:
             self.require(desc is None, f"{name}.{tensor}", desc, "None", "A fused operator must not have tensors.")
         fused.check_attributes(level)
 
-
-_DERIVED = ("_exactly", "_found", "_found_bits", "_head", "_key_behind")
-"""What descriptors keep beside their fields."""
 
 # Fields that hold operators: a fused activation, a list of them.
 OptionalOperator = Annotated[Operator | None, Role.OPERATOR]

@@ -16,6 +16,7 @@ from tvmdml.kernels.formula import Formula
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._chain_reference import Step, expected
 from tvmdml.operators._contract import Array, Inputs, Operator, OptionalOperator
+from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise_fused import FusedPointwise
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
@@ -91,16 +92,13 @@ class Followed(Operator):
         """The files of the head and of what follows."""
         return tuple(dict.fromkeys((*self.head().modules(), *self._chain.modules())))
 
+    @derived
     def head(self) -> Any:
-        """The operator without what follows; its result, which is not stored, lies as the output. It is made once."""
-        found = self.__dict__.get("_head")
-        if found is None:
-            fields = {field.name: getattr(self, field.name) for field in self.HEAD.fields()}
-            y = self.output_tensor
-            result = TensorDesc(self._chain.input_tensors[0].data_type, y.sizes, y.strides)
-            found = self.HEAD(**{**fields, "output_tensor": result})
-            object.__setattr__(self, "_head", found)
-        return found
+        """The operator without what follows; its result, which is not stored, lies as the output."""
+        fields = {field.name: getattr(self, field.name) for field in self.HEAD.fields()}
+        y = self.output_tensor
+        result = TensorDesc(self._chain.input_tensors[0].data_type, y.sizes, y.strides)
+        return self.HEAD(**{**fields, "output_tensor": result})
 
     def after(self, value: Any, *values: Any) -> Any:
         """The result of what follows."""
@@ -131,12 +129,7 @@ class Followed(Operator):
 
     def key_behind(self) -> tuple[tuple[str, str], ...]:
         """What a kernel depends on of what follows: its sizes are no part. Operators that differ in tensors have one epilogue."""
-        chain = self._chain
-        found: tuple[tuple[str, str], ...] | None = chain.__dict__.get("_key_behind")
-        if found is None:
-            found = tuple((f"after {name}", repr(value)) for name, value in self._formula.key)
-            object.__setattr__(chain, "_key_behind", found)
-        return found
+        return self._chain.key_behind()
 
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """The head's reference, and those of what follows."""

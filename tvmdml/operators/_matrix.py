@@ -19,6 +19,7 @@ from tvmdml.kernels.movement import Linear
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
 from tvmdml.operators._contract import Array, Operator, Shared
+from tvmdml.operators._frozen import derived
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -46,6 +47,11 @@ class Matrix(Operator):
     def contraction(self) -> Contraction:
         """Which products are summed."""
         raise NotImplementedError(self.NAME)
+
+    @derived
+    def simplified(self) -> Contraction:
+        """The same with as few dimensions as possible."""
+        return self.contraction().simplified()
 
     def addends(self) -> tuple[tuple[str, TensorDesc], ...]:
         """What a sum needs to become an element: the fields of tensors, each repeated to the output's sizes."""
@@ -121,7 +127,7 @@ class Matrix(Operator):
 
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element, or for each row where a fused operator needs whole rows."""
-        contraction = self.contraction().simplified()
+        contraction = self.simplified()
         with T.function() as f:
             tensors = f.tensors(self)
             if self.of_rows() is not None:

@@ -19,6 +19,7 @@ from tvmdml.kernels.formula import Formula
 from tvmdml.kernels.movement import Linear, Look, Move, Rule, Transfer
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Operator, Role, Shared
+from tvmdml.operators._frozen import derived
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
@@ -283,13 +284,10 @@ class Movement(Operator):
             tuple(Look(names[name], aim(name)) for name in self.beside()),
         )
 
+    @derived
     def _present(self) -> dict[str, TensorDesc]:
         """The tensors that are present, by name; found once, since there may be many."""
-        found: dict[str, TensorDesc] | None = self.__dict__.get("_found")
-        if found is None:
-            found = {name: tensor for name, tensor in self.tensors() if tensor is not None}
-            object.__setattr__(self, "_found", found)
-        return found
+        return {name: tensor for name, tensor in self.tensors() if tensor is not None}
 
     def transfer(self) -> Transfer:
         """What its kernel moves."""

@@ -6,6 +6,7 @@ where a node's attributes or constants are not the descriptor's fields.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -136,6 +137,7 @@ _NARROW = {
 _NUMBERS = {name: number for number, name in _NARROW.items()}
 
 
+@functools.lru_cache(64)
 def numpy_type(onnx: Any, element: int) -> Any:
     """The NumPy type of an ONNX element type; ``None`` if there is none."""
     if element in _NARROW:
@@ -149,6 +151,7 @@ def numpy_type(onnx: Any, element: int) -> Any:
         return None
 
 
+@functools.lru_cache(64)
 def element_of(onnx: Any, dtype: Any) -> int:
     """ONNX's number of a NumPy type.
 

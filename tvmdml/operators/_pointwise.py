@@ -20,6 +20,7 @@ from tvmdml.kernels.launched import Word, Words, with_fields
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._accuracy import within_steps
 from tvmdml.operators._contract import Array, Input, Operator, Output, Role, Shared
+from tvmdml.operators._frozen import derived
 from tvmdml.operators._support import FLOATS
 from tvmdml.tensors import TensorDataType, TensorDesc, packed_strides
 
@@ -129,6 +130,7 @@ class Pointwise(Operator):
         """The number of elements and the layout: rows of any length run alike."""
         return {"elements": self.outputs()[0].element_count, "layout": self.layout()}
 
+    @derived
     def inputs(self) -> tuple[TensorDesc, ...]:
         """The input tensors that are present, in DirectML's order."""
         return tuple(tensor for _, tensor in self.tensors(Role.INPUT) if tensor is not None)
@@ -137,6 +139,7 @@ class Pointwise(Operator):
         """Whether each element's place follows from strides, as ``operands`` says. Otherwise ``computation`` is the kernel."""
         return True
 
+    @derived
     def operands(self) -> tuple[TensorDesc, ...]:
         """The tensors that are present, outputs last, each with the sizes of the outputs: single elements are repeated."""
         sizes = self.outputs()[0].sizes

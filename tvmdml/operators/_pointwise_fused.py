@@ -16,6 +16,7 @@ from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.kernels.formula import Formula, composed
 from tvmdml.operators._chain_reference import Step, expected
 from tvmdml.operators._contract import Array, Inputs, Operator, Operators, Outputs, Role, Shared, Uints
+from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._support import support
 from tvmdml.sizes import cached
@@ -130,6 +131,11 @@ class FusedPointwise(Pointwise):
     def formula(self, shared: Shared = ()) -> Formula:
         """What its kernel computes. FLOAT attributes of floats are passed at launch: groups that differ in them share it."""
         return self._composed([part.formula() for part in self._parts()], self.operands(), shared)
+
+    @derived
+    def key_behind(self) -> tuple[tuple[str, str], ...]:
+        """What a kernel that these operators follow depends on: their sizes are no part of it."""
+        return tuple((f"after {name}", repr(value)) for name, value in self._formula(self.operands(), ()).key)
 
     def _formula(self, operands: tuple[TensorDesc, ...], shared: Shared) -> Formula:
         return self._composed([part._formula(part.operands(), ()) for part in self._parts()], operands, shared)

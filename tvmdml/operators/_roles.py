@@ -41,6 +41,8 @@ class Role(Enum):
     ENUM = "a member of an enumeration"
     OPERATOR = "operator descriptor"
 
+    __hash__ = object.__hash__  # that of enumerations takes longer
+
 
 # The types of a descriptor's fields. A trailing s marks an array: a count and a pointer in C.
 Input = Annotated[TensorDesc, Role.INPUT]

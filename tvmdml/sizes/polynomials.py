@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 Terms = tuple[tuple[tuple[int, ...], int], ...]
 """A polynomial: products of atoms, and their factors. In order, so the constant comes first; no factor is 0."""
 Product = tuple[int, ...]
+_MOST_KNOWN = 1 << 12
+"""A graph has few sizes, and computes with them again and again."""
 
 
 def ordered(terms: Mapping[Product, int]) -> Terms:
@@ -31,6 +34,7 @@ def atom(number: int) -> Terms:
     return (((number,), 1),)
 
 
+@functools.lru_cache(_MOST_KNOWN)
 def plus(a: Terms, b: Terms, factor: int = 1) -> Terms:
     """``a + factor * b``."""
     terms = dict(a)
@@ -39,6 +43,7 @@ def plus(a: Terms, b: Terms, factor: int = 1) -> Terms:
     return ordered(terms)
 
 
+@functools.lru_cache(_MOST_KNOWN)
 def times(a: Terms, b: Terms) -> Terms:
     """``a * b``."""
     terms: dict[Product, int] = {}

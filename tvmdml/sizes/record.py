@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
@@ -49,6 +49,8 @@ class Record:
         """The least and the largest value of each symbol."""
         self.choices: dict[tuple[Callable[..., Any], tuple[Any, ...]], Any] = {}
         """Functions of integers, their arguments, which may be terms, and what they must return."""
+        self.answers: dict[Hashable, bool] = {}
+        """What comparisons answered: that does not change, since their guards hold."""
         self._texts: dict[Terms, str] = {}
         self.specialized = 0
         """How often a size became Python's own integer."""

@@ -14,12 +14,15 @@ import operator
 import re
 from collections.abc import Callable
 from contextvars import ContextVar
-from fractions import Fraction
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tvmdml._whole import at_hand
 from tvmdml.sizes import polynomials
 from tvmdml.sizes.guards import is_huge
 from tvmdml.sizes.polynomials import Terms
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 def is_open(value: object) -> bool:
@@ -89,6 +92,9 @@ _texts: ContextVar[str] = ContextVar("tvmdml texts of sizes", default="")
 
 def fraction(a: Any, b: Any) -> Fraction:
     """The exact ratio of two sizes. It may be the same in all cases, as that of ``2 * n`` and ``n`` is."""
+    at_hand("fractions")
+    from fractions import Fraction
+
     if type(a) is Size and type(b) is Size and a.record.are_proportional(a, b):
         return Fraction(*polynomials.ratio(a.terms, b.terms))  # type: ignore[misc] # it is one
     return Fraction(int(a), int(b))
@@ -309,8 +315,13 @@ class Size:
         operand = self._other(other)
         if operand is None:
             return NotImplemented
-        difference = self.record.added(self, operand, -1)
-        return self.record.at_most(difference, most) if type(difference) is Size else difference <= most
+        key = self.terms, operand.terms if type(operand) is Size else operand, most
+        answer = self.record.answers.get(key)
+        if answer is None:
+            difference = self.record.added(self, operand, -1)
+            answer = self.record.at_most(difference, most) if type(difference) is Size else difference <= most
+            self.record.answers[key] = answer
+        return answer
 
     def __eq__(self, other: Any) -> Any:
         if _is_apart(other):
@@ -318,8 +329,13 @@ class Size:
         operand = self._other(other)
         if operand is None:
             return NotImplemented
-        difference = self.record.added(self, operand, -1)
-        return self.record.is_zero(difference) if type(difference) is Size else difference == 0
+        key = self.terms, operand.terms if type(operand) is Size else operand
+        answer = self.record.answers.get(key)
+        if answer is None:
+            difference = self.record.added(self, operand, -1)
+            answer = self.record.is_zero(difference) if type(difference) is Size else difference == 0
+            self.record.answers[key] = answer
+        return answer
 
     def __ne__(self, other: Any) -> Any:
         answer = self.__eq__(other)

@@ -18,7 +18,7 @@ def kernel_in_this_case(desc: Operator, target: Target) -> Kernel:
     """
     tensors = (tensor for _, tensor in desc.tensors() if tensor is not None)
     if any(is_open(n) for tensor in tensors for n in (*tensor.sizes, *(tensor.strides or ()))):
-        desc = Template.of(desc).filled(lambda size: size.value)
+        desc = Template(desc).filled(lambda size: size.value)
     return kernel_for(desc, target)
 
 

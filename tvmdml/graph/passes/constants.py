@@ -50,7 +50,7 @@ def run(program: Program, target: Target) -> None:
 
 def _is_open(call: Call, edges: dict[str, Edge]) -> bool:
     """Whether a result depends on open sizes: one array would not serve all of them."""
-    return Template.of((call.desc, *(edge.offset for edge in edges.values()))).is_open
+    return Template((call.desc, *(edge.offset for edge in edges.values()))).is_open
 
 
 def _let_go(call: Call) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,13 +17,13 @@ from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
 
-_CHAINS: dict[str, Callable[[Any, Any], Any]] = {"Sum": tvmdml.add, "Max": tvmdml.max, "Min": tvmdml.min, "Mean": tvmdml.add}
+_CHAINS = {"Sum": "add", "Max": "max", "Min": "min", "Mean": "add"}
 
 
 @rule("Sum", "Max", "Min", "Mean")
 def _several(node: Node) -> Results:
     inputs = [node.x(i) for i in range(len(node.inputs))]
-    found = functools.reduce(_CHAINS[node.kind], inputs)
+    found = functools.reduce(getattr(tvmdml, _CHAINS[node.kind]), inputs)
     return found if node.kind != "Mean" or len(inputs) == 1 else found * (1 / len(inputs))
 
 
