@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _LEAST = 256
 """The least bytes of neighbouring columns for a task."""
-_SEARCHERS = 4
-"""The least tasks that divide places: each looks at all indices, and one alone takes half as long for an update as to seek it."""
+_SEARCHERS = 3
+"""The least tasks that divide single places: each looks at all indices, which takes a third to a half as long as all updates."""
 _DECIDE = 256
 """What it costs to decide where a place comes from, beside moving it, as bytes that are moved."""
 _AHEAD = 8
