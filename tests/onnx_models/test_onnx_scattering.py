@@ -33,6 +33,7 @@ def layer(atoms: int, width: int, reduction: str) -> Any:
     return model(nodes, inputs, [info("y", [atoms, width])], ir_version=10)
 
 
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("reduction", UFUNCS)
 def test_a_layer_is_converted_once_for_any_number_of_edges(reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_DISABLE_PLANS", "1")
@@ -69,6 +70,7 @@ def test_indices_that_the_data_tell() -> None:
         np.testing.assert_array_equal(ours({"x": x, "chosen": chosen})[0], np.where(chosen, x + x, x))
 
 
+@pytest.mark.full(first=2)
 @pytest.mark.parametrize("reduction", ["none", *UFUNCS])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_a_part_of_the_other_dimensions(axis: int, reduction: str) -> None:

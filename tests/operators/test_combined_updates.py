@@ -70,7 +70,14 @@ def on(target: Target, describe: Any, arrays: tuple[Array, ...], *attributes: An
     return found  # type: ignore[no-any-return]
 
 
-@pytest.mark.full(first=1)
+def test_sums_of_rows(target: Target) -> None:
+    rng = np.random.default_rng(2)
+    x, updates, indices = values(rng, "float32", (9, 5)), values(rng, "float32", (60, 5)), rng.integers(-11, 11, (60, 1))
+    expected = one_by_one(x, indices.repeat(5, 1), updates, 0, ReduceFunction.SUM)
+    np.testing.assert_array_equal(on(target, _tuples, (x, indices, updates), ReduceFunction.SUM), expected)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", TYPES)
 def test_updates_are_combined_one_after_the_other(dtype: str, target: Target) -> None:
     first = TYPES.index(dtype) % 2
@@ -95,6 +102,7 @@ def test_updates_are_combined_one_after_the_other(dtype: str, target: Target) ->
                 np.testing.assert_array_equal(np.signbit(one) | np.isnan(one), np.signbit(expected) | np.isnan(expected))
 
 
+@pytest.mark.full
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_any_shapes_and_indices(data: st.DataObject) -> None:

@@ -77,7 +77,7 @@ def drawn(count: int, dtype: Any) -> list[Any]:
     return [x, at, other, w]
 
 
-@pytest.mark.full(first=4)
+@pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", [*LOOKED_UP, *COMBINED])
 def test_any_number_of_indices(name: str, graphs: list[Any]) -> None:
     function = {**LOOKED_UP, **COMBINED}[name]
@@ -91,6 +91,7 @@ def test_any_number_of_indices(name: str, graphs: list[Any]) -> None:
     assert 1 <= len(graphs) <= 4
 
 
+@pytest.mark.full
 def test_sums_are_pytorchs_bits() -> None:
     torch._dynamo.reset()
     compiled = torch.compile(COMBINED["scatter_add"], backend="tvmdml")
@@ -100,6 +101,7 @@ def test_sums_are_pytorchs_bits() -> None:
             assert torch.equal(compiled(*given), COMBINED["scatter_add"](*given))
 
 
+@pytest.mark.full
 def test_gradients_flow_through_indices() -> None:
     torch._dynamo.reset()
     layer = lambda x, at, other, w: torch.zeros_like(x).index_add(0, other, x[at] * w).square().sum()  # noqa: E731
