@@ -72,8 +72,8 @@ class _Writer(Updating):  # type: ignore[misc] # imported as Any here; checked i
                     own = T.let(T.cast(number - T.const(1, "uint32"), self.numbers.dtype))
                     T.store(result, self.run(where), updates[self.update(given, own)])
 
-                kept = lambda: T.store(result, self.run(where), source[self.run(whence)])  # noqa: E731
-                T.either(number > T.const(0, "uint32"), updated, kept)
+                copied = lambda: T.store(result, self.run(where), source[self.run(whence)])  # noqa: E731
+                T.either(number > T.const(0, "uint32"), updated, copied)
 
             counts = (n.table, self.product(n.entered), self.items())
             for groups, count, body in zip(n.groups, counts, (clear, enter, write), strict=True):

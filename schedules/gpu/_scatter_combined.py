@@ -41,8 +41,8 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     built = Kernel(
         module, "updates_combined", writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries, tuple(also)
     )
-    found: Kernel = checked(desc, target, built)
-    return found
+    result: Kernel = checked(desc, target, built)
+    return result
 
 
 class _Places(Rows):  # type: ignore[misc] # imported as Any here; checked in its own file
@@ -58,11 +58,11 @@ class _Places(Rows):  # type: ignore[misc] # imported as Any here; checked in it
         self.temporaries = ((POSITION, plan.entered), (POSITION, plan.table), (POSITION, plan.table))
 
     def numbers(self, span: int, **own: int | tuple[int, ...]) -> Numbers:
-        found = Numbers(
+        numbers = Numbers(
             max(span, self.plan.span), plain=_PLAIN, rows=1, length=self.batch.length, k=self.batch.k, **own, **self.plan.numbers
         )
-        self.dtype = found.dtype
-        return found
+        self.dtype = numbers.dtype
+        return numbers
 
     def declare(self, f: T.Function) -> None:
         names = ("source", "indices", "updates", "result")
@@ -129,15 +129,15 @@ class _Combined(Updating, Sort):  # type: ignore[misc] # imported as Any here; c
 
     def _bound(self, item: Any) -> None:
         """Note where the updates of a place begin and end."""
-        one, order = self.numbers.const(1), self.rows.order
-        neighbours = (item, T.max(item - one, self.numbers.const(0)), T.min(item + one, self.n.length - one))
+        unit, order = self.numbers.const(1), self.rows.order
+        neighbours = (item, T.max(item - unit, self.numbers.const(0)), T.min(item + unit, self.n.length - unit))
         own, before, behind = (self._key_of(T.let(self.number(order[T.let(at)]))) for at in neighbours)
         with T.when(own < T.cast(self.n.table, POSITION)):
             place = T.let(self.number(own))
             with T.when((item == self.numbers.const(0)) | (own != before)):
                 T.store(self.rows.first, place, T.cast(item, POSITION))
-            with T.when((item == self.n.length - one) | (own != behind)):
-                T.store(self.rows.last, place, T.cast(item + one, POSITION))
+            with T.when((item == self.n.length - unit) | (own != behind)):
+                T.store(self.rows.last, place, T.cast(item + unit, POSITION))
 
     def _write(self, turn: int, item: Any) -> None:
         """Combine an element with its updates, or with those of a turn."""

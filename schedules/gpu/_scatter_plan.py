@@ -34,41 +34,41 @@ class Plan(NamedTuple):
     @classmethod
     def of(cls, desc: Scattered) -> Plan:
         """The plan of an operator."""
-        found = desc.updates()
-        indices, places = found.indices, tuple(index.size for index in found.indices)
-        split = len(found.columns)
+        updates = desc.updates()
+        indices, places = updates.indices, tuple(index.size for index in updates.indices)
+        split = len(updates.columns)
         own = [any(index.at.steps[i] for index in indices) for i in range(split)]
-        keys = tuple(n if is_own else 1 for n, is_own in zip(found.columns, own, strict=True))
+        keys = tuple(n if is_own else 1 for n, is_own in zip(updates.columns, own, strict=True))
         weights = tuple(math.prod((*keys, *places)[i + 1 :]) for i in range(split + len(places)))
         entered, (*looked, at_table, number) = collapse(
-            (*keys, *found.order),
+            (*keys, *updates.order),
             *(index.at.steps for index in indices),
-            (*weights[:split], *(0 for _ in found.order)),
-            (*(0 for _ in keys), *(math.prod(found.order[i + 1 :]) for i in range(len(found.order)))),
+            (*weights[:split], *(0 for _ in updates.order)),
+            (*(0 for _ in keys), *(math.prod(updates.order[i + 1 :]) for i in range(len(updates.order)))),
         )
         written, steps = collapse(
-            (*found.columns, *places),
-            (*found.source.steps, *(index.source for index in indices)),
-            (*found.given.steps[:split], *(0 for _ in places)),
+            (*updates.columns, *places),
+            (*updates.source.steps, *(index.source for index in indices)),
+            (*updates.given.steps[:split], *(0 for _ in places)),
             (*(w if is_own else 0 for w, is_own in zip(weights, own, strict=False)), *weights[split:]),
-            (*found.result.steps, *(index.result for index in indices)),
+            (*updates.result.steps, *(index.result for index in indices)),
             reorder=True,
         )
-        order, (given,) = collapse(found.order, found.given.steps[split:])
+        order, (given,) = collapse(updates.order, updates.given.steps[split:])
         lanes = _together(written, steps, given, VECTOR_BYTES // desc.outputs()[0].data_type.itemsize)
         table = math.prod((*keys, *places))
         spans = (tensor.span for _, tensor in desc.tensors() if tensor is not None)
         numbers: dict[str, int | tuple[int, ...]] = {
             "table": table,
             "entered": entered,
-            "looked": tuple(step for one in looked for step in one),
+            "looked": sum(looked, ()),
             "bases": tuple(index.at.base for index in indices),
             "at_table": at_table,
             "number": number,
             "sizes": places,
             "weights": weights[split:],
             "written": written,
-            "steps": tuple(step for one in steps for step in one),
+            "steps": sum(steps, ()),
             "order": order,
             "given": given,
         }
@@ -78,7 +78,7 @@ class Plan(NamedTuple):
             lanes,
             table,
             math.prod(entered),
-            found.length,
+            updates.length,
             math.prod(written) // lanes,
             max(*spans, table, math.prod(written), *(abs(step) for own in (*steps, *looked) for step in own)),
         )
@@ -133,7 +133,7 @@ class Updating:
 
     def coordinates(self, item: Any, sizes: list[Any]) -> list[Any]:
         """Those of a row-major number."""
-        return [T.cast(one, self.numbers.dtype) for one in unravel(item, sizes)]
+        return [T.cast(digit, self.numbers.dtype) for digit in unravel(item, sizes)]
 
     def sum(self, at: list[Any], steps: list[Any]) -> Any:
         """An offset."""

@@ -23,8 +23,8 @@ def layer(atoms: int, width: int, reduction: str) -> Any:
     """Messages of edges, combined at the atoms that they go to: what exporters make of a graph network's layer."""
     nodes = [
         N("Gather", ["x", "from"], ["message"]),
-        N("Constant", [], ["one"], value_ints=[1]),
-        N("Unsqueeze", ["to", "one"], ["column"]),
+        N("Constant", [], ["axes"], value_ints=[1]),
+        N("Unsqueeze", ["to", "axes"], ["column"]),
         N("Shape", ["message"], ["sizes"]),
         N("Expand", ["column", "sizes"], ["at"]),
         N("ScatterElements", ["x", "at", "message"], ["y"], axis=0, reduction=reduction),
@@ -91,10 +91,10 @@ def test_a_part_of_the_other_dimensions(axis: int, reduction: str) -> None:
 def test_of_bools_a_sum_is_or_and_a_product_is_and(reduction: str, expected: str) -> None:
     x, updates = np.array([0, 0, 1, 1, 0], bool), np.array([0, 1, 0, 1, 1, 1], bool)
     made, feeds = single("ScatterElements", [x, np.array([0, 1, 2, 3, 4, 4]), updates], reduction=reduction)
-    (found,) = tvmdml.onnx.load(made)(feeds)
-    assert found.dtype == bool
+    (result,) = tvmdml.onnx.load(made)(feeds)
+    assert result.dtype == bool
     right = [False, True, True, True, True] if expected == "or" else [False, False, False, True, False]
-    assert found.tolist() == right
+    assert result.tolist() == right
 
 
 def test_an_unknown_reduction_is_refused() -> None:

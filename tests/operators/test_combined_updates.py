@@ -45,15 +45,15 @@ TYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "ui
 
 def one_by_one(x: Array, indices: Array, updates: Array, axis: int, function: ReduceFunction) -> Array:
     """Elements in plain Python: in the type of the tensor, so each result is rounded to it."""
-    found = x.copy()
+    result = x.copy()
     with np.errstate(all="ignore"):
         for at in np.ndindex(*indices.shape):
             place = int(indices[at])
             place += x.shape[axis] if place < 0 else 0
             if 0 <= place < x.shape[axis]:
                 to = (*at[:axis], place, *at[axis + 1 :])
-                found[to] = STEPS[function](found[to], updates[at])
-    return found
+                result[to] = STEPS[function](result[to], updates[at])
+    return result
 
 
 def values(rng: Any, dtype: str, shape: tuple[int, ...]) -> Array:
@@ -66,8 +66,8 @@ def values(rng: Any, dtype: str, shape: tuple[int, ...]) -> Array:
 
 
 def on(target: Target, describe: Any, arrays: tuple[Array, ...], *attributes: Any) -> Array:
-    (found,) = functions.call(describe, arrays, attributes, device=target.name)
-    return found  # type: ignore[no-any-return]
+    (result,) = functions.call(describe, arrays, attributes, device=target.name)
+    return result  # type: ignore[no-any-return]
 
 
 def test_sums_of_rows(target: Target) -> None:
@@ -87,7 +87,7 @@ def test_updates_are_combined_one_after_the_other(dtype: str, target: Target) ->
         indices = rng.integers(-11, 11, (60, 1))
         expected = one_by_one(x, indices.repeat(5, 1), updates, 0, function)
         try:
-            found = [
+            results = [
                 on(target, _tuples, (x, indices, updates), function),
                 on(target, _elements, (x, indices.repeat(5, 1), updates), 0, function),
                 on(target, _elements, (x, np.broadcast_to(indices, (60, 5)), updates), 0, function),
@@ -96,10 +96,10 @@ def test_updates_are_combined_one_after_the_other(dtype: str, target: Target) ->
         except tvmdml.Unsupported:  # a device without such a type says so
             assert target.kind == "vulkan"
             continue
-        for one in found:
-            np.testing.assert_array_equal(one, expected)
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
             if dtype.startswith("float"):  # zeros have signs
-                np.testing.assert_array_equal(np.signbit(one) | np.isnan(one), np.signbit(expected) | np.isnan(expected))
+                np.testing.assert_array_equal(np.signbit(result) | np.isnan(result), np.signbit(expected) | np.isnan(expected))
 
 
 @pytest.mark.full
@@ -133,17 +133,17 @@ def test_the_number_of_tasks_changes_no_bits(width: int, monkeypatch: pytest.Mon
     x, updates = (rng.standard_normal((n, width)).astype(np.float32) for n in (70, 4000))
     tuples = rng.integers(-75, 75, (4000, 1))
     elements = rng.integers(-75, 75, (4000, width))
-    desc = FusedScatter.of(*(TensorDesc(one.dtype.name, one.shape) for one in (x, elements, updates)), axis=0, function="sum")
-    found, ways = [], set()
+    desc = FusedScatter.of(*(TensorDesc(array.dtype.name, array.shape) for array in (x, elements, updates)), axis=0, function="sum")
+    results, ways = [], set()
     for threads in (1, 2, 7):
         monkeypatch.setenv("TVMDML_NUM_THREADS", str(threads))
         functions._plans.clear()
         with knobs.using(movement={"task_bytes": 1}):
             ways.add(kernel_for(desc, targets.resolve("cpu")).scalars[0])
-            found.append(scattered_nd(x, tuples, updates, ReduceFunction.SUM).tobytes())
-            found.append(scattered(x, elements, updates, 0, ReduceFunction.SUM).tobytes())
+            results.append(scattered_nd(x, tuples, updates, ReduceFunction.SUM).tobytes())
+            results.append(scattered(x, elements, updates, 0, ReduceFunction.SUM).tobytes())
     assert len(ways) > 1
-    assert len(set(found[::2])) == len(set(found[1::2])) == 1
+    assert len(set(results[::2])) == len(set(results[1::2])) == 1
 
 
 @pytest.mark.full
@@ -152,8 +152,8 @@ def test_very_many_updates_of_one_element(device: Target) -> None:
     updates = np.random.default_rng(0).standard_normal((150_001, 1)).astype(np.float32)
     indices = np.zeros((150_001, 1), np.int64)
     expected = np.zeros((2, 1), np.float32)
-    for one in updates:
-        expected[0] += one
+    for update in updates:
+        expected[0] += update
     assert_same_bits(on(device, _tuples, (np.zeros((2, 1), np.float32), indices, updates), ReduceFunction.SUM), expected)
 
 
@@ -164,8 +164,8 @@ def test_a_graph_with_any_number_of_indices_is_recorded_once() -> None:
     for n in (1, 2, 5, 40, 333):
         rng = np.random.default_rng(n)
         given = [values(rng, "float32", (9, 20)), rng.integers(-9, 9, (n, 1)), values(rng, "float32", (n, 20))]
-        (found,) = net(given)
-        np.testing.assert_array_equal(found, one_by_one(given[0], given[1].repeat(20, 1), given[2], 0, ReduceFunction.SUM))
+        (result,) = net(given)
+        np.testing.assert_array_equal(result, one_by_one(given[0], given[1].repeat(20, 1), given[2], 0, ReduceFunction.SUM))
     assert "1 recording, 5 sizes" in str(net.explain())
 
 

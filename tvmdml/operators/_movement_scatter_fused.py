@@ -49,7 +49,7 @@ class Combining(Scattered):
 
     def check_attributes(self, level: FeatureLevel) -> None:
         """Two numbers come to one."""
-        allowed = ", ".join(one.name for one in _STEPS)
+        allowed = ", ".join(function.name for function in _STEPS)
         self.require(self.function in _STEPS, "function", self.function.name, allowed)
 
     def combination(self) -> str:
@@ -63,14 +63,14 @@ class Combining(Scattered):
         # Sums and products of integers are the same with and without signs, and unsigned ones may overflow.
         if not dtype.startswith("float") and self.function in (ReduceFunction.SUM, ReduceFunction.MULTIPLY):
             dtype = bits
-        values = [T.reinterpret(one, dtype) for one in (old, new)]
+        values = [T.reinterpret(value, dtype) for value in (old, new)]
         if dtype == "float16":
-            values = [T.to(one, "float32") for one in values]
+            values = [T.to(value, "float32") for value in values]
         return T.reinterpret(T.to(_STEPS[self.function][0](*values), dtype), bits)
 
-    def _combine(self, found: Array, places: tuple[Array, ...], updates: Array) -> None:
+    def _combine(self, result: Array, places: tuple[Array, ...], updates: Array) -> None:
         """For the reference: first the first update of each place, then the second one of each, and so on."""
-        numbers = np.ravel_multi_index(places, found.shape[: len(places)])
+        numbers = np.ravel_multi_index(places, result.shape[: len(places)])
         order = np.argsort(numbers, kind="stable")
         ranked = numbers[order]
         turn = np.arange(len(ranked)) - np.searchsorted(ranked, ranked)
@@ -78,7 +78,7 @@ class Combining(Scattered):
             for i in range(int(turn.max(initial=-1)) + 1):
                 now = order[turn == i]
                 at = tuple(place[now] for place in places)
-                found[at] = _STEPS[self.function][1](found[at], updates[now])
+                result[at] = _STEPS[self.function][1](result[at], updates[now])
 
     def _own(self) -> Any:
         own: Any = self
@@ -92,12 +92,12 @@ class FusedScatter(Combining, Scatter):
     FUNCTION = ""
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
-        found: Array = x.copy()
+        result: Array = x.copy()
         places, inside = normal(indices, x.shape[self.axis])
         at: Any = np.indices(indices.shape)
         at[self.axis] = np.where(inside, places, 0)
-        self._combine(found, tuple(one[inside] for one in at), updates[inside])
-        return found
+        self._combine(result, tuple(coordinate[inside] for coordinate in at), updates[inside])
+        return result
 
 
 class FusedScatterNd(Combining, ScatterNd):
@@ -107,7 +107,7 @@ class FusedScatterNd(Combining, ScatterNd):
     FUNCTION = ""
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
-        found: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
-        places, slices = self.placed(found.shape, indices, updates)
-        self._combine(found, places, slices)
-        return found.reshape(x.shape)
+        result: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
+        places, slices = self.placed(result.shape, indices, updates)
+        self._combine(result, places, slices)
+        return result.reshape(x.shape)

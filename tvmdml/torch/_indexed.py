@@ -17,6 +17,7 @@ import tvmdml
 from tvmdml.enums import ReduceFunction
 from tvmdml.graph import Expression
 from tvmdml.graph.scattering import scattered, scattered_nd
+from tvmdml.operators._broadcast import common_sizes
 from tvmdml.sizes import are_equal
 from tvmdml.torch._aten import CONDITIONS, _number, _truth, aten, entry
 
@@ -35,14 +36,14 @@ _INDICES = (torch.int64, torch.int32)
 def _numbers(node: Any) -> bool:
     """Whether numbers are combined, of a kind whose mean PyTorch does not round down."""
     dtype = node.args[0].meta["val"].dtype
-    named = [one for one in node.args if isinstance(one, str)]
+    named = [argument for argument in node.args if isinstance(argument, str)]
     return dtype != torch.bool and (dtype.is_floating_point or "mean" not in named)
 
 
 def _by_indices(node: Any) -> bool:
     """Whether neighbouring dimensions have tensors of indices, and no masks, whose results' sizes the data tell."""
     indices = node.args[1]
-    places = [i for i, one in enumerate(indices) if one is not None]
+    places = [i for i, index in enumerate(indices) if index is not None]
     return (
         node.args[0].meta["val"].ndim > 0
         and places == list(range(places[0], places[-1] + 1))
@@ -65,29 +66,29 @@ CONDITIONS.update(
 
 def _whole(x: Expression) -> Expression:
     """A tensor with a dimension at least."""
-    found: Expression = _number(x)
-    return found if found.ndim else found.reshape((1,))
+    whole: Expression = _number(x)
+    return whole if whole.ndim else whole.reshape((1,))
 
 
-def _like(x: Expression, one: Expression) -> Expression:
+def _like(x: Expression, result: Expression) -> Any:
     """A result with the form of a tensor."""
-    found = one.reshape(x.shape) if one.ndim != x.ndim else one
-    return _truth(found) if x.dtype == np.bool_ else found
+    return _truth_of(x, result.reshape(x.shape) if result.ndim != x.ndim else result)
 
 
-def _filled(x: Expression, value: float) -> Expression:
-    """As many elements, all of one value."""
-    with np.errstate(over="ignore"):
-        one = np.asarray(value).astype(x.dtype)
-    constant: Expression = x.graph.constant(one)
-    return constant.broadcast(x.shape) if x.shape else constant
+def _truth_of(x: Expression, result: Any) -> Any:
+    """A result with the type of a tensor, which may be bool."""
+    return _truth(result) if x.dtype == np.bool_ else result
+
+
+def _filled(x: Expression, value: Any, dtype: Any = None) -> Any:
+    """As many elements as a tensor has, all of one value."""
+    number = x.graph.constant(np.asarray(value).astype(x.dtype if dtype is None else dtype))
+    return number.broadcast(x.shape) if x.shape else number
 
 
 @entry(aten.full_like.default)
-def _full_like(x: Expression, value: Any, *, dtype: Any = None, **rest: Any) -> Expression:
-    found = x.graph.constant(np.asarray(value).astype(x.dtype if dtype is None else str(dtype).removeprefix("torch.")))
-    whole: Expression = found.broadcast(x.shape) if x.shape else found
-    return whole
+def _full_like(x: Expression, value: Any, *, dtype: Any = None, **rest: Any) -> Any:
+    return _filled(x, value, None if dtype is None else str(dtype).removeprefix("torch."))
 
 
 # -- Looked up
@@ -95,7 +96,7 @@ def _full_like(x: Expression, value: Any, *, dtype: Any = None, **rest: Any) -> 
 
 @entry(aten.index_select.default, mixed=True)
 def _index_select(x: Expression, dim: int, index: Expression) -> Any:
-    return _like(x, _rows(_whole(x), dim % max(x.ndim, 1), index.reshape(index.size)))
+    return _like(x, tvmdml.gather(_whole(x), index.reshape(index.size), axis=dim % max(x.ndim, 1)))
 
 
 @entry(aten.gather.default, mixed=True)
@@ -111,9 +112,9 @@ def _index(x: Expression, indices: Sequence[Any]) -> Any:
     first, places = _places(indices)
     whole = _number(x)
     if len(places) == 1:
-        found = _rows(whole, first, places[0].reshape(places[0].size))
+        rows = tvmdml.gather(whole, places[0].reshape(places[0].size), axis=first)
         shape = (*x.shape[:first], *places[0].shape, *x.shape[first + 1 :])
-        return _truth_of(x, found.reshape(shape))
+        return _truth_of(x, rows.reshape(shape))
     behind = first + len(places)
     moved = whole.transpose((*range(first, behind), *range(first), *range(behind, x.ndim)))
     shape, tuples = _tuples(places)
@@ -122,26 +123,19 @@ def _index(x: Expression, indices: Sequence[Any]) -> Any:
     return _truth_of(x, rows.transpose(order).reshape((*x.shape[:first], *shape, *x.shape[behind:])))
 
 
-def _truth_of(x: Expression, found: Any) -> Any:
-    return _truth(found) if x.dtype == np.bool_ else found
-
-
-def _rows(x: Expression, axis: int, index: Expression) -> Any:
-    return tvmdml.gather(x, index, axis=axis)
-
-
 def _places(indices: Sequence[Any]) -> tuple[int, list[Expression]]:
     """The first dimension with indices, and these."""
-    given = [i for i, one in enumerate(indices) if one is not None]
+    given = [i for i, index in enumerate(indices) if index is not None]
     return given[0], [indices[i] for i in given]
 
 
 def _tuples(places: Sequence[Expression]) -> tuple[tuple[int, ...], Expression]:
     """The shape that several tensors of indices are broadcast to, and their tuples in rows."""
-    shape = tuple(np.broadcast_shapes(*(one.shape for one in places)))
-    columns = [one.broadcast(shape).reshape((math.prod(shape), 1)) for one in places]
-    kind = max((one.dtype for one in columns), key=lambda dtype: dtype.itemsize)
-    columns = [one.astype(kind) for one in columns]
+    sizes = common_sizes({f"indices[{i}]": index.desc for i, index in enumerate(places)})
+    shape = sizes[len(sizes) - max(index.ndim for index in places) :]
+    columns = [index.broadcast(shape).reshape((math.prod(shape), 1)) for index in places]
+    kind = max((column.dtype for column in columns), key=lambda dtype: dtype.itemsize)
+    columns = [column.astype(kind) for column in columns]
     return shape, columns[0] if len(columns) == 1 else tvmdml.join(columns, axis=1)
 
 
@@ -161,8 +155,8 @@ def _index_put(x: Expression, indices: Sequence[Any], values: Expression, accumu
     given = given.reshape((math.prod(shape), *moved.shape[len(places) :]))
     of_bools = x.dtype == np.bool_
     function = None if not accumulate else ReduceFunction.MAX if of_bools else ReduceFunction.SUM
-    found = scattered_nd(moved, tuples, given, function)
-    return _truth_of(x, found.transpose([order.index(i) for i in range(x.ndim)]))
+    result = scattered_nd(moved, tuples, given, function)
+    return _truth_of(x, result.transpose([order.index(i) for i in range(x.ndim)]))
 
 
 def _scattered(x: Expression, dim: int, index: Expression, source: Expression, reduce: str = "", include_self: bool = True) -> Any:
@@ -179,8 +173,8 @@ def _scattered(x: Expression, dim: int, index: Expression, source: Expression, r
     count = scattered(_filled(whole, include_self), places, ones, axis, ReduceFunction.SUM) if reduce == "mean" else None
     if not include_self:
         whole = scattered(whole, places, _filled(updates, _neutral(function, x.dtype)), axis)
-    found = scattered(whole, places, updates, axis, function)
-    return _like(x, found if count is None else tvmdml.divide(found, tvmdml.max(count, _filled(count, 1))))
+    result = scattered(whole, places, updates, axis, function)
+    return _like(x, result if count is None else tvmdml.divide(result, tvmdml.max(count, _filled(count, 1))))
 
 
 def _neutral(function: ReduceFunction, dtype: np.dtype[Any]) -> float:
@@ -200,8 +194,7 @@ def _scatter(x: Expression, dim: int, index: Expression, source: Expression, *, 
 
 @entry(aten.scatter.value, aten.scatter.value_reduce, mixed=True)
 def _scatter_value(x: Expression, dim: int, index: Expression, value: float, *, reduce: str = "") -> Any:
-    one = x.graph.constant(np.asarray(value).astype(x.dtype))
-    return _scattered(x, dim, index, one.broadcast(index.shape) if index.shape else one, reduce)
+    return _scattered(x, dim, index, _filled(index, value, x.dtype), reduce)
 
 
 @entry(aten.scatter_add.default, mixed=True)
