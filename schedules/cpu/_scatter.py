@@ -7,6 +7,8 @@ columns, or, where columns are too few, some of their places. There are three wa
 - ``columns``: neighbouring columns are contiguous: an update of each, then the next one of each.
 - ``slices``: neighbouring columns also have the same indices, so each update is a run of elements. If there are many, a task first
   notes the last update of each place: then it writes each place once, from there or from the input.
+
+Updates that are combined (``combination``) are applied in the same ways, each to what is there then.
 """
 
 from __future__ import annotations
@@ -56,10 +58,9 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         return None
     itemsize = desc.outputs()[0].data_type.itemsize
     combination = desc.combination()
-    inner = bool(found.columns) and found.result.steps[-1] == 1
-    alike = inner and all(index.at.steps[len(found.columns) - 1] == 0 for index in found.indices)
-    inner = inner and (found.columns[-1] * itemsize >= LINE or (alike and bool(combination)))
-    alike = alike and inner
+    neighbours = bool(found.columns) and found.result.steps[-1] == 1
+    alike = neighbours and all(index.at.steps[len(found.columns) - 1] == 0 for index in found.indices)
+    inner = neighbours and (alike or found.columns[-1] * itemsize >= LINE)
     rank = len(found.columns) - inner
     width = found.columns[-1] if inner else 1
     way = "slices" if alike else "columns" if inner else "places"
