@@ -7,6 +7,8 @@ columns, or, where columns are too few, some of their places. There are three wa
 - ``columns``: neighbouring columns are contiguous: an update of each, then the next one of each.
 - ``slices``: neighbouring columns also have the same indices, so each update is a run of elements. If there are many, a task first
   notes the last update of each place: then it writes each place once, from there or from the input.
+
+Updates that are combined (``combination``) are applied in the same ways, each to what is there then.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from tvmdml.schedules.cpu._ahead import FAR, ROWS, ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import columns_in
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE, alike
-from tvmdml.schedules.cpu._runs import LINE, Runs
+from tvmdml.schedules.cpu._runs import LINE
+from tvmdml.schedules.cpu._scatter_applied import AHEAD_LINES, AHEAD_ROWS, Applied
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
 
 _LEAST = 256
 """The least bytes of neighbouring columns for a task."""
-_SEARCHERS = 4
-"""The least tasks that divide places: each looks at all indices, and one alone takes half as long for an update as to seek it."""
+_SEARCHERS = 3
+"""The least tasks that divide single places: each looks at all indices, which takes a third to a half as long as all updates."""
 _DECIDE = 256
 """What it costs to decide where a place comes from, beside moving it, as bytes that are moved."""
 _AHEAD = 8
@@ -54,10 +57,12 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     if len(found.order) > 1 or None in places:
         return None
     itemsize = desc.outputs()[0].data_type.itemsize
-    inner = bool(found.columns) and found.result.steps[-1] == 1 and found.columns[-1] * itemsize >= LINE
+    combination = desc.combination()
+    neighbours = bool(found.columns) and found.result.steps[-1] == 1
+    alike = neighbours and all(index.at.steps[len(found.columns) - 1] == 0 for index in found.indices)
+    inner = neighbours and (alike or found.columns[-1] * itemsize >= LINE)
     rank = len(found.columns) - inner
     width = found.columns[-1] if inner else 1
-    alike = inner and all(index.at.steps[rank] == 0 for index in found.indices)
     way = "slices" if alike else "columns" if inner else "places"
     outer = math.prod(found.columns[:rank])
     work = 2 * itemsize * width * (found.places + found.length) + _LOOK * found.length * (1 if alike else width)
@@ -70,7 +75,10 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
     if columns:
         piece, pieces = columns, -(-width // columns)
     room = found.places * itemsize * (piece if way == "columns" else 1)  # where updates are put in no order
-    noted = way == "slices" and found.length * width * itemsize >= _DECIDE * found.places and found.length < 1 << 31
+    asked = room * width > knobs.ahead_bytes or parts > 1
+    once = found.length * width * itemsize >= _DECIDE * found.places and found.length < 1 << 31
+    rows, noted = (way == "slices" and bool(combination) is combined for combined in (True, False))
+    noted = noted and once
     size = outer * width * found.places * itemsize
     along = 1 if inner else 0  # the coordinates of an update: the columns', and its number
     numbers: dict[str, tuple[int, ...]] = {
@@ -99,7 +107,7 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         counts=tuple((name, len(own)) for name, own in numbers.items()),
         units=tuple((name, *(int(step == 1) for step in numbers[name])) for name in ("places", "inner", "number")),
         whole=inner and pieces == 1 and places == [width, width] and found.source.steps[rank] == 1,
-        several=len(sizes) == 1 and not alike and _fits(found, desc, rank if inner else -1),
+        several=len(sizes) == 1 and (not alike or bool(combination)) and _fits(found, desc, rank if inner and not alike else -1),
         divided=parts > 1,
         packed=columns > 0,
         ahead=_AHEAD if way != "slices" and room > knobs.ahead_bytes else 0,
@@ -110,7 +118,11 @@ def kernel(desc: Scattered, target: Target, knobs: Any) -> Kernel | None:
         rows="any",
         stream=noted and size >= knobs.stream_bytes,
         aligned=knobs.aligned_elements,
+        combination=combination,
+        row_lines=min(-(-width * itemsize // LINE), AHEAD_LINES) if rows and asked else 0,
+        even=rows and width * itemsize % LINE == 0,
     )
+    writer.combined = desc.combined
     total = outer * pieces * parts
     tasks = min(tasks, total) if parts == 1 else total
     scalars = (tasks, *(number for own in numbers.values() for number in own))
@@ -171,11 +183,9 @@ class _Several(NamedTuple):
     """Asks for what is read after these."""
 
 
-class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another name
+class _Writer(Applied):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
-    types: tuple[str, ...]
-    way: str
     counts: tuple[tuple[str, int], ...]
     """How many integers of each name are passed."""
     units: tuple[tuple[Any, ...], ...]
@@ -184,8 +194,6 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     """Whether places with all their columns are contiguous."""
     several: bool
     """Whether many indices are looked at together."""
-    divided: bool
-    """Whether tasks have parts of the places."""
     packed: bool
     """Whether some columns at a time are updated in scratch memory, where they are beside each other."""
     noted: bool
@@ -194,8 +202,6 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     """How many vectors of updates before one its places are asked for; 0 if they are in the first cache."""
     far: int
     """How many updates before one its index and value are asked for; 0 if a second-level cache has them."""
-    signed: bool
-    """Whether negative indices count from the end."""
 
     def function(self) -> PrimFunc:
         with T.function() as f:
@@ -249,8 +255,12 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
         elif self.way == "places":
             sought = self._sought if self.divided else self._in_order
             self._each(T.i64(0), n.length[0], self._moved, sought)
+        elif self.combination and self.divided:
+            self._each(T.i64(0), n.length[0], self._moved, self._sought)
         else:
             with T.loop(n.length[0]) as number:
+                if self.row_lines:
+                    self._asked_row(T.let(T.min(number + AHEAD_ROWS, n.length[0] - 1)))
                 self._moved(number)
 
     def _each(self, first: Any, end: Any, one: Callable[[Any], None], several: Callable[[Any, Any], None]) -> None:
@@ -325,51 +335,20 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 if not (self.packed and buffer is self.goal[0]):  # scratch memory is in a cache
                     how(buffer, T.let(base + place * own + column * along))
 
-    def _place(self, number: Any, column: Any = None) -> tuple[Any, Any]:
-        """The number of an update's place, and whether it is one of the task's."""
-        n, total, fits = self.n, None, None
-        several = len(n.sizes) > 1
-        for j, size in enumerate(n.sizes):
-            at = self.looked[j] + number * n.number[1 + j]
-            index = self._counted(self.at.indices[at if column is None else at + column * n.inner[2]], size, "int64")
-            weighted = index * n.weights[j] if several else index
-            total = weighted if total is None else total + weighted
-            if several:
-                own = (index >= T.i64(0)) & (index < size)
-                fits = own if fits is None else fits & own
-        total = T.let(total)
-        inside = (total >= self.low) & (total < self.high)
-        return total, inside if fits is None else fits & inside
-
-    def _counted(self, index: Any, size: Any, dtype: str) -> Any:
-        """An index, signed; a negative one counts from the end."""
-        bits = T.bits_of(index)
-        index = T.let(T.cast(index, dtype) if bits == 32 and dtype == "int64" else T.reinterpret(index, f"int{bits}"))
-        if not self.signed:
-            return index
-        zero = T.like(index, 0)
-        size = T.cast(size, dtype)
-        return T.let(T.Select(index < zero, index + (size if T.lanes(index) == 1 else T.splat(size, T.lanes(index))), index))
-
     def _moved(self, number: Any, column: Any = None) -> None:
         n = self.n
         place, fits = self._place(number, column)
         given, result = self.given + number * n.number[0], self.result + place * n.places[1]
         with T.when(fits):
-            if self.way == "slices":
+            if self.way == "slices" and self.combination:
+                self._combined_row(given, result)
+            elif self.way == "slices":
                 self._run((self.at.updates, given), (self.at.result, result), self.first, self.last_column, (n.inner[1], 1))
             elif column is not None:
                 buffer, base, step = self.goal
-                T.store(buffer, base + place * step + column, self.at.updates[given + column * n.inner[1]])
+                self._put(buffer, T.let(base + place * step + column), self.at.updates[given + column * n.inner[1]])
             else:
-                T.store(self.at.result, result, self.at.updates[given])
-
-    def _found(self, at: Any) -> tuple[Any, Any]:
-        """As many indices, and a word whose bits say which of them are places of the task."""
-        kind = f"int{self.types[1].partition('int')[2]}"
-        low, high = (T.splat(T.let(T.cast(bound, kind)), AT_ONCE) for bound in (self.low, self.high))
-        index = self._counted(self.at.indices[T.run(T.let(at), AT_ONCE)], self.n.sizes[0], kind)
-        return index, self.leaves.bits((index >= low) & (index < high))
+                self._put(self.at.result, T.let(result), self.at.updates[given])
 
     def _all(self, several: _Several) -> None:
         """Vectors of updates in their order: with one decision if all are the task's, and all or none count from the end."""
@@ -391,7 +370,8 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                     write_ahead(self.goal[0], several.goal(T.let(column + lane), index))
                 for lane in range(AT_ONCE):
                     number, index = T.let(first + lane), T.let(T.cast(self.at.indices[again + lane], "int64") + more)
-                    T.store(self.goal[0], several.goal(number, index), self.leaves.apart(self.at.updates[several.given(number)]))
+                    update = self.leaves.apart(self.at.updates[several.given(number)])
+                    self._put(self.goal[0], several.goal(number, index), update)
 
             def some(first: Any = first) -> None:
                 with T.loop(T.i64(AT_ONCE)) as lane:
@@ -444,24 +424,6 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
                 asked=asked,
             )
         )
-
-    def _sought(self, first: Any, rounds: Any) -> None:
-        """Which of many indices are the task's is found at once; only these are applied."""
-        with T.loop(rounds) as i:
-            begin = T.let(first + i * AT_ONCE)
-            _, mask = self._found(self.looked[0] + begin)
-            left = T.Variable("uint32", T.cast(mask, "uint32"))
-            with T.loop_while(left.value != T.const(0, "uint32")):
-                word = T.let(left.value)
-                lane = T.call_llvm_pure_intrin("uint32", "llvm.cttz", word, T.const(1, "bool"))
-                self._taken(T.let(begin + T.cast(lane, "int64")))
-                left.set(word & (word - T.const(1, "uint32")))
-
-    def _taken(self, number: Any) -> None:
-        """An update that is the task's."""
-        n = self.n
-        place, _ = self._place(number)
-        T.store(self.at.result, self.result + place * n.places[1], self.at.updates[self.given + number * n.number[0]])
 
 
 def _split(at: list[Any]) -> tuple[list[Any], Any, Any]:

@@ -22,6 +22,7 @@ from tvmdml.kernels import knobs
 from tvmdml.operators._contract import Input, Output, Uint, Uints
 from tvmdml.operators._movement import Coordinate, Movement, Source, divided, inside, padded
 from tvmdml.operators._movement_fused import followed
+from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
 from tvmdml.operators._pointwise_fused import Result, fuse
 from tvmdml.operators._support import support
 from tvmdml.operators.fold import Fold, Unfold
@@ -208,20 +209,24 @@ def test_dimensions_in_any_order(way: Target, draw: Draw) -> None:
 
 ELEMENTS = (((1000,), 0, 700), ((7, 90), 0, 20), ((90, 7), 1, 20), ((4, 30, 70), 1, 50), ((3, 5), 0, 1))
 """Sizes, the axis, and how many updates along it."""
-SLICES = (((30, 40), 2), ((30, 40), 1), ((9, 5, 70), 2), ((50,), 1))
+SLICES = (((30, 40), 2), ((30, 40), 1), ((9, 5, 70), 2), ((50,), 1), ((90, 3), 1), ((20, 64), 1))
 """Sizes, and how many of them a tuple of indices counts."""
+COMBINED = ("sum", "multiply", "max", "min")
 
 
 def updates(way: Target, draw: Draw, count: int) -> None:
     for sizes, axis, length in draw(ELEMENTS, count):
         dtype, indices = (draw(some)[0] for some in (DTYPES, ("int32", "int64", "uint32", "uint64")))
         x, own = tensor(dtype, sizes), tuple(length if i == axis else n for i, n in enumerate(sizes))
-        agrees(Scatter.of(x, tensor(indices, own), tensor(dtype, own), axis=axis), way)
+        parts = [x, tensor(indices, own), tensor(dtype, own)]
+        agrees(Scatter.of(*parts, axis=axis), way)
+        agrees(FusedScatter.of(*parts, axis=axis, function=draw(COMBINED)[0]), way)
     for sizes, t in draw(SLICES, count):
         (dtype,) = draw(DTYPES)
         parts = [tensor(dtype, sizes), tensor("int64", (60, t)), tensor(dtype, (60, *sizes[t:]))]
         counts = {"input_dimension_count": None, "indices_dimension_count": None}
         agrees(ScatterNd.of_call(*parts, **counts), way)
+        agrees(FusedScatterNd.of_call(*parts, **counts, function=draw(COMBINED)[0]), way)
 
 
 @pytest.mark.full

@@ -10,6 +10,7 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
+from tvmdml.graph.scattering import along as along
 from tvmdml.onnx import versions
 from tvmdml.onnx.values import TooLate, Value, dependencies
 from tvmdml.onnx_nodes import Refused
@@ -241,11 +242,6 @@ def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
                 raise Refused(f"sizes that do not fit each other: {', '.join(str(list(shape)) for shape in shapes)}")
         found.append(size)
     return tuple(found)
-
-
-def along(axis: int, key: Any) -> tuple[Any, ...]:
-    """An index of one axis."""
-    return (*[slice(None)] * axis, key)
 
 
 def reshaped(x: Expression, shape: Sequence[int]) -> Expression:

@@ -37,6 +37,14 @@ class Scattered(Indexed):
         """Which elements are replaced by which, and in which order."""
         raise NotImplementedError(self.NAME)
 
+    def combination(self) -> str:
+        """How an update and the element that is there are combined; empty if it is replaced."""
+        return ""
+
+    def combined(self, old: Any, new: Any) -> Any:
+        """What an element comes to with an update, which are bits: of scalars, or of vectors."""
+        return new
+
     def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
         """One item for each element that is copied, then one for each column, whose updates happen one after the other."""
         own: Any = self
@@ -55,7 +63,8 @@ class Scattered(Indexed):
                     place = place + one * T.index(index.result)
                     fits = movement.both(fits, (one >= T.index(0)) & (one < size))
                 with T.when(fits):
-                    T.store(buffers[3], place, buffers[2][movement.value(found.given, whole)])
+                    update = buffers[2][movement.value(found.given, whole)]
+                    T.store(buffers[3], place, self.combined(buffers[3][place], update) if self.combination() else update)
         return f.result()
 
     def bounds(self, name: str) -> tuple[int, int] | None:

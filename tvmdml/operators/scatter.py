@@ -154,9 +154,14 @@ class ScatterNd(Scattered, Tuples):
 
     def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
         found: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
-        tuples = indices.reshape(-1, self.tuple_size())
-        some = [normal(tuples[:, j], found.shape[j]) for j in range(self.tuple_size())]
-        inside = np.logical_and.reduce([one for _, one in some])
-        slices = updates.reshape(len(tuples), *found.shape[self.tuple_size() :])
-        found[tuple(place[inside] for place, _ in some)] = slices[inside]
+        places, slices = self.placed(found.shape, indices, updates)
+        found[places] = slices
         return found.reshape(x.shape)
+
+    def placed(self, sizes: tuple[int, ...], indices: Any, updates: Any) -> tuple[tuple[Array, ...], Array]:
+        """For a reference: the places of the tuples in range, and their slices."""
+        tuples = indices.reshape(-1, self.tuple_size())
+        some = [normal(tuples[:, j], sizes[j]) for j in range(self.tuple_size())]
+        inside = np.logical_and.reduce([one for _, one in some])
+        slices: Array = updates.reshape(len(tuples), *sizes[self.tuple_size() :])
+        return tuple(place[inside] for place, _ in some), slices[inside]

@@ -25,6 +25,8 @@ TABLE: dict[Any, Entry] = {}
 """The functions, by overloads such as ``aten.add.Tensor``."""
 MIXED: set[Any] = set()
 """Those whose tensors may have different types."""
+CONDITIONS: dict[Any, Callable[[Any], bool]] = {}
+"""Which nodes of some overloads are meant."""
 FIRST_ONLY = {
     aten.max_pool2d_with_indices.default,
     aten.native_layer_norm.default,

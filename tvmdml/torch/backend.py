@@ -28,7 +28,8 @@ from tvmdml.graph.building import recorded
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.sizes import Record
 from tvmdml.tensors import TensorDataType
-from tvmdml.torch._aten import FIRST_ONLY, MIXED, TABLE
+from tvmdml.torch import _indexed as _indexed  # it fills the table
+from tvmdml.torch._aten import CONDITIONS, FIRST_ONLY, MIXED, TABLE
 
 _TYPES = {getattr(torch, one.tvm) for one in TensorDataType if hasattr(torch, one.tvm) and not one.is_nibble} | {torch.bool}
 _NUMBERS = {operator.getitem, operator.add, operator.mul, operator.sub, operator.floordiv, torch.ops.aten.sym_size.int}
@@ -94,6 +95,8 @@ class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no type
             source = node.args[0]
             return node.target is operator.getitem and isinstance(source, Node) and source.target in TABLE
         if node.target not in TABLE or _is_returned_view(node):
+            return False
+        if not CONDITIONS.get(node.target, bool)(node):
             return False
         if node.target in FIRST_ONLY and any(user.target is not operator.getitem or user.args[1] for user in node.users):
             return False

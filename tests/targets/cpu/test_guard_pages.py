@@ -27,6 +27,7 @@ from tvmdml.conformance import SEED
 from tvmdml.conformance.cases import Case, _window, convolution, pooling, pooling_grad
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels import knobs
+from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
 from tvmdml.scheduling import kernel_for
 
 KERNELS = {OWN: 5, DEFAULT: 2}
@@ -255,7 +256,13 @@ def walk_updates(seed: int, note: str) -> None:
         slices = tvmdml.ScatterNd.of_call(
             x, TensorDesc(kind, (40, 1)), TensorDesc(dtype, rows), input_dimension_count=None, indices_dimension_count=None
         )
-        for desc, shape, size in ((elements, given, sizes[axis]), (slices, (40, 1), sizes[0])):
+        function = str(rng.choice(["sum", "multiply", "max", "min"]))
+        pairs = ((FusedScatter, elements), (FusedScatterNd, slices))
+        combined = [
+            cls(**{field.name: getattr(one, field.name) for field in one.fields()}, function=function) for cls, one in pairs
+        ]
+        shapes = ((given, sizes[axis]), ((40, 1), sizes[0]))
+        for desc, (shape, size) in zip((elements, slices, *combined), shapes * 2, strict=True):
             tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
             values = [mixture(rng, one.data_type, one.sizes) for one in tensors[:3]]
             values[1] = _hostile(rng, kind, shape, size).reshape(tensors[1].sizes)

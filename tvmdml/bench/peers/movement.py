@@ -123,6 +123,16 @@ def _scatter_nd_numpy(task: Task, x: Array, indices: Array, updates: Array) -> M
     return call, [out]
 
 
+def _sums_numpy(task: Task, x: Array, indices: Array, updates: Array) -> Made:
+    (out,), places = task.outputs(), tuples(indices)
+
+    def call() -> None:
+        np.copyto(out, x)
+        np.add.at(out, places, updates)
+
+    return call, [out]
+
+
 def _one_hot_numpy(task: Task, indices: Array, values: Array) -> Made:
     (out,), (off, on) = task.outputs(), values.reshape(-1)
 
@@ -157,6 +167,7 @@ def _tile_numpy(task: Task, x: Array) -> Made:
 
 NUMPY: dict[str, Callable[..., Made]] = {
     "depth_to_space": lambda task, x: _copied(task.outputs()[0], np.transpose(*blocks(task, x))),
+    "fused_scatter_nd": _sums_numpy,
     "gather": lambda task, x, indices: _into(task, np.take, x, indices.reshape(-1), task.work["axis"], mode="clip"),
     "join": lambda task, *arrays: _into(task, np.concatenate, arrays, task.work["axis"]),
     "one_hot": _one_hot_numpy,
@@ -216,6 +227,16 @@ def _scatter_nd_torch(task: Task, outs: list[Any], x: Any, indices: Any, updates
     return call
 
 
+def _sums_torch(task: Task, outs: list[Any], x: Any, indices: Any, updates: Any) -> Call:
+    (out,), rows = outs, tensor(indices.numpy().reshape(-1))
+
+    def call() -> None:
+        out.copy_(x)
+        out.index_add_(0, rows, updates)
+
+    return call
+
+
 def _slice_grad_torch(task: Task, outs: list[Any], gradient: Any) -> Call:
     (out,), part = outs, outs[0][window(task)]
 
@@ -228,6 +249,10 @@ def _slice_grad_torch(task: Task, outs: list[Any], gradient: Any) -> Call:
 
 TORCH: dict[str, Callable[..., Call]] = {
     "depth_to_space": lambda task, outs, x: _copied_on_torch(outs[0], (found := blocks(task, x))[0].permute(found[1])),
+    "fused_scatter": lambda task, outs, x, indices, updates: partial(
+        torch().scatter_add, x, task.work["axis"], indices, updates, out=outs[0]
+    ),
+    "fused_scatter_nd": _sums_torch,
     "gather": lambda task, outs, x, indices: partial(torch().index_select, x, task.work["axis"], indices.reshape(-1), out=outs[0]),
     "gather_elements": lambda task, outs, x, indices: partial(torch().gather, x, task.work["axis"], indices, out=outs[0]),
     "join": lambda task, outs, *given: partial(torch().cat, given, task.work["axis"], out=outs[0]),
@@ -335,6 +360,8 @@ def _fold_node(task: Task, columns: Array) -> Node:
 ONNX: dict[str, Callable[..., Node]] = {
     "depth_to_space": _blocks_node,
     "fold": _fold_node,
+    "fused_scatter": lambda task, *arrays: (list(arrays), {}, {"axis": task.work["axis"], "reduction": "add"}),
+    "fused_scatter_nd": lambda task, *arrays: (list(arrays), {}, {"reduction": "add"}),
     "gather": _gather_node,
     "gather_elements": _axis_node,
     "gather_nd": _plain_node,
@@ -378,7 +405,9 @@ def _is_usual(work: Work) -> bool:
 
 def _when_torch(work: Work) -> bool:
     """Not where updates meet, of which PyTorch takes any one."""
-    meet = "SCATTER" in work.operator and any(one.dtype.endswith("int64") and one.data != "permuted" for one in work.operands())
+    meet = work.operator.startswith("SCATTER") and any(
+        one.dtype.endswith("int64") and one.data != "permuted" for one in work.operands()
+    )
     return _when(TORCH)(work) and not meet
 
 

@@ -17,6 +17,8 @@ ROWS = Group("movement, rows")
 """Rows that are copied as they are."""
 PARTS = Group("movement, elements")
 """Elements that are moved one by one."""
+SUMS = Group("movement, sums of updates")
+"""Updates that meet, and are combined in their order."""
 OF_COPY = 0.9
 """Goal of large rows: the share of the rate at which memory is copied."""
 SIDES = (("64K", 256), ("1M", K), ("16M", 4 * K))
@@ -86,6 +88,19 @@ def scatter_nd(side: int, dtype: str = "float32") -> Work:
     x = Operand((side, side), dtype)
     counts: dict[str, Any] = {"input_dimension_count": 2, "indices_dimension_count": 2}
     return Work.on("SCATTER_ND", x, Operand((side // 4, 1), "int64", "permuted"), Operand((side // 4, side), dtype), **counts)
+
+
+def combined(count: int, width: int, dtype: str = "float32") -> Work:
+    """Sums of rows: an eighth as many as there are updates."""
+    counts: dict[str, Any] = {"input_dimension_count": 2, "indices_dimension_count": 2}
+    given = Operand((count // 8, width), dtype), Operand((count, 1), "int64"), Operand((count, width), dtype)
+    return Work.on("FUSED_SCATTER_ND", *given, **counts, function="sum")
+
+
+def combined_elements(count: int, width: int, dtype: str = "float32") -> Work:
+    """The same with an index for each element."""
+    given = Operand((count // 8, width), dtype), Operand((count, width), "int64"), Operand((count, width), dtype)
+    return Work.on("FUSED_SCATTER", *given, axis=0, function="sum")
 
 
 def one_hot(side: int) -> Work:
@@ -171,6 +186,14 @@ def _elements() -> Iterator[Case]:
     yield Case("scatter f32", "(1M,), updates that meet", scatter(M, data="normal"), 1.5, group=PARTS)
     for axis in (0, 1):
         yield Case("scatter f32", f"{(K, K)}, axis {axis}", scatter(K, K, axis=axis), 1.5, group=PARTS)
+    for width in (1, 16, 64, 256):
+        for point, count in (("1K", K), ("10K", 10 * K), ("100K", 100 * K), ("1M", M)):
+            quick = (width, point) == (16, "100K")
+            yield Case(f"sums of rows f32, {width} wide", point, combined(count, width), 1.0, quick, group=SUMS)
+    yield Case("sums of rows f32, 1 wide", "10M", combined(10 * M, 1), 1.0, group=SUMS)
+    yield Case("sums of rows f32, 16 wide", "10M", combined(10 * M, 16), 1.0, group=SUMS)
+    for width in (1, 16):
+        yield Case(f"sums of elements f32, {width} wide", "100K", combined_elements(100 * K, width), 1.0, group=SUMS)
     yield Case("scatter, narrow", f"float16 {(K, K)}", scatter(K, K, axis=1, dtype="float16"), 1.5, group=PARTS)
 
 

@@ -55,8 +55,7 @@ def _zeros(call: Call, sizes: Mapping[str, list[int]]) -> None:
 
 
 _CHANGES: Mapping[str, Callable[[Call], None]] = {
-    "SCATTER": _copy,
-    "SCATTER_ND": _copy,
+    **dict.fromkeys(("SCATTER", "SCATTER_ND", "FUSED_SCATTER", "FUSED_SCATTER_ND"), _copy),
     "GEMM": _of_depth_1,
     "CONVOLUTION": _of_a_channel,
 }
