@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
-from tvmdml.graph.written import MOST, Said, place, places, text, written
+from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
+from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Said, place, places, text, written
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Target
 
@@ -174,6 +174,8 @@ class OpenSaved:
         self._titles = {place(group, MOST): text(title) for group, title, *_ in reversed(described["launchings"])}
         self._described, self._arrays, self._constants, self._target = described, arrays, constants, target
         self._made = made
+        self.packed: dict[PackedKey, NumpyArray] = {}
+        """Weights as kernels read them."""
 
     @functools.cached_property
     def _templates(self) -> list[tuple[Template, Shared]]:
@@ -185,6 +187,18 @@ class OpenSaved:
             desc, shared = SavedGroup(line, in_place, "").call
             found.append((Template.of(desc), shared))
         return found
+
+    def whole(self) -> ReadPlan:
+        """The plan for all sizes, with its constants: those that are absent have no elements.
+
+        Raises:
+            Exception: it is damaged.
+        """
+        plan = ReadPlan(self._described, self._arrays, self._target, [])
+        if len(self._constants) != len(plan.constants):
+            raise ValueError("other constants")
+        plan.constants = [ABSENT if one is None else one for one in self._constants]
+        return plan
 
     def allows(self, values: Sequence[int]) -> bool:
         """Whether the pack was built for sizes, and the plan holds for them."""

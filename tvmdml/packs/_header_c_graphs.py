@@ -1,4 +1,4 @@
-"""The C code that headers of packs with graphs have besides: see ``_header_c``."""
+"""The C code that headers of packs with graphs have besides: see ``_header_c``. That of their weights is for open sizes, too."""
 
 DECLARATIONS = r"""#define PACK_GRAPHS @GRAPH_COUNT@
 
@@ -127,7 +127,7 @@ static const unsigned char pack_mark_[64] = {
 };
 """
 
-WEIGHTS = r"""enum { PACK_ALIGNMENT_ = 256 };
+MAPPING = r"""enum { PACK_ALIGNMENT_ = 256 };
 
 static struct {
     char *data; /* the file, mapped */
@@ -137,12 +137,6 @@ static struct {
 
 static size_t pack_place_(const pack_launch_ *launch, DLTensor *views, char *memory);
 static int pack_call_(const char *name, const pack_launch_ *launch, DLTensor *views, int count, void *given);
-static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data);
-static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name);
-
-static const pack_operation *pack_operation_of_(uint32_t number) {
-    return @OPERATION_OF@;
-}
 
 static int pack_map_(const char *folder) {
     static char path[4096];
@@ -158,6 +152,14 @@ static int pack_map_(const char *folder) {
     pack_held_.data = (char *)data;
     if (memcmp(data, pack_mark_, sizeof pack_mark_) != 0) return pack_fail_("%s: it does not belong to this header", path);
     return 0;
+}
+"""
+
+WEIGHTS = r"""static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data);
+static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name);
+
+static const pack_operation *pack_operation_of_(uint32_t number) {
+    return @OPERATION_OF@;
 }
 
 static int pack_pack_(int weight) {
@@ -194,15 +196,16 @@ static int pack_pack_(int weight) {
     }
     return 0; /* this level's kernel takes it as it is */
 }
+"""
 
-static int pack_open_weights_(const char *folder, const pack_level_ *level) {
+OPENING = r"""static int pack_open_weights_(const char *folder, const pack_level_ *level) {
     const int64_t *stored = pack_weights_[level - pack_levels_];
     int i;
     if (pack_map_(folder) != 0) return -1;
     for (i = 0; i < @OWN_WEIGHTS@; i++) {
         if (stored[i] >= 0) {
             pack_held_.packed[i] = pack_held_.data + stored[i];
-        } else if (pack_pack_(i) != 0) {
+        } else if (stored[i] == -1 && pack_pack_(i) != 0) {
             return -1;
         }
     }

@@ -25,14 +25,12 @@ from tvmdml.onnx.running import About
 from tvmdml.onnx.types import Undecided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import spec
+from tvmdml.packs import answers, spec
 from tvmdml.scheduling import remembering
 from tvmdml.targets import Target
 
 DRAWN = 256
 """How many sizes are drawn from a range."""
-_TARGETS = 1 << 16
-"""More numbers of threads than there are."""
 
 
 class OpenSource(NamedTuple):
@@ -62,7 +60,8 @@ class OpenPlanned(NamedTuple):
     """A model for a kind of targets."""
 
     source: OpenSource
-    kind: str
+    machines: tuple[Target, ...]
+    """Of one kind."""
     graphs: tuple[tuple[ProgramPlan, dict[str, Any]], ...]
     """The plans, and what is kept beside each."""
     choices: tuple[Choice, ...]
@@ -90,7 +89,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
         for i, (name, machine) in enumerate(machines):
             for threads, variant in machine.variants():
                 with remembering():
-                    for desc, shared, kernel in plan.asked(own, i * _TARGETS + threads, variant):
+                    for desc, shared, kernel in plan.asked(own, i * answers.TARGETS + threads, variant):
                         new = {(i, *one.identity) for one in kernel.every} - known
                         if not new:
                             continue
@@ -100,7 +99,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     for recording in model.recordings():
         kept = {**model.described(recording), "open": [limits.written() for limits in model.limits(recording)]}
         graphs += [(plan, kept) for plan in recording.graph.plans] if recording.graph is not None else []
-    return OpenPlanned(source, machines[0][1].kind, tuple(graphs), tuple(choices))
+    return OpenPlanned(source, tuple(machine for _, machine in machines), tuple(graphs), tuple(choices))
 
 
 class _Recorded:
@@ -177,10 +176,12 @@ def described(graph: OpenPlanned, i: int, place: Any) -> dict[str, Any]:
     own, arrays = open_saved.describe(plan)
     read = {one.source.number for launching in plan.launchings for one in launching.arguments if one.source.kind == "constant"}
     constants: list[NumpyArray] = list(plan.constants)
+    answered = answers.written(plan, graph.machines)
     return {
         "format": saving.FORMAT,
         "name": name_of(graph, i),
-        "kind": graph.kind,
+        "kind": graph.machines[0].kind,
+        "answers": [place(answered), answered.nbytes],
         "plan": own,
         "arrays": [
             *(saving.form(array, place(array) if k in read else None) for k, array in enumerate(constants)),
