@@ -496,8 +496,8 @@ def asks_every(shape: Shape, columns: int, per_line: int) -> int:
         columns: over which the tiles of a row go; 0 if none asks.
         per_line: the elements of a cache line.
     """
-    tiles, lines = -(-columns // shape.columns), shape.rows / per_line  # of a place
-    return next((every for every in EVERY if every * lines <= tiles), EVERY[-1]) if columns else EVERY[0]
+    tiles = -(-columns // shape.columns)
+    return next((every for every in EVERY if every * shape.rows <= tiles * per_line), EVERY[-1]) if columns else EVERY[0]
 
 
 class _Where(NamedTuple):
