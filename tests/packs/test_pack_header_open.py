@@ -280,23 +280,38 @@ def test_guards_are_those_of_python(folders: Callable[[str], Path], tmp_path: Pa
     ]
 
 
-def test_a_kernel_that_is_not_in_the_pack_is_an_error(folders: Callable[[str], Path], tmp_path: Path) -> None:
-    """The pack has answers of schedules for up to eight words only."""
-    net, path = tokens(), folders("tokens") / "net.pack"
+def with_answers(path: Path, folder: Path, change: Callable[[list[Any], list[str], list[Any]], list[Any]]) -> Pack:
+    """A pack with other answers of schedules.
+
+    Args:
+        path: the pack.
+        folder: for the new one.
+        change: returns the rows of the answers, given their functions, which it may change, the sizes' names, and the rows.
+    """
     pack, parts = Pack(path), list(Pack(path).contents().parts)
     for graph in pack.graphs():
         described = json.loads(bytes(pack.content(graph.part)))
         number = graph.data[described["answers"][0]]
         launches, functions, rows = json.loads(zlib.decompress(pack.mapped(number).tobytes()))
-        place = [name for name, *_ in described["open"]].index("length") if len(described["open"]) == 2 else -1
-        for function in functions if place >= 0 else ():
-            function[2].append([[[[function[0][place]], 1]], None, 8, []])
+        rows = change(functions, [name for name, *_ in described["open"]], rows)
         content = zlib.compress(json.dumps([launches, functions, rows]).encode())
         parts[number] = Part(DATA, content)
         described["answers"][1] = len(content)
         parts[graph.part] = Part(".graph", json.dumps(described).encode())
-    container.write(tmp_path / "net.pack", pack.contents()._replace(parts=parts))
-    header.write(Pack(tmp_path / "net.pack"), tmp_path)
+    container.write(folder / "net.pack", pack.contents()._replace(parts=parts))
+    return Pack(folder / "net.pack")
+
+
+def test_a_kernel_that_is_not_in_the_pack_is_an_error(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    """The pack has answers of schedules for up to eight words only."""
+
+    def change(functions: list[Any], names: list[str], rows: list[Any]) -> list[Any]:
+        for function in functions if len(names) == 2 else ():
+            function[2].append([[[[function[0][names.index("length")]], 1]], None, 8, []])
+        return rows
+
+    net = tokens()
+    header.write(with_answers(folders("tokens") / "net.pack", tmp_path, change), tmp_path)
     program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS, before=SANITIZED)
     several = [{"batch": 2, "length": length} for length in (8, 9, 20, 1)]
     found, printed = results(program, tmp_path, net, several, ASAN_OPTIONS=ASAN)
@@ -304,6 +319,17 @@ def test_a_kernel_that_is_not_in_the_pack_is_an_error(folders: Callable[[str], P
     for length, line in zip((9, 20), printed.splitlines(), strict=True):
         given = f"net_graph_net: given batch=2, length={length}, for which the pack lacks a kernel of GEMM"
         assert re.match(rf"{re.escape(given)}.* on {TARGETS[-1][4:]}; .*Build it again", line)
+
+
+@pytest.mark.full
+def test_kernels_for_fewer_threads_serve_more(folders: Callable[[str], Path], tmp_path: Path) -> None:
+    net, path = image(), folders("image") / "net.pack"
+    header.write(with_answers(path, tmp_path, lambda functions, names, rows: [one for one in rows if one[2] == 1]), tmp_path)
+    program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS)
+    several = drawn(net, 4)
+    right = results(folders("image") / "open_graph_c", folders("image"), net, several, TVMDML_NUM_THREADS="3")
+    assert results(program, tmp_path, net, several, TVMDML_NUM_THREADS="3") == right
+    assert None not in right[0]
 
 
 @pytest.mark.full

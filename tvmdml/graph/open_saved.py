@@ -71,7 +71,13 @@ def shown(values: range) -> str:
 
 
 def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """The corners of ranges of sizes, and sizes from inside: half of them small ones as often as large ones."""
+    """The corners of ranges of sizes, and sizes from inside: half of them small ones as often as large ones.
+
+    All sizes, if they are not more than ``count``.
+    """
+    if math.prod(len(one.values) for one in limits) <= count:
+        yield from itertools.product(*(one.values for one in limits))
+        return
     ends = [dict.fromkeys((one.values[0], one.values[:2][-1], one.values[-1])) for one in limits]
     yield from itertools.islice(itertools.product(*ends), _MOST_CORNERS)
     for i in range(count):
