@@ -20,7 +20,7 @@ from test_pack_graphs import TARGETS
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.cli import main
-from tvmdml.packs import change, look, sources, verify
+from tvmdml.packs import change, header, look, sources, verify
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Pack, Part
 
@@ -196,3 +196,5 @@ def test_hostile_plans_are_refused(name: str, path: Path, tmp_path: Path) -> Non
     container.write(tmp_path / "net.pack", Contents(contents.head, parts, contents.kernels, contents.operations))
     with pytest.raises((errors.ModelError, errors.PackError, errors.InvalidArgument)):
         tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])(x(2, 3))
+    with pytest.raises((errors.ModelError, errors.PackError, errors.InvalidArgument)):
+        header.write(Pack(tmp_path / "net.pack"), tmp_path / "to")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
+from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Said, place, places, text, written
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Target
@@ -180,8 +180,6 @@ class OpenSaved:
         self._titles = {place(group, MOST): text(title) for group, title, *_ in reversed(described["launchings"])}
         self._described, self._arrays, self._constants, self._target = described, arrays, constants, target
         self._made = made
-        self.packed: dict[PackedKey, NumpyArray] = {}
-        """Weights as kernels read them."""
 
     @functools.cached_property
     def _templates(self) -> list[tuple[Template, Shared]]:

@@ -32,7 +32,7 @@ int pack_run_graph(pack_context *context, void *const *tensors);
 int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *tensors);
 """
 
-INCLUDES = ("#include <fcntl.h>", "#include <sys/mman.h>", "#include <sys/stat.h>", "#include <unistd.h>", "")
+INCLUDES = ("#include <fcntl.h>", "#include <sched.h>", "#include <sys/mman.h>", "#include <sys/stat.h>", "#include <unistd.h>", "")
 
 TABLES = r"""
 typedef struct {
@@ -196,23 +196,23 @@ static int pack_pack_(int weight) {
     }
     return 0; /* this level's kernel takes it as it is */
 }
-"""
 
-OPENING = r"""static int pack_open_weights_(const char *folder, const pack_level_ *level) {
+static int pack_open_weights_(const char *folder, const pack_level_ *level) {
     const int64_t *stored = pack_weights_[level - pack_levels_];
     int i;
     if (pack_map_(folder) != 0) return -1;
     for (i = 0; i < @OWN_WEIGHTS@; i++) {
         if (stored[i] >= 0) {
             pack_held_.packed[i] = pack_held_.data + stored[i];
-        } else if (stored[i] == -1 && pack_pack_(i) != 0) {
+        } else if (pack_pack_(i) != 0) {
             return -1;
         }
     }
     return 0;
 }
+"""
 
-static void pack_close_weights_(void) {
+CLOSING = r"""static void pack_close_weights_(void) {
     int i;
     for (i = 0; i < @WEIGHT_COUNT@; i++) free(pack_held_.own[i]);
     if (pack_held_.data != NULL) munmap(pack_held_.data, @DATA_BYTES@);

@@ -1,6 +1,6 @@
 """The C code that headers of packs with open sizes have besides, but for what runs: see ``_header_c``.
 
-What follows from sizes is a table of values, each computed from earlier ones, which ``pack_evaluate_`` walks.
+What follows from sizes is a table of values, each computed from earlier ones, where ``pack_compute_`` needs it.
 """
 
 DECLARATIONS = r"""#define PACK_GRAPHS @GRAPH_COUNT@
@@ -230,35 +230,52 @@ static const pack_launch_ pack_packers_[] = {
 static const pack_weight_ pack_all_weights_[] = {
 @ALL_WEIGHTS@
 };
-/* Where the packed weights are in the data, by level; -1: the kernel that packs them runs when the pack is opened; -2: no kernel
-   reads them. */
-static const int64_t pack_weights_[][@WEIGHT_COUNT@] = {
-@WEIGHTS@
-};
 static const unsigned char pack_mark_[64] = {
 @MARK@
 };
 """
 
-WEIGHTS = r"""static int pack_pack_(int number) {
+WEIGHTS = r"""static int pack_pack_(uint32_t number) {
     static const int64_t one = 1;
     const pack_weight_ *weight = &pack_all_weights_[number];
     DLTensor views[@MOST_TENSORS@ + @MOST_TEMPORARIES@];
     size_t bytes = (size_t)weight->elements * (weight->type.bits / 8);
-    char *memory = (char *)calloc(bytes + PACK_ALIGNMENT_, 1);
+    char *memory = (char *)calloc(bytes + PACK_ALIGNMENT_, 1), *packed;
     uint32_t i;
     if (memory == NULL) return pack_fail_("no memory for packed weights");
-    pack_held_.own[number] = memory;
-    pack_held_.packed[number] = memory + (PACK_ALIGNMENT_ - (uintptr_t)memory % PACK_ALIGNMENT_);
+    packed = memory + (PACK_ALIGNMENT_ - (uintptr_t)memory % PACK_ALIGNMENT_);
     memset(views, 0, sizeof views);
     for (i = 0; i <= weight->input_count; i++) {
-        views[i].data = pack_held_.packed[number];
-        if (i < weight->input_count) views[i].data = pack_held_.data + pack_numbers_[weight->inputs + i];
+        views[i].data = i < weight->input_count ? pack_held_.data + pack_numbers_[weight->inputs + i] : packed;
         views[i].device.device_type = kDLCPU;
         views[i].ndim = 1;
         views[i].dtype = weight->type;
         views[i].shape = views[i].strides = (int64_t *)&one;
     }
-    return pack_call_("a packed weight", &pack_packers_[weight->packer], views, (int)i, NULL);
+    if (pack_call_("a packed weight", &pack_packers_[weight->packer], views, (int)i, NULL) != 0) {
+        free(memory);
+        return -1;
+    }
+    pack_held_.own[number] = memory;
+    pack_held_.packed[number] = packed;
+    return 0;
+}
+
+/* Pack a weight, unless some thread has done so. */
+static int pack_have_(uint32_t number) {
+    static char busy;
+    int status = 0;
+    while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE)) sched_yield();
+    if (pack_held_.packed[number] == NULL) status = pack_pack_(number);
+    __atomic_clear(&busy, __ATOMIC_RELEASE);
+    return status;
+}
+
+static uint32_t pack_times_; /* how often the pack was opened */
+
+static int pack_open_weights_(const char *folder, const pack_level_ *level) {
+    (void)level;
+    pack_times_++;
+    return pack_map_(folder);
 }
 """

@@ -1,6 +1,6 @@
 """The C code that runs models with open sizes: for new sizes it walks the plan's tables, which ``_header_c_open`` describes."""
 
-RUNS = r"""enum { PACK_MOST_SHOWN_ = 400 };
+RUNS = r"""enum { PACK_MOST_SHOWN_ = 400, PACK_NOT_YET_ = 2 };
 
 static const int64_t PACK_MOST_BYTES_ = (int64_t)1 << 47; /* of an array: more than a process has */
 
@@ -8,12 +8,13 @@ struct pack_context {
     const pack_graph *graph;
     const pack_plan_ *plan; /* for the sizes; NULL if there is none */
     int threads;            /* that kernels were chosen for */
+    uint32_t times;         /* of which opening its weights are */
     char *own, *memory;     /* what was allocated, and where the arena begins in it */
     size_t room;
     char *arrays, *temporaries;
     int64_t sizes[@MOST_SIZES@];
     int64_t values[@MOST_VALUES@];
-    char known[@MOST_VALUES@]; /* 1: a number; 0: none, as it divides by 0; -1: it has more than 64 bits */
+    signed char known[@MOST_VALUES@]; /* 1: a number; 0: none, as it divides by 0; -1: it has more than 64 bits */
     int64_t offsets[@MOST_PIECES@];
     int64_t starts[@MOST_ARRAYS@];
     const pack_answer_ *answers[@GROUP_COUNT@];
@@ -73,55 +74,52 @@ static int pack_allows_(const pack_size *size, int64_t value) {
     return value >= size->least && value <= size->most && (value - size->least) % size->step == 0;
 }
 
-/* Compute all values of a plan. */
-static void pack_evaluate_(const pack_plan_ *plan, const int64_t *sizes, int64_t *values, char *known) {
-    int64_t given[@MOST_CHOICE@];
-    uint32_t i;
-    int k;
-    for (i = 0; i < plan->value_count; i++) {
-        const pack_value_ *row = &pack_values_[plan->values + i];
-        int64_t a, b, value = 0;
-        char is = 1;
-        if (row->operation == PACK_CHOICE_) {
-            const uint32_t *list = &pack_lists_[row->b];
-            for (k = 0; k < (int)list[0]; k++) {
-                given[k] = values[list[k + 1]];
-                if (known[list[k + 1]] != 1) is = known[list[k + 1]];
-            }
-            values[i] = 0;
-            known[i] = is != 1 ? is : pack_choose_(row->a, given, &values[i]) ? 1 : -1;
-            continue;
+/* Compute a value of the context's plan, once. Returns what is known of it. */
+static int pack_compute_(pack_context *context, uint32_t number) {
+    const pack_value_ *row = &pack_values_[context->plan->values + number];
+    const int operation = row->operation;
+    int64_t given[@MOST_CHOICE@], a, b, value = 0;
+    int known = 1;
+    if (context->known[number] != PACK_NOT_YET_) return context->known[number];
+    if (operation == PACK_CHOICE_) {
+        const uint32_t *list = &pack_lists_[row->b];
+        uint32_t k;
+        for (k = 0; k < list[0] && known == 1; k++) {
+            known = pack_compute_(context, list[k + 1]);
+            given[k] = context->values[list[k + 1]];
         }
-        if (row->operation <= PACK_NUMBER_) {
-            values[i] = row->operation == PACK_SIZE_ ? sizes[row->a] : pack_numbers_[row->a];
-            known[i] = 1;
-            continue;
-        }
-        a = values[row->a];
-        b = values[row->b];
-        if (known[row->a] != 1 || known[row->b] != 1) {
-            is = known[row->a] != 1 ? known[row->a] : known[row->b];
-        } else if (row->operation == PACK_SUM_) {
-            if (__builtin_add_overflow(a, b, &value)) is = -1;
-        } else if (row->operation == PACK_PRODUCT_) {
-            if (__builtin_mul_overflow(a, b, &value)) is = -1;
-        } else if (row->operation == PACK_QUOTIENT_) {
-            if (b == 0 || (b == -1 && a == INT64_MIN)) is = b == 0 ? 0 : -1;
+        if (known == 1 && !pack_choose_(row->a, given, &value)) known = -1;
+    } else if (operation <= PACK_NUMBER_) {
+        value = operation == PACK_SIZE_ ? context->sizes[row->a] : pack_numbers_[row->a];
+    } else {
+        known = pack_compute_(context, (uint32_t)row->a);
+        if (known == 1) known = pack_compute_(context, (uint32_t)row->b);
+        a = context->values[row->a];
+        b = context->values[row->b];
+        if (known != 1) {
+            value = 0;
+        } else if (operation == PACK_SUM_) {
+            if (__builtin_add_overflow(a, b, &value)) known = -1;
+        } else if (operation == PACK_PRODUCT_) {
+            if (__builtin_mul_overflow(a, b, &value)) known = -1;
+        } else if (operation == PACK_QUOTIENT_) {
+            if (b == 0 || (b == -1 && a == INT64_MIN)) known = b == 0 ? 0 : -1;
             else value = a / b - (a % b != 0 && (a % b < 0) != (b < 0)); /* rounded down */
         } else {
-            value = row->operation == PACK_AT_MOST_ ? a <= b : row->operation == PACK_EQUALS_ ? a == b : a != b;
+            value = operation == PACK_AT_MOST_ ? a <= b : operation == PACK_EQUALS_ ? a == b : a != b;
         }
-        values[i] = value;
-        known[i] = is;
     }
+    context->values[number] = value;
+    context->known[number] = (signed char)known;
+    return known;
 }
 
 /* Whether values are numbers, and no conditions that do not hold. */
-static int pack_are_known_(const pack_context *context, uint32_t list, uint32_t count, int conditions) {
+static int pack_are_known_(pack_context *context, uint32_t list, uint32_t count, int conditions) {
     uint32_t i;
     for (i = 0; i < count; i++) {
         uint32_t value = pack_lists_[list + i];
-        if (context->known[value] != 1 || (conditions && context->values[value] == 0)) return 0;
+        if (pack_compute_(context, value) != 1 || (conditions && context->values[value] == 0)) return 0;
     }
     return 1;
 }
@@ -145,20 +143,19 @@ static int pack_choose_plan_(pack_context *context) {
         int inside = 1;
         for (k = 0; k < graph->size_count; k++) inside = inside && pack_allows_(&pack_sizes_[plan->limits + (uint32_t)k], sizes[k]);
         if (!inside) continue;
-        pack_evaluate_(plan, sizes, context->values, context->known);
+        context->plan = plan;
+        memset(context->known, PACK_NOT_YET_, plan->value_count);
         for (failed = NULL, i = 0; i < plan->condition_count && failed == NULL; i++) {
             const pack_condition_ *condition = &pack_conditions_[plan->conditions + i];
-            if (context->known[condition->value] < 0) failed = "numbers of 64 bits";
-            else if (context->known[condition->value] == 0 || context->values[condition->value] == 0) failed = condition->text;
+            const int known = pack_compute_(context, condition->value);
+            if (known < 0) failed = "numbers of 64 bits";
+            else if (known == 0 || context->values[condition->value] == 0) failed = condition->text;
         }
         for (i = 0; i < plan->needed_count && failed == NULL; i++) {
-            const char known = context->known[pack_lists_[plan->needed + i]];
+            const int known = pack_compute_(context, pack_lists_[plan->needed + i]);
             if (known != 1) failed = known < 0 ? "numbers of 64 bits" : "divisors that are not 0";
         }
-        if (failed == NULL) {
-            context->plan = plan;
-            return 0;
-        }
+        if (failed == NULL) return 0;
     }
     if (failed == NULL) failed = "those that it was built for";
     return pack_fail_("%s: given %s; allowed: %s, with %s", graph->function, pack_shown_(graph, sizes, shown),
@@ -331,6 +328,10 @@ static int pack_provide_(pack_context *context) {
         }
         if (own < 0) arena = -1;
         if (own > temporaries) temporaries = own;
+        for (k = 0; k < context->answers[step->group]->packing_count; k++) {
+            const pack_packing_ *packing = &pack_packings_[context->answers[step->group]->packings + k];
+            if (pack_have_(pack_lists_[step->weights + packing->form]) != 0) return -1;
+        }
     }
     for (i = 0; i < plan->copy_count; i++) {
         const pack_copy_ *copy = &pack_copies_[plan->copies + i];
@@ -378,7 +379,10 @@ int pack_resize_to_(pack_context *context, const pack_graph *graph, const int64_
     const size_t bytes = (size_t)graph->size_count * sizeof *sizes;
     if (!pack_is_for_(context, graph)) return -1;
     if (sizes == NULL) return pack_fail_("%s: no sizes were given", graph->function);
-    if (context->plan != NULL && context->threads == pack_threads(0) && memcmp(context->sizes, sizes, bytes) == 0) return 0;
+    if (context->plan != NULL && context->threads == pack_threads(0) && context->times == pack_times_ &&
+        memcmp(context->sizes, sizes, bytes) == 0)
+        return 0;
+    context->times = pack_times_;
     context->plan = NULL;
     memmove(context->sizes, sizes, bytes);
     if (pack_choose_plan_(context) == 0 && pack_choose_kernels_(context) == 0 && pack_provide_(context) == 0) return 0;

@@ -11,6 +11,8 @@ from tvmdml.sizes.record import Open
 
 _SIZE, _NUMBER, _SUM, _PRODUCT, _QUOTIENT, _AT_MOST, _EQUALS, _DIFFERS, _CHOICE = range(9)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_DEEPEST = 1 << 12
+"""Values that need each other, one after another."""
 List = Callable[[Sequence[int]], int]
 """Adds a list to a table; returns where it begins."""
 
@@ -27,6 +29,7 @@ class Values:
         self._add_numbers, self._add_list = numbers, lists
         self.rows: dict[tuple[int, int, int], int] = {}
         """What each is: an operation and two operands."""
+        self._depths: list[int] = []
 
     def size(self, place: int) -> int:
         """The size at a place."""
@@ -42,8 +45,22 @@ class Values:
             raise ValueError(f"the number {number}, which has more than 64 bits")
         return self._row(_NUMBER, self._add_numbers((number,)))
 
-    def _row(self, operation: int, a: int, b: int = 0) -> int:
-        return self.rows.setdefault((operation, a, b), len(self.rows))
+    def _row(self, operation: int, a: int, b: int = 0, needs: Sequence[int] = ()) -> int:
+        """The place of a value, which needs others.
+
+        Raises:
+            ValueError: they are too deep for the stack of a program in C.
+        """
+        key = operation, a, b
+        if key not in self.rows:
+            self.rows[key] = len(self.rows)
+            self._depths.append(1 + max((self._depths[i] for i in needs), default=0))
+            if self._depths[-1] > _DEEPEST:
+                raise ValueError("an expression of sizes that is too deep")
+        return self.rows[key]
+
+    def _made(self, operation: int, a: int, b: int) -> int:
+        return self._row(operation, a, b, (a, b))
 
     def reading(self, function: Function, sizes: Sequence[int]) -> Reading:
         """What reads a function.
@@ -64,12 +81,12 @@ class Values:
 
     def quotient(self, number: int, divisor: int) -> int:
         """A quotient, rounded down."""
-        return self._row(_QUOTIENT, number, divisor)
+        return self._made(_QUOTIENT, number, divisor)
 
     def _joined(self, operation: int, several: Sequence[int]) -> int:
         value = several[0]
         for other in several[1:]:
-            value = self._row(operation, value, other)
+            value = self._made(operation, value, other)
         return value
 
     def within(self, value: int, condition: Condition) -> list[int]:
@@ -77,17 +94,17 @@ class Values:
         _, least, most, without = condition
         found = []
         if least is not None and least == most:
-            return [self._row(_EQUALS, value, self.number(least))]
+            return [self._made(_EQUALS, value, self.number(least))]
         if least is not None and least > _LEAST:
-            found.append(self._row(_AT_MOST, self.number(least), value))
+            found.append(self._made(_AT_MOST, self.number(least), value))
         if most is not None and most < _MOST:
-            found.append(self._row(_AT_MOST, value, self.number(most)))
-        return [*found, *(self._row(_DIFFERS, value, self.number(number)) for number in without)]
+            found.append(self._made(_AT_MOST, value, self.number(most)))
+        return [*found, *(self._made(_DIFFERS, value, self.number(number)) for number in without)]
 
     def chosen(self, which: int, arguments: Sequence[int], answer: int) -> int:
         """The condition that a choice has an answer."""
-        choice = self._row(_CHOICE, which, self._add_list((len(arguments), *arguments)))
-        return self._row(_EQUALS, choice, self.number(answer))
+        choice = self._row(_CHOICE, which, self._add_list((len(arguments), *arguments)), arguments)
+        return self._made(_EQUALS, choice, self.number(answer))
 
 
 class Reading:

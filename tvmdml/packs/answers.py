@@ -50,7 +50,7 @@ def written(plan: OpenPlan, machines: Sequence[Target]) -> NumpyArray:
         for key, answer in group.new:
             i, threads = divmod(key, TARGETS)
             code = machines[i].code
-            kernel: Any = getattr(answer, "kernel")  # noqa: B009 - schedules gave it
+            kernel: Any = getattr(answer, "kernel")  # noqa: B009 - a schedule gave it in this process
             try:
                 function = json.dumps(answer.function.written())
             except ValueError:

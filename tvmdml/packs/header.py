@@ -23,7 +23,8 @@ from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import _header_c, _header_c_graphs, _header_c_open, _header_c_open_runs, _header_choices, files, lines
 from tvmdml.packs._header_graphs import GraphTables
-from tvmdml.packs._header_open import Context, OpenTables
+from tvmdml.packs._header_open import OpenTables
+from tvmdml.packs._header_open_rows import Context
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation, Packed
 from tvmdml.targets.cpu import host
@@ -197,7 +198,7 @@ class Content:
             "LEVELS": levels,
             "LEVEL_NAMES": [", ".join(processor.name for _, processor in self._levels)],
         }
-        pieces = dict.fromkeys(("DECLARATIONS", "TABLES", "MAPPING", "WEIGHTS", "OPENING", "RUNS"), "")
+        pieces = dict.fromkeys(("DECLARATIONS", "TABLES", "MAPPING", "WEIGHTS", "CLOSING", "RUNS"), "")
         columns.update({"GRAPH_INCLUDES": [], "OPEN_WEIGHTS": [], "CLOSE_WEIGHTS": []})
         if self.graphs is not None or self.opened is not None:
             pieces = {name: getattr(_header_c_graphs, name) for name in pieces}
