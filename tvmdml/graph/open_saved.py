@@ -71,7 +71,7 @@ def shown(values: range) -> str:
 
 
 def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """The corners of ranges of sizes, and sizes from inside: half of them small ones as often as large ones.
+    """The corners of ranges of sizes, and sizes from inside: some with small ones as often as large ones, some with the least ones.
 
     All sizes, if they are not more than ``count``.
     """
@@ -81,8 +81,11 @@ def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Ite
     ends = [dict.fromkeys((one.values[0], one.values[:2][-1], one.values[-1])) for one in limits]
     yield from itertools.islice(itertools.product(*ends), _MOST_CORNERS)
     for i in range(count):
-        if i % 2:
-            yield tuple(one.values[int(rng.integers(len(one.values)))] for one in limits)
+        if i % 3:
+            sizes = [one.values[int(rng.integers(len(one.values)))] for one in limits]
+            if i % 3 == 2:  # a size of 1 has recordings of its own
+                sizes = [one.values[0] if rng.random() < 0.5 else size for one, size in zip(limits, sizes, strict=True)]
+            yield tuple(sizes)
         else:
             sizes = [round(math.exp(rng.uniform(math.log(one.values[0]), math.log(one.values[-1])))) for one in limits]
             yield tuple(one.nearest(n) for n, one in zip(sizes, limits, strict=True))

@@ -7,6 +7,7 @@ loaded: other sizes may read other forms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,8 +30,10 @@ from tvmdml.packs import answers, spec
 from tvmdml.scheduling import remembering
 from tvmdml.targets import Target
 
-DRAWN = 256
-"""How many sizes are drawn from a range."""
+DRAWN = 1024
+"""How many sizes are drawn from a range at most."""
+_LEAST, _IN_A_ROW = 256, 128
+"""After so many, drawing ends when so many in a row ask nothing new."""
 
 
 class OpenSource(NamedTuple):
@@ -80,7 +83,10 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     choices: list[Choice] = []
     known: set[tuple[object, ...]] = set()
     ranges = [open_saved.Limits(*one) for one in source.ranges.items()]
-    for values in open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)):
+    last, is_drawn = 0, math.prod(map(len, source.ranges.values())) > DRAWN
+    for count, values in enumerate(open_saved.drawn(ranges, DRAWN, np.random.default_rng(0))):
+        if is_drawn and count > max(_LEAST, last + _IN_A_ROW):
+            break
         sizes = dict(zip(source.ranges, values, strict=True))
         recording, own = model.recording(sizes)
         graph = recording.graph
@@ -90,6 +96,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
             for threads, variant in machine.variants():
                 with remembering():
                     for desc, shared, kernel in plan.asked(own, i * answers.TARGETS + threads, variant):
+                        last = count
                         new = {(i, *one.identity) for one in kernel.every} - known
                         if not new:
                             continue
