@@ -23,7 +23,7 @@ from test_pack_header import ASAN, SANITIZED, STRICT, compiled, said
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.kernels import tiles
-from tvmdml.packs import _header_choices, header, sources
+from tvmdml.packs import _header_choices, header, sources, verify
 from tvmdml.packs import format as container
 from tvmdml.packs.format import DATA, Pack, Part
 
@@ -358,6 +358,31 @@ def test_levels_and_numbers_of_threads_have_kernels_of_their_own(tmp_path: Path)
     for threads in ("1", "2", "7"):
         found, printed = results(program, tmp_path, net, several, TVMDML_NUM_THREADS=threads)
         assert (found, printed) == (expected, "")
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("name", NETS)
+def test_verify_knows_the_answers(name: str, folders: Callable[[str], Path]) -> None:
+    report = verify.verify(folders(name) / "net.pack", device=TARGETS[-1], seed=3)
+    assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("change", ["integers", "kernels"])
+def test_verify_finds_other_answers(change: str, folders: Callable[[str], Path], tmp_path: Path) -> None:
+    """What a program in C would launch must be what the schedules choose, as for operations."""
+
+    def changed_by(answers: Answers, names: list[str]) -> None:
+        if change == "integers":
+            for function in answers.functions:
+                function[4][0] = 77
+        else:
+            kernels = {one["kernel"] for one in answers.launches}
+            for one in answers.launches:
+                one["kernel"] = next(other for other in sorted(kernels) if other != one["kernel"])
+
+    with_answers(folders("tokens") / "net.pack", tmp_path, changed_by)
+    report = verify.verify(tmp_path / "net.pack", device=TARGETS[-1], seed=3)
+    assert any("is another one than the schedules choose" in one.said for one in report.failed), report.text()
 
 
 HOSTILE: dict[str, Callable[[Answers], object]] = {

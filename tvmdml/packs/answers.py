@@ -40,6 +40,15 @@ class Answer(NamedTuple):
     function: Function
     """For sizes the integers, and then the numbers of elements of the temporaries."""
 
+    def at(self, values: Sequence[int]) -> Launch | None:
+        """The launch for sizes; ``None`` if the answer is another one."""
+        numbers = self.function.evaluated(*values)
+        if numbers is None:
+            return None
+        count = len(numbers) - len(self.launch.temporaries)
+        types = [dtype for dtype, _ in self.launch.temporaries]
+        return self.launch._replace(scalars=numbers[:count], temporaries=tuple(zip(types, numbers[count:], strict=True)))
+
 
 def written(plan: OpenPlan, machines: Sequence[Target]) -> NumpyArray:
     """The answers of a plan, as bytes. Those that cannot be written are left out."""
