@@ -290,6 +290,16 @@ def test_answers_hold_no_descriptors_and_build_their_kernels_all_the_same() -> N
     assert set(fresh) <= {one.kernel.written(compiled.target).script() for one in answers}
 
 
+def test_an_answer_serves_any_number_of_tiles() -> None:
+    """A product that reads both factors as they lie asks for other lines of the next rows, the more tiles there are."""
+    graph = tvmdml.Graph()
+    product = graph.compile(tvmdml.gemm(graph.input((1, 1, "n", 16)), graph.input((1, 1, 16, "n"))))
+    for n in range(101, 401, 30):
+        product.at(n=n)
+    ((several,),) = [[*group.answers.values()] for plan in product.plans for group in plan.groups]
+    assert len(several) <= 4, [answer.function.texts(["n"]) for answer in several]
+
+
 def test_messages_have_the_names_of_sizes() -> None:
     graph = tvmdml.Graph("net")
     x = graph.input(("n", 8), name="x")

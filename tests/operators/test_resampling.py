@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tvmdml.operators._resampling_reference import Rule
 from tvmdml.operators.resample import Resample1, Resample3, ResampleGrad
 from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
 from tvmdml.scheduling import kernel_for
+from tvmdml.sizes import Record
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc
 
@@ -514,3 +516,28 @@ def test_rows_that_tables_of_32_bits_cannot_say_have_the_default_kernel() -> Non
     assert not kernels((1, long), (1, long + 5)) & {"rows", "sums"}
     assert not kernels((1, 5), (1, long)) & {"rows", "sums"}
     assert not kernels((1, long), (1, 5)) & {"rows", "sums"}
+
+
+def test_a_scale_is_that_of_sizes_whose_ratio_rounds_to_it() -> None:
+    """By integers, which may be open, and not by a quotient of floats."""
+    draw = random.Random(4)
+    for _ in range(3000):
+        inputs, outputs = (draw.randint(1, draw.choice((50, 5000, 1 << 24))) for _ in range(2))
+        near = outputs / inputs * (1 + draw.choice((-1, 1)) * 2.0 ** -draw.randint(20, 28))
+        for scale in (outputs / inputs, float(np.float32(outputs / inputs)), near, 1.5):
+            rule = Rule(True, "half", scale, 0.0, 0.0, False)
+            assert rule.is_ratio(inputs, outputs) == (np.float32(outputs / inputs) == np.float32(scale)), (inputs, outputs, scale)
+    for scale in (1e39, 3.4e38, 1e-45):
+        assert not Rule(True, "half", scale, 0.0, 0.0, False).is_ratio(3, 4)
+
+
+@pytest.mark.parametrize("value", [14, 13])
+def test_the_places_of_an_open_axis_leave_it_open(value: int) -> None:
+    """Whether the scale is that of the sizes is a guard."""
+    record = Record()
+    size = record.symbol("n", value, 1, 4096)
+    assert (size % 2 == 0) is (value % 2 == 0)
+    rule = Rule(True, "half", 1.5, 0.5, -0.5, False)
+    found, right = grid_of(rule, size, 3 * size // 2), grid_of(rule, value, 3 * value // 2)
+    assert not record.specialized
+    assert all(one == other for one, other in zip(found, right, strict=True))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
 
 _MOST_ANSWERS = 32
-"""So many answers of a schedule are known for one launch; the oldest is forgotten."""
 
 
 class Missing(Exception):
@@ -149,6 +148,8 @@ class Group:
         """By the number of tasks that schedules choose for. The last used is the first. A list never changes: threads read it."""
         self.new: list[tuple[int, Answer]] = []
         """Those that the cache has not."""
+        self.most = _MOST_ANSWERS
+        """So many are known for a number of tasks; the oldest is forgotten."""
 
     def known(self, values: Sequence[int], tasks: int) -> tuple[Answer, tuple[int, ...]] | None:
         """The answer that holds for sizes, and the integers."""
@@ -162,5 +163,5 @@ class Group:
 
     def add(self, tasks: int, answer: Answer) -> None:
         """Know one more."""
-        self.answers[tasks] = [answer, *self.answers.get(tasks, ())][:_MOST_ANSWERS]
+        self.answers[tasks] = [answer, *self.answers.get(tasks, ())][: self.most]
         self.new.append((tasks, answer))

@@ -256,6 +256,8 @@ class OpenInPack(NamedTuple):
     record: Graph
     plan: OpenSaved
     described: Mapping[str, Any]
+    answers: NumpyArray | None
+    """What schedules answered, for programs in C (``packs.answers``); ``None`` where they were not written."""
 
     def at(self, values: Sequence[int], loaded: shelf.LoadedPack) -> CompiledGraph:
         """The graph for sizes, with the kernels of its pack. Schedules choose them.
@@ -317,7 +319,8 @@ def open_in_pack(pack: Pack, graph: Graph, target: Target, made: dict[object, We
         described, content = _described(pack, graph)
         arrays, constants = _arrays(described, content)
         limits = [Limits.read(*one) for one in described["open"]]
-        return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described)
+        answers = content(*described["answers"]) if "answers" in described else None
+        return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described, answers)
 
 
 def _described(pack: Pack, graph: Graph) -> tuple[Mapping[str, Any], Callable[[Any, int], NumpyArray]]:

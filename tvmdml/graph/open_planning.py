@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -306,7 +307,7 @@ class ProgramPlan(OpenPlan):
         return [(group.desc, group.in_place) for group in self._calls_of_groups]
 
     def asked(self, values: Sequence[int], key: int, target: Target) -> Iterator[tuple[Operator, InPlace, Kernel]]:
-        """What schedules choose for sizes of which they were not asked the same before.
+        """What schedules choose for sizes of which they were not asked the same before: no answer is forgotten.
 
         Args:
             values: the sizes, for which the guards hold.
@@ -317,6 +318,7 @@ class ProgramPlan(OpenPlan):
             Unsupported: the target does not support a call.
         """
         for group in self._calls_of_groups:
+            group.most = sys.maxsize
             if group.known(values, key) is None:
                 answer = naming(group.title, functools.partial(group.ask, values, key, self.record, target))
                 yield group.at(values, self.record), group.in_place, answer.kernel

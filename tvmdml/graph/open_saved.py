@@ -16,7 +16,7 @@ from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
-from tvmdml.graph.written import MOST, Said, place, places, text, written
+from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Said, place, places, text, written
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Target
 
@@ -71,15 +71,21 @@ def shown(values: range) -> str:
 
 
 def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """All sizes of ranges, if they are no more; else the corners, and sizes from inside: half of them small as often as large."""
+    """The corners of ranges of sizes, and sizes from inside: some with small ones as often as large ones, some with the least ones.
+
+    All sizes, if they are not more than ``count``.
+    """
     if math.prod(len(one.values) for one in limits) <= count:
         yield from itertools.product(*(one.values for one in limits))
         return
     ends = [dict.fromkeys((one.values[0], one.values[:2][-1], one.values[-1])) for one in limits]
     yield from itertools.islice(itertools.product(*ends), _MOST_CORNERS)
     for i in range(count):
-        if i % 2:
-            yield tuple(one.values[int(rng.integers(len(one.values)))] for one in limits)
+        if i % 3:
+            sizes = [one.values[int(rng.integers(len(one.values)))] for one in limits]
+            if i % 3 == 2:  # a size of 1 has recordings of its own
+                sizes = [one.values[0] if rng.random() < 0.5 else size for one, size in zip(limits, sizes, strict=True)]
+            yield tuple(sizes)
         else:
             sizes = [round(math.exp(rng.uniform(math.log(one.values[0]), math.log(one.values[-1])))) for one in limits]
             yield tuple(one.nearest(n) for n, one in zip(sizes, limits, strict=True))
@@ -188,6 +194,18 @@ class OpenSaved:
             desc, shared = SavedGroup(line, in_place, "").call
             found.append((Template(desc), shared))
         return found
+
+    def whole(self) -> ReadPlan:
+        """The plan for all sizes, with its constants: those that are absent have no elements.
+
+        Raises:
+            Exception: it is damaged.
+        """
+        plan = ReadPlan(self._described, self._arrays, self._target, [])
+        if len(self._constants) != len(plan.constants):
+            raise ValueError("other constants")
+        plan.constants = [ABSENT if one is None else one for one in self._constants]
+        return plan
 
     def allows(self, values: Sequence[int]) -> bool:
         """Whether the pack was built for sizes, and the plan holds for them."""

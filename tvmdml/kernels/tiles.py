@@ -167,7 +167,7 @@ def of_places(
     several = [
         (run, lines, vectors)
         for places, most in tiles
-        for vectors in {most, min(most, 2)}
+        for vectors in sorted({most, min(most, 2)})
         if vectors <= most_vectors and (vectors == 1 or (vectors - 1) * lanes < filters)
         for run in range(1, min(places, columns) + 1)
         for lines in range(1, min(places // run, rows) + 1)

@@ -46,16 +46,16 @@ class OpenPackedModel(Runnable):
         self.name, self.target, self._loaded = Path(path).name, target, loaded
         self._known: OrderedDict[tuple[tuple[int, ...], ...], Ready] = OrderedDict()
         self._lock = threading.RLock()
-        self._graphs: list[_Open] = []
+        self._graphs: list[OpenRecording] = []
         made: dict[object, Weights] = {}
         for record in records:
             graph = open_in_pack(loaded.pack, record, target, made)
             with reading(f"{path}: {record.name}"):
-                self._graphs.append(_Open(graph))
+                self._graphs.append(OpenRecording(graph))
         first = self._graphs[0]
         if any(one.inputs.keys() != first.inputs.keys() or one.types != first.types for one in self._graphs):
             raise loaded.pack.error("models with different inputs", "one model", "Build a pack for each.")
-        self._ranges = _ranges(self._graphs)
+        self._ranges = ranges_of(self._graphs)
         for name, size in sizes.items():
             if name not in self._ranges or size not in self._ranges[name]:
                 raise InvalidArgument(message(f"load {self.name}", f"{name}={size}", self._shown()))
@@ -104,10 +104,15 @@ class OpenPackedModel(Runnable):
         return ", ".join(f"{name}={shown(one)}" for name, one in self._ranges.items())
 
 
-class _Open:
+class OpenRecording:
     """One recording."""
 
     def __init__(self, graph: OpenInPack) -> None:
+        """Read what is said of its model.
+
+        Raises:
+            Exception: it is damaged.
+        """
         model = graph.described["model"]
         self.graph = graph
         self.names = [one.name for one in graph.plan.limits]
@@ -142,7 +147,7 @@ class _Open:
         return Ready(self.graph.at(values, loaded), self.read, {}, lengths=self.lengths)
 
 
-def _ranges(graphs: Sequence[_Open]) -> dict[str, range]:
+def ranges_of(graphs: Sequence[OpenRecording]) -> dict[str, range]:
     """The values that each open size may have: some recordings are for one value of it."""
     found: dict[str, range] = {}
     for graph in graphs:

@@ -128,7 +128,8 @@ def expressions(grid: Grid) -> Grid:
 def grid_of(rule: Rule, inputs: int, outputs: int) -> Grid:
     """The places of an axis."""
     scale = Fraction(rule.scale)
-    step = fraction(inputs, outputs) if rule.is_ratio(inputs, outputs) else 1 / scale
+    is_exact = outputs * scale.denominator == inputs * scale.numerator  # where sizes are open, that is no more than a guard
+    step = fraction(inputs, outputs) if not is_exact and rule.is_ratio(inputs, outputs) else 1 / scale
     start = -Fraction(rule.after) * step - Fraction(rule.before)
     if not rule.linear and rule.rounding == "half":
         start += Fraction(1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -35,7 +36,24 @@ class Rule(NamedTuple):
 
     def is_ratio(self, inputs: int, outputs: int) -> bool:
         """Whether the scale is that of the sizes, as exactly as a float says it: the exact ratio is meant."""
-        return inputs > 0 and outputs > 0 and bool(np.float32(outputs / inputs) == np.float32(self.scale))
+        (least, most), has_ends = _ratios(self.scale)
+        if not (inputs > 0 and outputs > 0 and math.isfinite(most)):
+            return False
+        low = outputs * least.denominator - inputs * least.numerator  # integers: sizes may be open
+        high = inputs * most.numerator - outputs * most.denominator
+        return bool(low >= 0 and high >= 0) if has_ends else bool(low > 0 and high > 0)
+
+
+@functools.cache
+def _ratios(scale: float) -> tuple[tuple[Any, Any], bool]:
+    """Between which numbers the nearest float32 is a scale's, and whether the ends are among them."""
+    with np.errstate(over="ignore"):  # one that is too large is infinite
+        own = np.float32(scale)
+        ends = [np.nextafter(own, np.float32(far)) for far in (-np.inf, np.inf)]
+    if not np.isfinite(ends[1]):
+        return (math.inf, math.inf), False
+    least, most = ((Fraction(float(own)) + Fraction(float(end))) / 2 for end in ends)
+    return (least, most), int(own.view(np.uint32)) % 2 == 0
 
 
 def weighed(rule: Rule, inputs: int, outputs: int) -> tuple[Any, Any]:

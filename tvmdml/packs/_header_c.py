@@ -281,7 +281,9 @@ static int pack_open_level_(const char *folder, const pack_level_ *level) {
     return 0;
 }
 
+@GRAPH_MAPPING@
 @GRAPH_WEIGHTS@
+@GRAPH_CLOSING@
 int pack_open(const char *folder) {
     const pack_level_ *level = pack_best_level_();
     pack_close();

@@ -1,4 +1,4 @@
-"""The C code that headers of packs with graphs have besides: see ``_header_c``."""
+"""The C code that headers of packs with graphs have besides: see ``_header_c``. That of their weights is for open sizes, too."""
 
 DECLARATIONS = r"""#define PACK_GRAPHS @GRAPH_COUNT@
 
@@ -32,7 +32,7 @@ int pack_run_graph(pack_context *context, void *const *tensors);
 int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *tensors);
 """
 
-INCLUDES = ("#include <fcntl.h>", "#include <sys/mman.h>", "#include <sys/stat.h>", "#include <unistd.h>", "")
+INCLUDES = ("#include <fcntl.h>", "#include <sched.h>", "#include <sys/mman.h>", "#include <sys/stat.h>", "#include <unistd.h>", "")
 
 TABLES = r"""
 typedef struct {
@@ -127,7 +127,7 @@ static const unsigned char pack_mark_[64] = {
 };
 """
 
-WEIGHTS = r"""enum { PACK_ALIGNMENT_ = 256 };
+MAPPING = r"""enum { PACK_ALIGNMENT_ = 256 };
 
 static struct {
     char *data; /* the file, mapped */
@@ -137,12 +137,6 @@ static struct {
 
 static size_t pack_place_(const pack_launch_ *launch, DLTensor *views, char *memory);
 static int pack_call_(const char *name, const pack_launch_ *launch, DLTensor *views, int count, void *given);
-static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data);
-static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name);
-
-static const pack_operation *pack_operation_of_(uint32_t number) {
-    return @OPERATION_OF@;
-}
 
 static int pack_map_(const char *folder) {
     static char path[4096];
@@ -158,6 +152,14 @@ static int pack_map_(const char *folder) {
     pack_held_.data = (char *)data;
     if (memcmp(data, pack_mark_, sizeof pack_mark_) != 0) return pack_fail_("%s: it does not belong to this header", path);
     return 0;
+}
+"""
+
+WEIGHTS = r"""static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data);
+static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name);
+
+static const pack_operation *pack_operation_of_(uint32_t number) {
+    return @OPERATION_OF@;
 }
 
 static int pack_pack_(int weight) {
@@ -208,8 +210,9 @@ static int pack_open_weights_(const char *folder, const pack_level_ *level) {
     }
     return 0;
 }
+"""
 
-static void pack_close_weights_(void) {
+CLOSING = r"""static void pack_close_weights_(void) {
     int i;
     for (i = 0; i < @WEIGHT_COUNT@; i++) free(pack_held_.own[i]);
     if (pack_held_.data != NULL) munmap(pack_held_.data, @DATA_BYTES@);

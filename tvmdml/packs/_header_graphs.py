@@ -58,7 +58,7 @@ class _Step(NamedTuple):
         return self.called.launching.title
 
 
-class _Data:
+class Data:
     """The file: equal arrays of the pack are there once."""
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class GraphTables:
         """
         self._pack = pack
         numbers = {text: number for number, text in enumerate(operations)}
-        self._data = _Data()
+        self._data = Data()
         self._graphs = [_Graph(pack, graph, numbers, self._data) for graph in graphs]
-        self._names = _distinct([_identifier(graph.name) for graph in graphs])
+        self._names = distinct([identifier(graph.name) for graph in graphs])
 
     def data(self) -> Iterable[bytes]:
         """The content of the file with the weights. The header is made before."""
@@ -212,7 +212,7 @@ class GraphTables:
 class _Graph:
     """One graph: its steps, and where each finds its tensors."""
 
-    def __init__(self, pack: Pack, record: Graph, numbers: Mapping[str, int], data: _Data) -> None:
+    def __init__(self, pack: Pack, record: Graph, numbers: Mapping[str, int], data: Data) -> None:
         self.record = record
         self.found = in_pack(pack, record, targets.resolve(record.kind))
         self.plan = plan = self.found.plan
@@ -252,7 +252,7 @@ class _Graph:
                 self.copies.append((first + i - _GIVEN, *source, nbytes))
 
     @staticmethod
-    def _added(data: _Data, one: Tensor, nbytes: int) -> int:
+    def _added(data: Data, one: Tensor, nbytes: int) -> int:
         assert isinstance(one.copies, np.ndarray)
         if one.copies.nbytes != nbytes:
             raise ModelError(f"an output of {nbytes} bytes, which has {one.copies.nbytes}")
@@ -271,18 +271,18 @@ class _Graph:
             shape, strides = ([self.plan.values[n] for n in places] for places in (one.shape, one.strides))
             elements = [step // one.dtype.itemsize for step in strides]
             packed = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-            yield ArrayTensorDesc(_kind(one.dtype), shape or (1,), None if elements == packed else elements), False
+            yield ArrayTensorDesc(kind_of(one.dtype), shape or (1,), None if elements == packed else elements), False
         for dtype, sizes in self.outputs:
-            yield TensorDesc(_kind(dtype), sizes or (1,)), True
+            yield TensorDesc(kind_of(dtype), sizes or (1,)), True
 
     def function(self, name: str, own: str, number: int) -> str:
         """Its function in C."""
         model = self.found.described.get("model")
-        outputs = _tensors(model) if model else [f"{i}" for i in range(len(self.outputs))]
-        names = _distinct(
+        outputs = outputs_of(model) if model else [f"{i}" for i in range(len(self.outputs))]
+        names = distinct(
             [
-                *(f"in_{_identifier(node.name or str(i))}" for i, node in enumerate(self.inputs)),
-                *(f"out_{_identifier(str(one))}" for one in outputs),
+                *(f"in_{identifier(node.name or str(i))}" for i, node in enumerate(self.inputs)),
+                *(f"out_{identifier(str(one))}" for one in outputs),
             ]
         )
         kinds = [c_type(desc.data_type) for desc, _ in self.tensors()]
@@ -299,14 +299,15 @@ class _Graph:
         )
 
 
-def _tensors(model: Mapping[str, Any]) -> list[str]:
+def outputs_of(model: Mapping[str, Any]) -> list[str]:
     """The names of the tensors of a model's outputs: those of a sequence have a number."""
     lengths = model.get("lengths", [None] * len(model["outputs"]))
     pairs = zip(model["outputs"], lengths, strict=True)
     return [one for name, n in pairs for one in ([str(name)] if n is None else [f"{name}_{i}" for i in range(n)])]
 
 
-def _kind(dtype: np.dtype[Any]) -> TensorDataType:
+def kind_of(dtype: np.dtype[Any]) -> TensorDataType:
+    """The type of a tensor with elements of NumPy's type."""
     return TensorDataType.from_numpy(dtype)
 
 
@@ -321,11 +322,12 @@ def _temporaries(launch: Launch) -> int:
     return sum(-(-np.dtype(dtype).itemsize * count // _ALIGNMENT) * _ALIGNMENT for dtype, count in launch.temporaries)
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """The same in letters, digits and ``_``."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)[:60] or "_"
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct(names: Sequence[str]) -> list[str]:
     """Names, with a number where they would be equal."""
     found: list[str] = []
     for name in names:

@@ -1,7 +1,7 @@
 """The CPU kernels of a pack for C and C++: a header with a function for each operation and each graph, and the files that it loads.
 
-The fixed text of the header is in ``_header_c`` and ``_header_c_graphs``; this module adds the tables that describe the pack, with
-``_header_graphs``.
+The fixed text of the header is in ``_header_c``, ``_header_c_graphs``, ``_header_c_open`` and ``_header_choices``; this module adds
+the tables that describe the pack, with ``_header_graphs`` and ``_header_open``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.loading import is_open
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import _header_c, _header_c_graphs, files, lines
+from tvmdml.packs import _header_c, _header_c_graphs, _header_c_open, _header_c_open_runs, _header_choices, files, lines
 from tvmdml.packs._header_graphs import GraphTables
+from tvmdml.packs._header_open import OpenTables
+from tvmdml.packs._header_open_rows import Context
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation, Packed
 from tvmdml.targets.cpu import host
@@ -43,6 +45,7 @@ _C_TYPES = {
     TensorDataType.FLOAT16: ("uint16_t", "f16"),
     **{t: (f"{t.stored.tvm}_t", t.tvm.replace("uint", "u").replace("int", "i")) for t in TensorDataType if not t.is_float},
 }
+_NO_TENSOR, _NO_LAUNCH = "{{0, 8, 1}, 0, 0, NULL, NULL, 0},", "{0, 0, 0, 0, 0, 0, 0, 0},"
 _DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
 
 
@@ -58,24 +61,22 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
         The files, the header first.
 
     Raises:
-        PackError: the pack has no kernels for CPUs, or is damaged.
+        PackError: the pack has no kernels for CPUs, or is damaged, or has graphs of certain sizes beside those with open ones.
         InvalidArgument: the name is not valid in C, or this version does not know an operation.
         OSError: a file cannot be written.
     """
     name = name or _identifier(pack.path.stem)
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidArgument(message("name of a header", safe_repr(name), "a name in C: letters, digits and _, a letter first"))
-    if opened := next((one.name for one in pack.graphs() if one.kind == "cpu" and is_open(pack, one)), ""):
-        raise pack.error(f"a graph {opened!r} with open sizes", "graphs of certain sizes, for C", "Build it with --size NAME=N.")
     content = Content(pack, name)
     header = content.header()
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
     for part, path in zip(content.libraries, written[1:], strict=True):
         files.replace(path, pack.unpacked(part))
-    if content.graphs is not None:
+    if (graphs := content.graphs or content.opened) is not None:
         written.append(folder / f"{name}.data")
-        files.replace(written[-1], content.graphs.data())
+        files.replace(written[-1], graphs.data())
     files.replace(written[0], [header.encode()])
     return written
 
@@ -117,15 +118,21 @@ class Content:
         self._name = name
         self._entries, self._more, self._left_out = _entries(pack)
         self._every = [*self._entries, *self._more]
-        if not self._every:
+        wanted = [graph for graph in pack.graphs() if graph.kind == "cpu"]
+        several = [graph for graph in wanted if is_open(pack, graph)]
+        if several and len(several) < len(wanted):
+            raise pack.error("models with open sizes beside graphs of certain sizes", "one or the other", "Build a pack for each.")
+        self.opened = OpenTables(pack, several, name) if several else None
+        if not self._every and not several:
             if still := next((graph.name for graph in pack.graphs() if graph.kind == "cpu"), ""):
                 given = f"a graph {still!r} without kernels: all its outputs are constants"
                 raise pack.error(given, "graphs that compute something", "Write the constants into the program.")
             raise pack.error("nothing for CPUs", "a pack with operations for a target such as cpu:x86-64-v3")
-        self._levels = _levels(pack, {code for entry in self._every for code in entry.launches})
+        codes = {code for entry in self._every for code in entry.launches} | (self.opened.codes if self.opened else set())
+        self._levels = _levels(pack, codes)
         self._kernels: dict[bytes, Kernel] = {}
         self._numbers_of_kernels: dict[bytes, int] = {}
-        self._numbers = _Sequences()
+        self._numbers, self._lists = _Sequences(), _Sequences()
         self._temporaries = _Sequences()
         self._launch_rows: list[str] = []
         self._packing_rows: list[str] = []
@@ -138,8 +145,8 @@ class Content:
         for kernel in sorted(pack.kernels(), key=lambda kernel: (kernel.target, kernel.operator, kernel.part)):
             if kernel.target.startswith(_TARGET):
                 self._add_library(kernel)
-        wanted = [graph for graph in pack.graphs() if graph.kind == "cpu"]
-        self.graphs = GraphTables(pack, wanted, [entry.text for entry in self._every]) if wanted else None
+        closed = wanted if not several else []
+        self.graphs = GraphTables(pack, closed, [entry.text for entry in self._every]) if closed else None
 
     def _add_library(self, kernel: Kernel) -> None:
         self._kernels[kernel.key] = kernel
@@ -165,6 +172,7 @@ class Content:
             if number < len(self._entries):
                 functions.append(_function(entry, function, prefix, number))
         count = len(self._entries)
+        opened: dict[str, Iterable[str]] = {} if self.opened is None else self.opened.columns(self._context())
         levels, tables = self._level_rows()
         kernels = [self._kernels[key] for key in self._numbers_of_kernels]
         numbers_of = {part: number for number, part in enumerate(self.libraries)}
@@ -173,35 +181,44 @@ class Content:
             "COUNT": [str(count)],
             "OPERATION_ROWS": [str(max(count, 1))],
             "FUNCTIONS": [*functions, *(f"/* Only in graphs, as its inputs are packed: {text} */" for text in self._left_out)],
-            "MOST_TENSORS": [str(max(len(entry.tensors()) for entry in self._every))],
+            "MOST_TENSORS": [str(max((len(entry.tensors()) for entry in self._every), default=1))],
             "MOST_ARGUMENTS": [str(self._most_arguments)],
             "MOST_TEMPORARIES": [str(self._most_temporaries)],
             "LEVEL_COUNT": [str(len(levels))],
             "LIBRARY_COUNT": [str(len(self.libraries))],
             "KERNEL_COUNT": [str(len(kernels))],
             "NUMBERS": _wrapped(map(_c_integer, self._numbers.items or [0])),
-            "TENSORS": tensors,
+            "TENSORS": tensors or [_NO_TENSOR],
             "OPERATIONS": operations[:count] or ["{NULL, NULL, 0, NULL},"],
             "LIBRARIES": [f'"{file}",' for file in self.libraries.values()],
             "KERNELS": [f'{{{numbers_of[kernel.part]}, "__tvm_ffi_{kernel.symbol}"}},' for kernel in kernels],
             "TEMPORARIES": [f"{{{{{kind}, {bits}, 1}}, {count}}}," for kind, bits, count in self._temporaries.items or [(0, 8, 0)]],
-            "LAUNCHES": self._launch_rows,
+            "LAUNCHES": self._launch_rows or [_NO_LAUNCH],
             "TABLES": tables,
             "LEVELS": levels,
             "LEVEL_NAMES": [", ".join(processor.name for _, processor in self._levels)],
         }
-        pieces = dict.fromkeys(("DECLARATIONS", "TABLES", "WEIGHTS", "RUNS"), "")
+        pieces = dict.fromkeys(("DECLARATIONS", "TABLES", "MAPPING", "WEIGHTS", "CLOSING", "RUNS"), "")
         columns.update({"GRAPH_INCLUDES": [], "OPEN_WEIGHTS": [], "CLOSE_WEIGHTS": []})
-        if self.graphs is not None:
+        if self.graphs is not None or self.opened is not None:
             pieces = {name: getattr(_header_c_graphs, name) for name in pieces}
             columns["GRAPH_INCLUDES"] = _header_c_graphs.INCLUDES
             columns["OPEN_WEIGHTS"] = [" && pack_open_weights_(folder, level) == 0"]
             columns["CLOSE_WEIGHTS"] = ["    pack_close_weights_();\n"]
+        if self.opened is not None:
+            pieces.update({name: getattr(_header_c_open, name) for name in ("DECLARATIONS", "TABLES", "WEIGHTS")})
+            pieces["RUNS"] = _header_choices.TEXT + _header_c_open_runs.RUNS
+            columns.update(opened)
+            columns["LISTS"] = _wrapped(map(str, self._lists.items or [0]))
+            columns["MOST_TENSORS"] = [str(max(int("".join(columns["MOST_TENSORS"])), self.opened.most_inputs))]
+            columns["MOST_ARGUMENTS"] = [str(max(self._most_arguments, int("".join(opened["MOST_ARGUMENTS"]))))]
+            columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.opened.functions()]
+        if self.graphs is not None:
             more = f"&{prefix}more_operations_[number - {count}]"  # C compilers warn of a comparison with 0
             columns["OPERATION_OF"] = [f"number < {count} ? &{prefix}operations[number] : {more}" if count else more]
             columns["MORE_OPERATIONS"] = operations[count:] or ["{NULL, NULL, 0, NULL},"]
             columns["PACKINGS"] = self._packing_rows or ["{0, {0, 8, 1}, 0, 0, 0, 0},"]
-            columns["PACKERS"] = self._packer_rows or ["{0, 0, 0, 0, 0, 0, 0, 0},"]
+            columns["PACKERS"] = self._packer_rows or [_NO_LAUNCH]
             columns.update(self.graphs.columns(self._name, self._tensor, self.chosen))
             columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.graphs.functions(self._name)]
             columns["NUMBERS"] = _wrapped(map(_c_integer, self._numbers.items or [0]))
@@ -228,12 +245,13 @@ class Content:
         rows, tables = [], []
         prefix = f"{self._name}_"
         numbers_of = {part: number for number, part in enumerate(self.libraries)}
-        for number, (code, processor) in enumerate(self._levels):
+        for number, (_, processor) in enumerate(self._levels):
             starts: list[int] = []
             used: set[int] = set()
-            # If this level does not have an operation, the next lower level that it can run may have it.
-            usable = [other for other, lower in self._levels[number:] if other == code or processor.runs(lower)]
+            usable = self._usable(number)
             self.chosen.append([])
+            if self.opened is not None:
+                used.update(numbers_of[self._kernels[key].part] for key in self.opened.used[number])
             for entry in self._every:
                 starts.append(len(self._launch_rows))
                 launches = sorted(next((entry.launches[other] for other in usable if other in entry.launches), ()))
@@ -248,6 +266,25 @@ class Content:
             rows.append(f"{{{quoted}, {prefix}launches_of_{number}_, {prefix}libraries_of_{number}_, {len(used)}}},")
         return rows, tables
 
+    def _usable(self, number: int) -> list[str]:
+        """The codes of a level and those below: if it does not have an operation, the next one that it can run may have it."""
+        code, processor = self._levels[number]
+        return [other for other, lower in self._levels[number:] if other == code or processor.runs(lower)]
+
+    def _context(self) -> Context:
+        """What the tables of a model with open sizes are made with."""
+        about = "a model"
+        return Context(
+            *(self._numbers, self._lists, lambda key: self._kernel_number(key, about)),
+            lambda packed: self._launch_row(about, len(packed.inputs), packed, 0, 0, 0),
+            [self._usable(i) for i in range(len(self._levels))],
+        )
+
+    def _kernel_number(self, key: bytes, about: str) -> int:
+        if key not in self._kernels:
+            raise self._pack.damaged(f"it lacks a kernel of {about}")
+        return self._numbers_of_kernels.setdefault(key, len(self._numbers_of_kernels))
+
     def _add_launch(self, entry: _Entry, launch: Launch) -> list[int]:
         """Add a row to the table of launches. Returns the parts of its kernels."""
         if not 0 <= launch.threads < 1 << 31:
@@ -255,18 +292,16 @@ class Content:
         packings = len(self._packing_rows)
         for one in launch.owned:
             self._add_packing(entry, one)
-        row = self._launch_row(entry, launch, launch.threads, packings, len(launch.owned))
+        row = self._launch_row(entry.text, len(entry.tensors()), launch, launch.threads, packings, len(launch.owned))
         self._launch_rows.append(row)
         return [self._kernels[key].part for key in launch.kernels]
 
-    def _launch_row(self, entry: _Entry, launch: Launch | Packed, threads: int, packings: int, count: int) -> str:
-        if launch.kernel not in self._kernels:
-            raise self._pack.damaged(f"it lacks a kernel of {entry.text}")
+    def _launch_row(self, about: str, tensors: int, launch: Launch | Packed, threads: int, packings: int, count: int) -> str:
+        index = self._kernel_number(launch.kernel, about)
         temporaries = [self._temporary(dtype, number) for dtype, number in launch.temporaries]
         scalars_at, temporaries_at = self._numbers.add(launch.scalars), self._temporaries.add(temporaries)
-        index = self._numbers_of_kernels.setdefault(launch.kernel, len(self._numbers_of_kernels))
         self._most_temporaries = max(self._most_temporaries, len(temporaries))
-        self._most_arguments = max(self._most_arguments, len(entry.tensors()) + 1 + len(temporaries) + len(launch.scalars))
+        self._most_arguments = max(self._most_arguments, tensors + 1 + len(temporaries) + len(launch.scalars))
         counts = f"{len(launch.scalars)}, {len(temporaries)}, {count}"
         return f"{{{threads}, {index}, {scalars_at}, {temporaries_at}, {packings}, {counts}}},"
 
@@ -279,7 +314,7 @@ class Content:
         inputs = self._numbers.add([names.index(name) for name in one.inputs])
         packing = f"{names.index(one.name)}, {{{kind}, {bits}, 1}}, {elements}, {inputs}, {len(one.inputs)}"
         self._packing_rows.append(f"{{{packing}, {len(self._packer_rows)}}},")
-        self._packer_rows.append(self._launch_row(entry, one, 0, 0, 0))
+        self._packer_rows.append(self._launch_row(entry.text, len(names), one, 0, 0, 0))
 
     def _temporary(self, dtype: str, count: int) -> tuple[int, int, int]:
         """DLPack's kind and bits, and the count."""

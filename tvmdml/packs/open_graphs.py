@@ -25,7 +25,7 @@ from tvmdml.onnx.running import About
 from tvmdml.onnx.types import Undecided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import spec
+from tvmdml.packs import answers, spec
 from tvmdml.scheduling import remembering
 from tvmdml.targets import Target
 
@@ -33,8 +33,6 @@ DRAWN = 1 << 12
 """How many sizes are drawn from ranges that have more: to ask for one that is like others takes less than a millisecond."""
 _MOST_RECORDINGS = 256
 """Of a model. One with more is another for nearly every size."""
-_TARGETS = 1 << 16
-"""More numbers of threads than there are."""
 
 
 class OpenSource(NamedTuple):
@@ -64,7 +62,8 @@ class OpenPlanned(NamedTuple):
     """A model for a kind of targets."""
 
     source: OpenSource
-    kind: str
+    machines: tuple[Target, ...]
+    """Of one kind."""
     graphs: tuple[tuple[ProgramPlan, dict[str, Any]], ...]
     """The plans, and what is kept beside each."""
     choices: tuple[Choice, ...]
@@ -94,7 +93,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
         for i, (name, machine) in enumerate(machines):
             for threads, variant in machine.variants():
                 with remembering():
-                    for desc, shared, kernel in plan.asked(own, i * _TARGETS + threads, variant):
+                    for desc, shared, kernel in plan.asked(own, i * answers.TARGETS + threads, variant):
                         new = {(i, *one.identity) for one in kernel.every} - known
                         if not new:
                             continue
@@ -104,7 +103,7 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     for recording in model.recordings():
         kept = {**model.described(recording), "open": [limits.written() for limits in model.limits(recording)]}
         graphs += [(plan, kept) for plan in recording.graph.plans] if recording.graph is not None else []
-    return OpenPlanned(source, machines[0][1].kind, tuple(graphs), tuple(choices))
+    return OpenPlanned(source, tuple(machine for _, machine in machines), tuple(graphs), tuple(choices))
 
 
 class _Recorded:
@@ -181,10 +180,12 @@ def described(graph: OpenPlanned, i: int, place: Any) -> dict[str, Any]:
     own, arrays = open_saved.describe(plan)
     read = {one.source.number for launching in plan.launchings for one in launching.arguments if one.source.kind == "constant"}
     constants: list[NumpyArray] = list(plan.constants)
+    answered = answers.written(plan, graph.machines)
     return {
         "format": saving.FORMAT,
         "name": name_of(graph, i),
-        "kind": graph.kind,
+        "kind": graph.machines[0].kind,
+        "answers": [place(answered), answered.nbytes],
         "plan": own,
         "arrays": [
             *(saving.form(array, place(array) if k in read else None) for k, array in enumerate(constants)),

@@ -172,12 +172,12 @@ def write(record: Kernel | Operation) -> bytes:
     if isinstance(record, Kernel):
         members = {name: value for name, value in record._asdict().items() if name != "part"}
         return _encode({"is": "kernel", **members}).encode()
-    launches = [_launch_members(launch) for launch in record.launches]
+    launches = [launch_members(launch) for launch in record.launches]
     return _encode({"is": "operation", **record._asdict(), "launches": launches}).encode()
 
 
-def _launch_members(launch: Launch) -> dict[str, Any]:
-    """A launch that packs nothing is written as ever."""
+def launch_members(launch: Launch) -> dict[str, Any]:
+    """A launch as JSON. One that packs nothing is written as ever."""
     found = {**launch._asdict(), "kernel": launch.kernel.hex()}
     owned = [{**one._asdict(), "kernel": one.kernel.hex()} for one in found.pop("owned")]
     return {**found, "owned": owned} if owned else found
@@ -230,18 +230,24 @@ def _kernel(given: Mapping[str, Any], part: int, parts: int) -> Kernel:
 def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
     if part != NO_PART:
         raise ValueError("an operation with a part")
-    launches = tuple(
-        Launch(
-            _whole(launch["threads"], 0),
-            _key_of(launch["kernel"]),
-            tuple(map(_whole, launch["scalars"])),
-            _temporaries(launch["temporaries"]),
-            tuple(map(_packed, launch.get("owned", ()))),
-        )
-        for launch in given["launches"]
-    )
     in_place = given["in_place"] if type(given["in_place"]) is bool else _text(given["in_place"])
+    launches = tuple(map(read_launch, given["launches"]))
     return Operation(_object(given["line"]), in_place, _text(given["target"]), launches)
+
+
+def read_launch(given: Mapping[str, Any]) -> Launch:
+    """A launch that ``launch_members`` wrote.
+
+    Raises:
+        ``NOT_WRITTEN``: it would not have written it.
+    """
+    return Launch(
+        _whole(given["threads"], 0),
+        _key_of(given["kernel"]),
+        tuple(map(_whole, given["scalars"])),
+        _temporaries(given["temporaries"]),
+        tuple(map(_packed, given.get("owned", ()))),
+    )
 
 
 def _packed(given: Mapping[str, Any]) -> Packed:

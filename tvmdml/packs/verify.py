@@ -27,7 +27,7 @@ from tvmdml.guarded import Place
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import lines, look, signing
+from tvmdml.packs import answers, lines, look, signing
 from tvmdml.packs.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
 from tvmdml.packs.shelf import LoadedPack
 from tvmdml.scheduling import kernel_for
@@ -325,7 +325,10 @@ class _Check:
             ModelError, PackError: it is wrong, or lacks a kernel.
         """
         self._drew = True
-        found = open_in_pack(self._pack, graph, machine, {}).plan
+        opened = open_in_pack(self._pack, graph, machine, {})
+        found = opened.plan
+        with reading(f"{self._pack.shown}: {graph.name}"):
+            every = [] if opened.answers is None else list(answers.read(opened.answers, len(opened.described["plan"]["calls"])))
         rng = np.random.default_rng([self._seed, zlib.crc32(graph.name.encode())])
         several = list(drawn(found.limits, _DRAWN, rng))
         for values in rng.permutation(np.array(several).reshape(len(several), -1))[:_DRAWN].tolist():
@@ -334,18 +337,27 @@ class _Check:
             sizes = ", ".join(f"{one.name}={value}" for one, value in zip(found.limits, values, strict=True))
             with reading(f"{self._pack.shown}: {graph.name}, {sizes}"):
                 plan = found.at(values)
-                groups = [plan.groups[called.launching.group] for called in plan.calls]
+                groups = sorted({called.launching.group for called in plan.calls})
             for code in (code for code in self._machines.here if _kind(code) == graph.kind):
-                for group in groups:
-                    self._read_launch(f"{group.title} of graph {graph.name} for {sizes}", *group.call, self._machines.here[code])
+                for i in groups:
+                    own = [one for one in every if (one.group, one.target) == (i, code)]
+                    about = f"{plan.groups[i].title} of graph {graph.name} for {sizes}"
+                    answered = [(one.threads, launch) for one in own if (launch := one.at(values)) is not None]
+                    self._read_launch(about, *plan.groups[i].call, self._machines.here[code], answered)
 
-    def _read_launch(self, about: str, desc: Operator, shared: Shared, machine: Target) -> None:
+    def _read_launch(
+        self, about: str, desc: Operator, shared: Shared, machine: Target, answered: Sequence[tuple[int, Launch]]
+    ) -> None:
         """Note a launch of a graph with open sizes, to be run as an operation is.
 
         Raises:
-            PackError: the pack lacks its kernel.
+            PackError: the pack lacks its kernel, or has another answer of the schedules for C, on so many threads.
         """
         decided = list(_decided(machine, desc, shared))
+        for threads, launch in answered:
+            (*_, kernel) = (kernel for least, kernel in decided if least <= threads or kernel is decided[0][1])
+            if _without_packers(launch) != _without_packers(launch_of(machine.code, 0, kernel)):
+                raise self._pack.damaged(f"its launch of {about}{_on(threads)} is another one than the schedules choose")
         for threads, kernel in decided:
             if any(self._loaded.find(one, machine) is None for one in kernel.every):
                 raise self._pack.damaged(f"it lacks a kernel of {about}{_on(threads)}")
@@ -427,6 +439,11 @@ def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tupl
     for one, other in itertools.zip_longest(recorded, expected):
         if one != other:
             raise PackError(f"its launch is {_said(one)}, and the schedules choose {_said(other)}")
+
+
+def _without_packers(launch: Launch) -> Launch:
+    """A launch without the integers of what packs its inputs: they may have those of other sizes, which pack the same."""
+    return launch._replace(owned=tuple(one._replace(scalars=(), temporaries=()) for one in launch.owned))
 
 
 def _said(launch: Launch | None) -> str:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.sizes import showing
+from tvmdml.sizes import polynomials, showing
 from tvmdml.sizes.guards import Atom, Quotient, Symbol, Within
 from tvmdml.sizes.polynomials import Terms
 from tvmdml.sizes.record import Open, Record
@@ -142,8 +142,7 @@ class Function(NamedTuple):
         Args:
             names: of the symbols.
         """
-        atoms: dict[int, Atom] = dict(zip(self.symbols, map(Symbol, names), strict=True))
-        atoms |= {i: Quotient(number, divisor) for i, number, divisor in self.quotients}
+        atoms = self._atoms(names)
         guards = [
             (terms, Within(_or(least, -math.inf), _or(most, math.inf), frozenset(without)))
             for terms, least, most, without in self.conditions
@@ -153,6 +152,19 @@ class Function(NamedTuple):
             shown = [showing.text(atoms, given.terms) if isinstance(given, Open) else f"{given}" for given in arguments]
             texts.append(f"{function.__name__}({', '.join(shown)}) == {answer}")
         return texts
+
+    def shown(self, names: Sequence[str]) -> list[str]:
+        """The integers in words: ``2*n + 1``.
+
+        Args:
+            names: of the symbols.
+        """
+        atoms = self._atoms(names)
+        return [showing.text(atoms, polynomials.of(terms)) for terms in self.wanted]
+
+    def _atoms(self, names: Sequence[str]) -> dict[int, Atom]:
+        symbols = zip(self.symbols, map(Symbol, names), strict=True)
+        return {**dict(symbols), **{i: Quotient(number, divisor) for i, number, divisor in self.quotients}}
 
     # -- As JSON
 

@@ -1,0 +1,353 @@
+"""The rows of a header's tables for a model with open sizes: those of one recording after another."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml import targets
+from tvmdml.graph.launching import Argument, Launching, Tensor
+from tvmdml.graph.loading import open_in_pack
+from tvmdml.graph.open_saved import drawn
+from tvmdml.graph.saving import reading
+from tvmdml.onnx.packed_open import OpenRecording
+from tvmdml.packs import answers
+from tvmdml.packs._header_graphs import Data, kind_of
+from tvmdml.packs._header_values import Values
+from tvmdml.packs.answers import Answer
+from tvmdml.packs.format import Pack
+from tvmdml.packs.records import Graph, Launch, Packed
+
+_ARENA, _DATA, _ARRAY, _GIVEN = range(4)
+_CHECKED = 8
+"""So many sizes are checked as Python checks them when a pack is loaded."""
+_TEXT = re.compile(r"[^\w .,:;()\[\]<>=!*/%+'-]", re.ASCII)
+_LONGEST_TEXT = 200
+
+
+class Context(NamedTuple):
+    """What a header has beside the graphs."""
+
+    numbers: Any
+    """The table of integers."""
+    lists: Any
+    """The table of lists of values."""
+    kernel: Callable[[bytes], int]
+    """The number of a kernel. Raises ``PackError`` if it is not there."""
+    packer: Callable[[Packed], str]
+    """The row of a launch that packs a weight."""
+    levels: Sequence[Sequence[str]]
+    """Of each level the codes of targets that it may run, the best one first."""
+
+
+class _Form(NamedTuple):
+    """How a kernel of a group takes an input packed."""
+
+    target: str
+    packed: Packed
+
+
+class _Group(NamedTuple):
+    """What the answers of a group take."""
+
+    forms: list[_Form]
+    """Of inputs that some of them take packed."""
+    read: set[str]
+    """The arrays that some of them read as they are. That without a name is a condition."""
+
+
+class Recording:
+    """One recording of the model."""
+
+    def __init__(self, pack: Pack, record: Graph) -> None:
+        self.record = record
+        opened = open_in_pack(pack, record, targets.resolve(record.kind), {})
+        self.described = opened.described
+        with reading(f"{pack.shown}: {record.name}"):
+            self.model = OpenRecording(opened)
+            self.plan = opened.plan.whole()
+            self.limits = opened.plan.limits
+            for sizes in itertools.islice(
+                filter(opened.plan.allows, drawn(self.limits, _CHECKED, np.random.default_rng(0))), _CHECKED
+            ):
+                assert opened.plan.at(sizes).calls is not None  # they are checked
+            if opened.answers is None:
+                raise pack.error("a model without answers of schedules", "one that this version built", "Build it again.")
+            self.answers = list(answers.read(opened.answers, len(self.plan.groups)))
+
+    def shown(self, inputs: Sequence[str]) -> list[tuple[np.dtype[Any], str]]:
+        """The type and shape of each input and output, in words."""
+        numbers = self.plan.function.shown(self.model.names)
+        own = {one.name: one for one in self.plan.inputs}
+        found = []
+        for name in inputs:
+            shape = [numbers[n] for n in own[name].shape] if name in own else list(map(str, self.model.inputs[name]))
+            found.append((own[name].dtype if name in own else self.model.types[name], f"[{', '.join(shape)}]"))
+        return [*found, *((one.dtype, f"[{', '.join(numbers[n] for n in one.shape)}]") for one in self.plan.results)]
+
+
+class Rows:
+    """The rows of all tables."""
+
+    def __init__(self, pack: Pack, context: Context, data: Data, names: Sequence[str], inputs: Sequence[str]) -> None:
+        self._pack, self._context, self._data, self._names, self._inputs = pack, context, data, names, inputs
+        self.rows: dict[str, list[str]] = {
+            name: []
+            for name in (
+                *("VALUES", "SIZES", "CONDITIONS", "FORMS", "ARRAYS", "PLACES", "GUARDS", "STEPS", "COPIES", "PACKINGS", "ANSWERS"),
+                *("WAYS", "TITLES", "PACKERS", "ALL_WEIGHTS"),
+            )
+        }
+        self._known: dict[tuple[str, str], int] = {}
+        self.groups: list[list[tuple[int, int]]] = [[] for _ in context.levels]
+        self.used: list[set[bytes]] = [set() for _ in context.levels]
+        self._weights: dict[tuple[Any, ...], int] = {}
+        self.most_inputs = 1
+        self.most = dict.fromkeys(("values", "pieces", "arrays", "dimensions", "views", "arguments"), 1)
+
+    def _row(self, table: str, row: str) -> int:
+        """Add a row that may be there."""
+        key = table, row
+        if key not in self._known:
+            self._known[key] = len(self.rows[table])
+            self.rows[table].append(row)
+        return self._known[key]
+
+    def _grown(self, what: str, number: int) -> None:
+        self.most[what] = max(self.most[what], number)
+
+    def plan(self, one: Recording) -> str:
+        """The row of a recording, whose other rows are added.
+
+        Raises:
+            PackError, ValueError: it is damaged, or has numbers that are too large.
+        """
+        values = Values(self._context.numbers.add, self._context.lists.add)
+        limits = {each.name: each.values for each in one.limits}
+        fixed = {name: one.model.sizes[name] for name in self._names if name not in limits}
+        first_limit = len(self.rows["SIZES"])
+        for name in self._names:
+            self.rows["SIZES"].append(size_row(name, limits.get(name) or range(fixed[name], fixed[name] + 1)))
+        sizes = [values.size(self._names.index(name)) for name in one.model.names]
+        read = values.reading(one.plan.function, sizes)
+        numbers = read.wanted()
+        first_condition = len(self.rows["CONDITIONS"])
+        for value, condition in read.conditions():
+            text = "a choice" if condition is None else self._condition(one, condition)
+            self.rows["CONDITIONS"].append(f'{{{value}, "{text_of(text)}"}},')
+        conditions = f"{first_condition}, {len(self.rows['CONDITIONS']) - first_condition}"
+        forms = self._forms(one, values, numbers)
+        arrays = f"{len(self.rows['ARRAYS'])}, {len(one.plan.arrays)}"
+        for array in one.plan.arrays:
+            self.rows["ARRAYS"].append(self._array(array, numbers))
+        first_group = len(self.rows["TITLES"])
+        groups = self._groups(one, values, sizes)
+        steps = f"{len(self.rows['STEPS'])}, {len(one.plan.launchings)}"
+        for launching in one.plan.launchings:
+            self._step(one, launching, numbers, first_group, groups[launching.group])
+        copies = self._copies(one)
+        needed = sorted({*numbers, *read.quotients})
+        pieces = self._list([numbers[n] for n in one.plan.pieces])
+        order = self._list([n for i, below in one.plan.order for n in (i, len(below), *below)])
+        self._grown("values", len(values.rows))
+        self._grown("pieces", len(one.plan.pieces))
+        self._grown("arrays", len(one.plan.arrays))
+        first_value = len(self.rows["VALUES"])
+        for operation, a, b in values.rows:
+            self.rows["VALUES"].append(f"{{{operation}, {a}, {b}}},")
+        parts = (
+            *(f"{first_limit}", f"{first_value}, {len(values.rows)}", conditions, f"{self._list(needed)}, {len(needed)}"),
+            *(f"{forms}", f"{pieces}, {len(one.plan.pieces)}", f"{order}", arrays, steps, copies),
+        )
+        return f"{{{', '.join(parts)}}},"
+
+    def _list(self, several: Sequence[int]) -> int:
+        start: int = self._context.lists.add(several)
+        return start
+
+    @staticmethod
+    def _condition(one: Recording, condition: Any) -> str:
+        only = one.plan.function._replace(conditions=(condition,), choices=())
+        return " and ".join(only.texts(one.model.names))
+
+    # -- Tensors
+
+    def _forms(self, one: Recording, values: Values, numbers: Sequence[int]) -> int:
+        first, dimensions = len(self.rows["FORMS"]), 0
+        own = {node.name: node for node in one.plan.inputs}
+        for name in self._inputs:
+            if name in own:
+                node = own[name]
+                shape, strides = ([numbers[n] for n in places] for places in (node.shape, node.strides))
+                dtype, nbytes = node.dtype, numbers[node.nbytes]
+            else:  # nothing reads it
+                dtype = one.model.types[name]
+                places = dict(zip(one.model.names, (values.size(self._names.index(size)) for size in one.model.names), strict=True))
+                shape = [places[n] if isinstance(n, str) else values.number(n) for n in one.model.inputs[name]]
+                item = values.number(dtype.itemsize)
+                strides = [values.product([item, *shape[i + 1 :]]) for i in range(len(shape))]
+                nbytes = values.product([item, *shape])
+            if len(shape) != len(strides):
+                raise ValueError(f"{len(shape)} sizes and {len(strides)} strides")
+            self._form(dtype, 0, shape, strides, nbytes)
+            dimensions += 2 * len(shape)
+        for result in one.plan.results:
+            shape = [numbers[n] for n in result.shape]
+            self._form(result.dtype, 1, shape, [], 0)
+            dimensions += 2 * len(shape)
+        self._grown("dimensions", dimensions)
+        return first
+
+    def _form(self, dtype: np.dtype[Any], written: int, shape: Sequence[int], strides: Sequence[int], nbytes: int) -> None:
+        lists = f"{self._list(shape)}, {self._list(strides)}"
+        self.rows["FORMS"].append(f"{{{_type(dtype)}, {len(shape)}, {written}, {lists}, {nbytes}}},")
+
+    def _array(self, array: Tensor, numbers: Sequence[int]) -> str:
+        if array.dtype.kind == "f" and array.dtype.itemsize < 4:
+            raise self._pack.error("an array of sizes in float16", "other types, for C")
+        elements = self._list([numbers[n] for n in array.strides])
+        code = 6 if array.dtype.kind == "b" else kind_of(array.dtype).dlpack[0]
+        return f"{{{{{code}, {array.dtype.itemsize * 8}, 1}}, {elements}, {len(array.strides)}}},"
+
+    def _copies(self, one: Recording) -> str:
+        first, inputs = len(self.rows["COPIES"]), len(self._inputs)
+        for i, result in enumerate(one.plan.results):
+            if isinstance(result.copies, int):
+                self.rows["COPIES"].append(f"{{{inputs + i}, {_GIVEN}, {inputs + result.copies}, 0, 0}},")
+            elif result.source is None:
+                array = np.ascontiguousarray(result.copies)
+                self.rows["COPIES"].append(f"{{{inputs + i}, {_DATA}, 0, {self._data.add(array)}, {array.nbytes}}},")
+        return f"{first}, {len(self.rows['COPIES']) - first}"
+
+    # -- Launches
+
+    def _step(self, one: Recording, launching: Launching, numbers: Sequence[int], first_group: int, group: _Group) -> None:
+        count = len(launching.arguments) - len(launching.wanted)
+        places = len(self.rows["PLACES"])
+        for argument in launching.arguments:
+            self.rows["PLACES"].append(self._place(one, argument, numbers, argument.name in group.read))
+        guards = len(self.rows["GUARDS"])
+        for i, wanted in enumerate(launching.wanted):
+            self.rows["GUARDS"].append(f"{{{places + count + i}, {int(wanted)}}},")
+        weights = self._list([self._weight(one, launching, form) for form in group.forms])
+        row = f"{first_group + launching.group}, {places}, {count}, {guards}, {len(launching.wanted)}, {weights}"
+        self.rows["STEPS"].append(f"{{{row}}},")
+
+    def _place(self, one: Recording, argument: Argument, numbers: Sequence[int], is_read: bool) -> str:
+        source, rest = argument.source, f"{numbers[argument.offset]}, {numbers[argument.size]}"
+        if source.kind == "piece":
+            return f"{{{_ARENA}, {source.number}, {rest}, 0, 0}},"
+        if source.kind == "array":
+            array = one.plan.arrays[source.number]
+            return f"{{{_ARRAY}, {source.number}, {rest}, 0, {array.dtype.itemsize * len(array.strides)}}},"
+        if source.kind == "constant":
+            constant = one.plan.constants[source.number]
+            return f"{{{_DATA}, 0, {rest}, {self._data.add(constant) if is_read else 0}, {constant.nbytes}}},"
+        if source.kind == "input":
+            number = self._inputs.index(one.plan.inputs[source.number].name)
+        else:
+            number = len(self._inputs) + next(i for i, each in enumerate(one.plan.results) if each.source == source)
+        return f"{{{_GIVEN}, {number}, {rest}, 0, 0}},"
+
+    def _groups(self, one: Recording, values: Values, sizes: Sequence[int]) -> list[_Group]:
+        """Add the answers of each group."""
+        first = {launching.group: launching for launching in reversed(one.plan.launchings)}
+        found = []
+        for group in range(len(one.plan.groups)):
+            launching = first[group]
+            self.rows["TITLES"].append(f'"{text_of(launching.title)}",')
+            own = [answer for answer in one.answers if answer.group == group]
+            forms: list[_Form] = []
+            read = {""}
+            names = [argument.name for argument in launching.arguments]
+            names = names[: len(names) - len(launching.wanted)]
+            for codes, level, used in zip(self._context.levels, self.groups, self.used, strict=True):
+                code = next((code for code in codes if any(answer.target == code for answer in own)), "")
+                mine = [answer for answer in own if answer.target == code]
+                start = len(self.rows["WAYS"])
+                before: list[int] = []
+                for threads in sorted({answer.threads for answer in mine}):
+                    several = [self._answer(each, values, sizes, names, forms) for each in mine if each.threads == threads]
+                    if several != before:
+                        self.rows["WAYS"].append(f"{{{threads}, {self._list(several)}, {len(several)}}},")
+                    before = several
+                used.update(key for answer in mine for key in answer.launch.kernels)
+                read.update(name for answer in mine for name in {*names} - {packed.name for packed in answer.launch.owned})
+                level.append((start, len(self.rows["WAYS"]) - start))
+            found.append(_Group(forms, read))
+        return found
+
+    def _answer(self, answer: Answer, values: Values, sizes: Sequence[int], names: Sequence[str], forms: list[_Form]) -> int:
+        """The number of an answer's row."""
+        launch: Launch = answer.launch
+        read = values.reading(answer.function, sizes)
+        wanted = read.wanted()
+        count = len(wanted) - len(launch.temporaries)
+        conditions = [value for value, _ in read.conditions()]
+        packings = []
+        for packed in launch.owned:
+            form = _Form(answer.target, packed)
+            if form not in forms:
+                forms.append(form)
+            if packed.name not in names or not packed.inputs or not set(packed.inputs) <= set(names):
+                raise ValueError(f"a kernel that packs {packed.name}")
+            packings.append(f"{{{names.index(packed.name)}, {forms.index(form)}}},")
+        first_packing = self._sequence("PACKINGS", packings)
+        types = self._context.numbers.add([np.dtype(dtype).itemsize for dtype, _ in launch.temporaries])
+        self._grown("views", len(names) + len(launch.temporaries))
+        self._grown("arguments", len(names) + len(wanted))
+        lists = f"{self._list(conditions)}, {self._list(wanted[:count])}, {self._list(wanted[count:])}, {types}, {first_packing}"
+        counts = f"{len(conditions)}, {count}, {len(launch.temporaries)}, {len(packings)}"
+        return self._row("ANSWERS", f"{{{self._context.kernel(launch.kernel)}, {lists}, {counts}}},")
+
+    def _sequence(self, table: str, rows: Sequence[str]) -> int:
+        """Where rows begin that follow each other."""
+        key = table, "".join(rows)
+        if key not in self._known:
+            self._known[key] = len(self.rows[table])
+            self.rows[table] += rows
+        return self._known[key]
+
+    # -- Weights
+
+    def _weight(self, one: Recording, launching: Launching, form: _Form) -> int:
+        """The number of a weight in a packed form."""
+        by_name = {argument.name: argument for argument in launching.arguments}
+        sources = tuple((by_name[name].source, by_name[name].offset) for name in form.packed.inputs)
+        offsets = [one.plan.function.wanted[offset] for _, offset in sources]
+        if any(source.kind != "constant" for source, _ in sources) or not all(isinstance(offset, int) for offset in offsets):
+            raise ValueError(f"{launching.title}: {form.packed.name} is packed, and is no weight")
+        arrays = [one.plan.constants[source.number] for source, _ in sources]
+        begins = [self._data.add(array) + offset for array, offset in zip(arrays, offsets, strict=True)]  # type: ignore[operator] # checked
+        key = (form.target, form.packed.layout, *begins)
+        if key not in self._weights:
+            self._weights[key] = len(self._weights)
+            self._add_weight(form, begins)
+        return self._weights[key]
+
+    def _add_weight(self, form: _Form, begins: Sequence[int]) -> None:
+        dtype = np.dtype(form.packed.dtype)
+        inputs = f"{self._context.numbers.add(begins)}, {len(begins)}"
+        packer = len(self.rows["PACKERS"])
+        self.rows["PACKERS"].append(self._context.packer(form.packed))
+        self.rows["ALL_WEIGHTS"].append(f"{{{_type(dtype)}, {form.packed.elements}, {inputs}, {packer}}},")
+        self.most_inputs = max(self.most_inputs, len(begins) + 1)
+
+
+def size_row(name: str, values: range) -> str:
+    """The row of a size."""
+    return f'{{"{text_of(name)}", {values[0]}, {values[-1]}, {values.step}}},'
+
+
+def _type(dtype: np.dtype[Any]) -> str:
+    code, bits = kind_of(dtype).dlpack
+    return f"{{{code}, {bits}, 1}}"
+
+
+def text_of(given: str) -> str:
+    """A text for strings and comments of C, which it must not be able to end."""
+    return _TEXT.sub("_", given).replace("*/", "* /").replace("/*", "/ *")[:_LONGEST_TEXT]
