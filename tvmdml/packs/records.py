@@ -282,15 +282,16 @@ def _loaded(content: bytes | memoryview) -> dict[str, Any]:
     return value
 
 
-def _check(value: Any, depth: int) -> None:
-    if isinstance(value, str):
-        _text(value)
-    elif isinstance(value, dict | list):
-        if not depth:
-            raise ValueError("its JSON is nested too deeply")
-        for one in value:
-            _check(one, depth - 1)
-        for one in value.values() if isinstance(value, dict) else ():
+def _check(value: dict[str, Any] | list[Any], depth: int) -> None:
+    """Of numbers, which most values are, nothing is asked."""
+    if not depth:
+        raise ValueError("its JSON is nested too deeply")
+    if isinstance(value, dict):
+        _text("".join(value))
+    for one in value.values() if isinstance(value, dict) else value:
+        if isinstance(one, str):
+            _text(one)
+        elif isinstance(one, dict | list):
             _check(one, depth - 1)
 
 
