@@ -115,12 +115,12 @@ def sides() -> Net:
     return Net([("x", FLOAT, ["n"])], [("y", FLOAT, ["n"])], nodes, {"limit": np.float32(2)}, {"n": range(1, 600)})
 
 
-NETS: dict[str, Callable[[], Net]] = {one.__name__: one for one in (tokens, image, sizes_as_numbers, sides)}
+NETS: dict[str, Callable[[], Net]] = {each.__name__: each for each in (tokens, image, sizes_as_numbers, sides)}
 
 
 def built(net: Net, folder: Path, targets: Sequence[str] = TARGETS[-1:]) -> Path:
     """The pack of a model."""
-    infos = [[helper.make_tensor_value_info(*one) for one in several] for several in (net.inputs, net.outputs)]
+    infos = [[helper.make_tensor_value_info(*each) for each in several] for several in (net.inputs, net.outputs)]
     constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in net.constants.items()]
     graph = helper.make_graph(list(net.nodes), "net", *infos, constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "net.onnx")
@@ -132,11 +132,11 @@ def built(net: Net, folder: Path, targets: Sequence[str] = TARGETS[-1:]) -> Path
 def arrays(net: Net, sizes: Mapping[str, int]) -> list[Any]:
     """Inputs of a model."""
     rng = np.random.default_rng(list(sizes.values()))
-    found = []
+    obtained = []
     for _, kind, shape in net.inputs:
         values = rng.standard_normal([sizes.get(n, n) for n in shape])
-        found.append(values > 0 if kind == BOOL else values.astype("f4"))
-    return found
+        obtained.append(values > 0 if kind == BOOL else values.astype("f4"))
+    return obtained
 
 
 def drawn(net: Net, count: int) -> list[dict[str, int]]:
@@ -158,32 +158,32 @@ def results(
     lines = []
     for i, sizes in enumerate(several):
         inside = all(size in net.ranges[name] for name, size in sizes.items())
-        (folder / f"{i}").write_bytes(b"".join(one.tobytes() for one in arrays(net, sizes)) if inside else b"")
+        (folder / f"{i}").write_bytes(b"".join(each.tobytes() for each in arrays(net, sizes)) if inside else b"")
         lines.append(" ".join([*(str(sizes[name]) for name in order), str(folder / f"{i}")]))
     (folder / "jobs").write_text("\n".join(lines))
     printed = said(program, folder, folder / "jobs", **environment)
-    found = []
+    obtained = []
     for i in range(len(several)):
         outputs = [path.read_bytes() for path in folder.glob(f"{i}.out*")]
         assert len(outputs) in (0, 3)
         assert len(set(outputs)) <= 1, several[i]
-        found.append(outputs[0] if outputs else None)
+        obtained.append(outputs[0] if outputs else None)
         for path in folder.glob(f"{i}.out*"):
             path.unlink()
-    return found, printed
+    return obtained, printed
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The folder with the pack, the header and the program of a model, made when a test first asks."""
-    found: dict[str, Path] = {}
+    obtained: dict[str, Path] = {}
 
     def make(name: str) -> Path:
-        if name not in found:
-            found[name] = folder = tmp_path_factory.mktemp(name)
+        if name not in obtained:
+            obtained[name] = folder = tmp_path_factory.mktemp(name)
             header.write(Pack(built(NETS[name](), folder)), folder)
             compiled("gcc", SOURCES / "open_graph.c", folder, "-std=c99", *THREADS)
-        return found[name]
+        return obtained[name]
 
     return make
 
@@ -195,14 +195,14 @@ def test_the_results_in_c_are_those_in_python(name: str, folders: Callable[[str]
     net, folder = NETS[name](), folders(name)
     model = tvmdml.onnx.load(folder / "net.pack", target=TARGETS[-1])
     several = drawn(net, 24)
-    expected = [b"".join(one.tobytes() for one in model(arrays(net, sizes))) for sizes in several]
+    expected = [b"".join(each.tobytes() for each in model(arrays(net, sizes))) for sizes in several]
     for threads in ("1", "3"):
-        found, printed = results(folder / "open_graph_c", folder, net, several, TVMDML_NUM_THREADS=threads)
+        obtained, printed = results(folder / "open_graph_c", folder, net, several, TVMDML_NUM_THREADS=threads)
         assert printed == ""
-        assert found == expected
+        assert obtained == expected
     if name == "sizes_as_numbers":
         best = arrays(net, several[2])[0].argmax(0).max()
-        assert np.frombuffer(found[2], np.int64, 2).tolist() == [several[2]["n"] + best, several[2]["m"] + best]
+        assert np.frombuffer(obtained[2], np.int64, 2).tolist() == [several[2]["n"] + best, several[2]["m"] + best]
 
 
 @pytest.mark.full
@@ -213,10 +213,10 @@ def test_sanitizers_find_nothing(name: str, compiler: str, standard: str, folder
     options = [f"-std={standard}", *THREADS, *SANITIZED]
     program = compiled(compiler, SOURCES / "open_graph.c", folder, *options, name=f"sanitized_{standard}")
     several = drawn(net, 6)
-    found, printed = results(program, folder, net, several, ASAN_OPTIONS=ASAN, TVMDML_NUM_THREADS="2")
+    obtained, printed = results(program, folder, net, several, ASAN_OPTIONS=ASAN, TVMDML_NUM_THREADS="2")
     right, _ = results(folder / "open_graph_c", folder, net, several, TVMDML_NUM_THREADS="2")
-    assert None not in found
-    assert (found, printed) == (right, "")
+    assert None not in obtained
+    assert (obtained, printed) == (right, "")
     said(program, folder, "errors", ASAN_OPTIONS=ASAN)
 
 
@@ -224,10 +224,10 @@ def test_sizes_outside_are_refused(folders: Callable[[str], Path]) -> None:
     net, folder = tokens(), folders("tokens")
     wrong = {"batch": (4, 0, -1, 1 << 40), "length": (21, -(1 << 62))}
     given = [{"batch": 3, "length": 20, name: size} for name, several in wrong.items() for size in several]
-    found, printed = results(folder / "open_graph_c", folder, net, [*given, {"batch": 3, "length": 20}])
+    obtained, printed = results(folder / "open_graph_c", folder, net, [*given, {"batch": 3, "length": 20}])
     said_of = (f"{name}={size}" for name, several in wrong.items() for size in several)
-    assert printed.splitlines() == [f"net_graph_net: given {one}; allowed: batch=1..3, length=1..20" for one in said_of]
-    assert [one is not None for one in found] == [False] * len(given) + [True]
+    assert printed.splitlines() == [f"net_graph_net: given {each}; allowed: batch=1..3, length=1..20" for each in said_of]
+    assert [each is not None for each in obtained] == [False] * len(given) + [True]
 
 
 def test_a_range_may_have_a_step(folders: Callable[[str], Path]) -> None:
@@ -271,8 +271,8 @@ def test_guards_are_those_of_python(folders: Callable[[str], Path], tmp_path: Pa
     several = [
         {"batch": batch, "length": length} for batch, length in ((2, 13), (2, 5), (3, 20), (1, 13), (2, 15), (3, 12), (3, 16))
     ]
-    found, printed = results(program, tmp_path, net, several)
-    for sizes, output in zip(several, found, strict=True):
+    obtained, printed = results(program, tmp_path, net, several)
+    for sizes, output in zip(several, obtained, strict=True):
         if sizes["length"] == 16:
             assert model(arrays(net, sizes))[0].shape == (3, 16, 16)
             assert output is None
@@ -325,8 +325,8 @@ def test_a_kernel_that_is_not_in_the_pack_is_an_error(folders: Callable[[str], P
     header.write(with_answers(folders("tokens") / "net.pack", tmp_path, change), tmp_path)
     program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS, before=SANITIZED)
     several = [{"batch": 2, "length": length} for length in (8, 9, 20, 1)]
-    found, printed = results(program, tmp_path, net, several, ASAN_OPTIONS=ASAN)
-    assert [one is not None for one in found] == [True, False, False, True]
+    obtained, printed = results(program, tmp_path, net, several, ASAN_OPTIONS=ASAN)
+    assert [each is not None for each in obtained] == [True, False, False, True]
     for length, line in zip((9, 20), printed.splitlines(), strict=True):
         given = f"net_graph_net: given batch=2, length={length}, for which the pack lacks a kernel of GEMM"
         assert re.match(rf"{re.escape(given)}.* on {TARGETS[-1][4:]}; .*Build it again", line)
@@ -354,10 +354,10 @@ def test_levels_and_numbers_of_threads_have_kernels_of_their_own(tmp_path: Path)
     program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS)
     several = drawn(net, 6)
     model = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
-    expected = [b"".join(one.tobytes() for one in model(arrays(net, sizes))) for sizes in several]
+    expected = [b"".join(each.tobytes() for each in model(arrays(net, sizes))) for sizes in several]
     for threads in ("1", "2", "7"):
-        found, printed = results(program, tmp_path, net, several, TVMDML_NUM_THREADS=threads)
-        assert (found, printed) == (expected, "")
+        obtained, printed = results(program, tmp_path, net, several, TVMDML_NUM_THREADS=threads)
+        assert (obtained, printed) == (expected, "")
 
 
 @pytest.mark.full(first=1)
@@ -376,32 +376,36 @@ def test_verify_finds_other_answers(change: str, folders: Callable[[str], Path],
             for function in answers.functions:
                 function[4][0] = 77
         else:
-            kernels = {one["kernel"] for one in answers.launches}
-            for one in answers.launches:
-                one["kernel"] = next(other for other in sorted(kernels) if other != one["kernel"])
+            kernels = {each["kernel"] for each in answers.launches}
+            for each in answers.launches:
+                each["kernel"] = next(other for other in sorted(kernels) if other != each["kernel"])
 
     with_answers(folders("tokens") / "net.pack", tmp_path, changed_by)
     report = verify.verify(tmp_path / "net.pack", device=TARGETS[-1], seed=3)
-    assert any("is another one than the schedules choose" in one.said for one in report.failed), report.text()
+    assert any("is another one than the schedules choose" in each.said for each in report.failed), report.text()
 
 
 HOSTILE: dict[str, Callable[[Answers], object]] = {
-    "a group that is not there": lambda one: one.rows[0].__setitem__(0, 999),
-    "a launch that is not there": lambda one: one.rows[0].__setitem__(3, len(one.launches)),
-    "a function that is not there": lambda one: one.rows[0].__setitem__(4, -1),
-    "a number of threads that is none": lambda one: one.rows[0].__setitem__(2, -1),
-    "a kernel that is not there": lambda one: one.launches[0].__setitem__("kernel", "00" * 16),
-    "a type that is none": lambda one: [each["temporaries"].append(["S9", 0]) for each in one.launches],
-    "fewer integers than temporaries": lambda one: [each["temporaries"].extend([["int8", 0]] * 99) for each in one.launches],
-    "an input that is not there": lambda one: [each.update(owned=[PACKED]) for each in one.launches],
-    "an atom that is not there": lambda one: one.functions[0][4].append([[[777], 1]]),
-    "a number that is too large": lambda one: one.functions[0][4].append(1 << 64),
-    "another function": lambda one: one.functions[0][3].append(["os:system", [["is", "true"]], 0]),
-    "an answer that is none": lambda one: one.functions[0][3].append(
+    "a group that is not there": lambda answers: answers.rows[0].__setitem__(0, 999),
+    "a launch that is not there": lambda answers: answers.rows[0].__setitem__(3, len(answers.launches)),
+    "a function that is not there": lambda answers: answers.rows[0].__setitem__(4, -1),
+    "a number of threads that is none": lambda answers: answers.rows[0].__setitem__(2, -1),
+    "a kernel that is not there": lambda answers: answers.launches[0].__setitem__("kernel", "00" * 16),
+    "a type that is none": lambda answers: [each["temporaries"].append(["S9", 0]) for each in answers.launches],
+    "fewer integers than temporaries": lambda answers: [
+        each["temporaries"].extend([["int8", 0]] * 99) for each in answers.launches
+    ],
+    "an input that is not there": lambda answers: [each.update(owned=[PACKED]) for each in answers.launches],
+    "an atom that is not there": lambda answers: answers.functions[0][4].append([[[777], 1]]),
+    "a number that is too large": lambda answers: answers.functions[0][4].append(1 << 64),
+    "another function": lambda answers: answers.functions[0][3].append(["os:system", [["is", "true"]], 0]),
+    "an answer that is none": lambda answers: answers.functions[0][3].append(
         [f"{tiles.__name__}:wastes_columns", [["is", 3], ["is", 4]], -1]
     ),
-    "a choice of other things": lambda one: one.functions[0][3].append([f"{tiles.__name__}:wastes_columns", [["is", "x"]], 1]),
-    "nothing": lambda one: one.functions.clear(),
+    "a choice of other things": lambda answers: answers.functions[0][3].append(
+        [f"{tiles.__name__}:wastes_columns", [["is", "x"]], 1]
+    ),
+    "nothing": lambda answers: answers.functions.clear(),
 }
 WASTES = f"{tiles.__name__}:wastes_columns"
 PACKED = {"name": "z", "dtype": "float32", "elements": 4, "layout": "x", "inputs": ["z"], "kernel": "00" * 16}
@@ -505,7 +509,7 @@ def arguments_of(name: str, rng: random.Random) -> tuple[Any, ...]:
 
 
 def test_all_choices_are_there_in_c() -> None:
-    assert {name for name, one in vars(tiles).items() if getattr(one, "is_choice", False)} == set(_header_choices.NAMES)
+    assert {name for name, each in vars(tiles).items() if getattr(each, "is_choice", False)} == set(_header_choices.NAMES)
 
 
 def test_choices_in_c_are_those_of_the_schedules(tmp_path: Path) -> None:
@@ -530,7 +534,7 @@ def test_choices_in_c_are_those_of_the_schedules(tmp_path: Path) -> None:
         function = getattr(tiles, name)
         for _ in range(300):
             arguments = arguments_of(name, rng)
-            given = [int(one) for one in _header_choices.flattened(function, arguments)]
+            given = [int(each) for each in _header_choices.flattened(function, arguments)]
             lines.append(" ".join(map(str, (which, len(given), *given))))
             expected.append(f"1 {_header_choices.encoded(function(*arguments))}")
     done = subprocess.run([tmp_path / "choose"], input="\n".join(lines), capture_output=True, text=True, check=True)

@@ -172,25 +172,25 @@ static int pack_choose_kernels_(pack_context *context) {
     for (s = 0; s < plan->step_count; s++) {
         const uint32_t number = pack_steps_[plan->steps + s].group;
         const pack_group_ *group = &groups[number];
-        const pack_answer_ *found = NULL;
+        const pack_answer_ *chosen = NULL;
         uint32_t w = group->count;
-        while (found == NULL && w-- > 0) { /* the answers for fewer threads serve more, too: results have the same bits */
+        while (chosen == NULL && w-- > 0) { /* the answers for fewer threads serve more, too: results have the same bits */
             const pack_way_ *way = &pack_ways_[group->ways + w];
             if (w > 0 && way->threads > (uint32_t)context->threads) continue;
-            for (i = 0; i < way->count && found == NULL; i++) {
+            for (i = 0; i < way->count && chosen == NULL; i++) {
                 const pack_answer_ *answer = &pack_answers_[pack_lists_[way->answers + i]];
                 if (pack_are_known_(context, answer->conditions, answer->condition_count, 1) &&
                     pack_are_known_(context, answer->scalars, answer->scalar_count, 0) &&
                     pack_are_known_(context, answer->temporaries, answer->temporary_count, 0))
-                    found = answer;
+                    chosen = answer;
             }
         }
-        if (found == NULL)
+        if (chosen == NULL)
             return pack_fail_("%s: given %s, for which the pack lacks a kernel of %s on %s; allowed: sizes that it was built for. "
                               "Build it again for these, or for a smaller range.",
                               context->graph->function, pack_shown_(context->graph, context->sizes, shown), pack_titles_[number],
                               pack_state_.level->name);
-        context->answers[number] = found;
+        context->answers[number] = chosen;
     }
     return 0;
 }

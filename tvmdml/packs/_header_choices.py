@@ -38,12 +38,12 @@ def flattened(function: Callable[..., Any], arguments: tuple[Any, ...]) -> list[
     except TypeError as error:
         raise ValueError(str(error)) from None
     bound.apply_defaults()
-    found: list[Any] = []
+    integers: list[Any] = []
     for name, value in bound.arguments.items():
-        found += [*([len(value)] if name in _LISTS else []), *_plain(value)]
-    if len(found) > MOST_ARGUMENTS:
-        raise ValueError(f"{len(found)} arguments of a choice")
-    return found
+        integers += [*([len(value)] if name in _LISTS else []), *_plain(value)]
+    if len(integers) > MOST_ARGUMENTS:
+        raise ValueError(f"{len(integers)} arguments of a choice")
+    return integers
 
 
 def _plain(value: Any) -> Iterator[Any]:

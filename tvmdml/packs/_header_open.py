@@ -34,23 +34,26 @@ class OpenTables:
         """
         self._pack, self._name = pack, name
         self.recordings = [Recording(pack, record) for record in records]
-        models = [one.model for one in self.recordings]
-        own = [(one.model.inputs.keys(), one.model.types, [each.dtype for each in one.plan.results]) for one in self.recordings]
-        if any(one != own[0] for one in own[1:]):
+        models = [recording.model for recording in self.recordings]
+        own = [
+            (recording.model.inputs.keys(), recording.model.types, [each.dtype for each in recording.plan.results])
+            for recording in self.recordings
+        ]
+        if any(recording != own[0] for recording in own[1:]):
             raise pack.error("models with different inputs or outputs", "one model, for C", "Build a pack for each.")
         ranges = ranges_of(models)
-        shapes = [zip(*(one.inputs[name] for one in models), strict=True) for name in models[0].inputs]
+        shapes = [zip(*(recording.inputs[name] for recording in models), strict=True) for name in models[0].inputs]
         named = (n for several in shapes for sizes in several for n in sizes if n in ranges)
         self.ranges = {str(n): ranges[str(n)] for n in named}
         """In the order of the inputs' shapes."""
         self._title = records[0].name if len(records) == 1 else records[0].name.rpartition(".")[0] or records[0].name
         first = models[0]
-        read = {node.name for one in self.recordings for node in one.plan.inputs}
-        self.inputs = [one for one in (*first.inputs, STATE) if one in read]
-        self.outputs = [str(one) for one in outputs_of(self.recordings[0].described["model"])]
-        if not self.ranges or any(node.owned for one in self.recordings for node in one.plan.inputs):
+        read = {node.name for recording in self.recordings for node in recording.plan.inputs}
+        self.inputs = [part for part in (*first.inputs, STATE) if part in read]
+        self.outputs = [str(recording) for recording in outputs_of(self.recordings[0].described["model"])]
+        if not self.ranges or any(node.owned for recording in self.recordings for node in recording.plan.inputs):
             raise pack.error(f"a graph {self._title!r} with owned inputs, or without sizes", "models with open sizes, for C")
-        self.codes = {answer.target for one in self.recordings for answer in one.answers}
+        self.codes = {answer.target for recording in self.recordings for answer in recording.answers}
         self._data = Data()
         self._tables: dict[str, list[str]] = {}
         self.used: list[set[bytes]] = []
@@ -71,9 +74,9 @@ class OpenTables:
         """
         tables = Rows(self._pack, context, self._data, list(self.ranges), self.inputs)
         plans = []
-        for one in self.recordings:
-            with reading(f"{self._pack.shown}: {one.record.name}"):
-                plans.append(tables.plan(one))
+        for recording in self.recordings:
+            with reading(f"{self._pack.shown}: {recording.record.name}"):
+                plans.append(tables.plan(recording))
         self.used, self.most_inputs = tables.used, tables.most_inputs
         own = identifier(self._title)
         shown = text_of(self._title)
@@ -121,12 +124,12 @@ class OpenTables:
     def functions(self) -> list[str]:
         """Its functions in C: one that runs it for sizes, and one that prepares a context for them."""
         name, own = self._name, identifier(self._title)
-        widest = max(self.recordings, key=lambda one: len(one.model.names))
+        widest = max(self.recordings, key=lambda recording: len(recording.model.names))
         names = distinct(
             [
                 *(f"size_{identifier(size)}" for size in self.ranges),
-                *(f"in_{identifier(one)}" for one in self.inputs),
-                *(f"out_{identifier(one)}" for one in self.outputs),
+                *(f"in_{identifier(part)}" for part in self.inputs),
+                *(f"out_{identifier(part)}" for part in self.outputs),
             ]
         )
         count, end = len(self.ranges), len(self.ranges) + len(self.inputs)
@@ -134,14 +137,14 @@ class OpenTables:
         kinds = [c_type(kind_of(dtype)) for dtype, _ in forms]
         sizes = [f"int64_t {size}" for size in names[:count]]
         tensors = [
-            f"{kind} *{one}" if i >= end - count else f"const {kind} *{one}"
-            for i, (one, kind) in enumerate(zip(names[count:], kinds, strict=True))
+            f"{kind} *{part}" if i >= end - count else f"const {kind} *{part}"
+            for i, (part, kind) in enumerate(zip(names[count:], kinds, strict=True))
         ]
-        arguments = [one if i >= end - count else f"(void *){one}" for i, one in enumerate(names[count:])]
+        arguments = [part if i >= end - count else f"(void *){part}" for i, part in enumerate(names[count:])]
         shapes = ", ".join(
-            f"{one} {kind_of(dtype).tvm}{text_of(str(shape))}" for one, (dtype, shape) in zip(names[count:], forms, strict=True)
+            f"{part} {kind_of(dtype).tvm}{text_of(str(shape))}" for part, (dtype, shape) in zip(names[count:], forms, strict=True)
         )
-        ranges = ", ".join(f"{one}={shown(values)}" for one, values in zip(names, self.ranges.values(), strict=False))
+        ranges = ", ".join(f"{part}={shown(values)}" for part, values in zip(names, self.ranges.values(), strict=False))
         given = f"    const int64_t sizes[] = {{{', '.join(names[:count])}}};\n"
         return [
             f"/* Graph {own}: {ranges}; {shapes} */\n"

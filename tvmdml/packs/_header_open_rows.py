@@ -82,12 +82,12 @@ class Recording:
     def shown(self, inputs: Sequence[str]) -> list[tuple[np.dtype[Any], str]]:
         """The type and shape of each input and output, in words."""
         numbers = self.plan.function.shown(self.model.names)
-        own = {one.name: one for one in self.plan.inputs}
-        found = []
+        own = {node.name: node for node in self.plan.inputs}
+        forms = []
         for name in inputs:
             shape = [numbers[n] for n in own[name].shape] if name in own else list(map(str, self.model.inputs[name]))
-            found.append((own[name].dtype if name in own else self.model.types[name], f"[{', '.join(shape)}]"))
-        return [*found, *((one.dtype, f"[{', '.join(numbers[n] for n in one.shape)}]") for one in self.plan.results)]
+            forms.append((own[name].dtype if name in own else self.model.types[name], f"[{', '.join(shape)}]"))
+        return [*forms, *((result.dtype, f"[{', '.join(numbers[n] for n in result.shape)}]") for result in self.plan.results)]
 
 
 class Rows:
@@ -120,48 +120,48 @@ class Rows:
     def _grown(self, what: str, number: int) -> None:
         self.most[what] = max(self.most[what], number)
 
-    def plan(self, one: Recording) -> str:
+    def plan(self, recording: Recording) -> str:
         """The row of a recording, whose other rows are added.
 
         Raises:
             PackError, ValueError: it is damaged, or has numbers that are too large.
         """
         values = Values(self._context.numbers.add, self._context.lists.add)
-        limits = {each.name: each.values for each in one.limits}
-        fixed = {name: one.model.sizes[name] for name in self._names if name not in limits}
+        limits = {each.name: each.values for each in recording.limits}
+        fixed = {name: recording.model.sizes[name] for name in self._names if name not in limits}
         first_limit = len(self.rows["SIZES"])
         for name in self._names:
             self.rows["SIZES"].append(size_row(name, limits.get(name) or range(fixed[name], fixed[name] + 1)))
-        sizes = [values.size(self._names.index(name)) for name in one.model.names]
-        read = values.reading(one.plan.function, sizes)
+        sizes = [values.size(self._names.index(name)) for name in recording.model.names]
+        read = values.reading(recording.plan.function, sizes)
         numbers = read.wanted()
         first_condition = len(self.rows["CONDITIONS"])
         for value, condition in read.conditions():
-            text = "a choice" if condition is None else self._condition(one, condition)
+            text = "a choice" if condition is None else self._condition(recording, condition)
             self.rows["CONDITIONS"].append(f'{{{value}, "{text_of(text)}"}},')
         conditions = f"{first_condition}, {len(self.rows['CONDITIONS']) - first_condition}"
-        forms = self._forms(one, values, numbers)
-        arrays = f"{len(self.rows['ARRAYS'])}, {len(one.plan.arrays)}"
-        for array in one.plan.arrays:
+        forms = self._forms(recording, values, numbers)
+        arrays = f"{len(self.rows['ARRAYS'])}, {len(recording.plan.arrays)}"
+        for array in recording.plan.arrays:
             self.rows["ARRAYS"].append(self._array(array, numbers))
         first_group = len(self.rows["TITLES"])
-        groups = self._groups(one, values, sizes)
-        steps = f"{len(self.rows['STEPS'])}, {len(one.plan.launchings)}"
-        for launching in one.plan.launchings:
-            self._step(one, launching, numbers, first_group, groups[launching.group])
-        copies = self._copies(one)
+        groups = self._groups(recording, values, sizes)
+        steps = f"{len(self.rows['STEPS'])}, {len(recording.plan.launchings)}"
+        for launching in recording.plan.launchings:
+            self._step(recording, launching, numbers, first_group, groups[launching.group])
+        copies = self._copies(recording)
         needed = sorted({*numbers, *read.quotients})
-        pieces = self._list([numbers[n] for n in one.plan.pieces])
-        order = self._list([n for i, below in one.plan.order for n in (i, len(below), *below)])
+        pieces = self._list([numbers[n] for n in recording.plan.pieces])
+        order = self._list([n for i, below in recording.plan.order for n in (i, len(below), *below)])
         self._grown("values", len(values.rows))
-        self._grown("pieces", len(one.plan.pieces))
-        self._grown("arrays", len(one.plan.arrays))
+        self._grown("pieces", len(recording.plan.pieces))
+        self._grown("arrays", len(recording.plan.arrays))
         first_value = len(self.rows["VALUES"])
         for operation, a, b in values.rows:
             self.rows["VALUES"].append(f"{{{operation}, {a}, {b}}},")
         parts = (
             *(f"{first_limit}", f"{first_value}, {len(values.rows)}", conditions, f"{self._list(needed)}, {len(needed)}"),
-            *(f"{forms}", f"{pieces}, {len(one.plan.pieces)}", f"{order}", arrays, steps, copies),
+            *(f"{forms}", f"{pieces}, {len(recording.plan.pieces)}", f"{order}", arrays, steps, copies),
         )
         return f"{{{', '.join(parts)}}},"
 
@@ -170,24 +170,28 @@ class Rows:
         return start
 
     @staticmethod
-    def _condition(one: Recording, condition: Any) -> str:
-        only = one.plan.function._replace(conditions=(condition,), choices=())
-        return " and ".join(only.texts(one.model.names))
+    def _condition(recording: Recording, condition: Any) -> str:
+        only = recording.plan.function._replace(conditions=(condition,), choices=())
+        return " and ".join(only.texts(recording.model.names))
 
     # -- Tensors
 
-    def _forms(self, one: Recording, values: Values, numbers: Sequence[int]) -> int:
+    def _forms(self, recording: Recording, values: Values, numbers: Sequence[int]) -> int:
         first, dimensions = len(self.rows["FORMS"]), 0
-        own = {node.name: node for node in one.plan.inputs}
+        own = {node.name: node for node in recording.plan.inputs}
         for name in self._inputs:
             if name in own:
                 node = own[name]
                 shape, strides = ([numbers[n] for n in places] for places in (node.shape, node.strides))
                 dtype, nbytes = node.dtype, numbers[node.nbytes]
             else:  # nothing reads it
-                dtype = one.model.types[name]
-                places = dict(zip(one.model.names, (values.size(self._names.index(size)) for size in one.model.names), strict=True))
-                shape = [places[n] if isinstance(n, str) else values.number(n) for n in one.model.inputs[name]]
+                dtype = recording.model.types[name]
+                places = dict(
+                    zip(
+                        recording.model.names, (values.size(self._names.index(size)) for size in recording.model.names), strict=True
+                    )
+                )
+                shape = [places[n] if isinstance(n, str) else values.number(n) for n in recording.model.inputs[name]]
                 item = values.number(dtype.itemsize)
                 strides = [values.product([item, *shape[i + 1 :]]) for i in range(len(shape))]
                 nbytes = values.product([item, *shape])
@@ -195,7 +199,7 @@ class Rows:
                 raise ValueError(f"{len(shape)} sizes and {len(strides)} strides")
             self._form(dtype, 0, shape, strides, nbytes)
             dimensions += 2 * len(shape)
-        for result in one.plan.results:
+        for result in recording.plan.results:
             shape = [numbers[n] for n in result.shape]
             self._form(result.dtype, 1, shape, [], 0)
             dimensions += 2 * len(shape)
@@ -213,9 +217,9 @@ class Rows:
         code = 6 if array.dtype.kind == "b" else kind_of(array.dtype).dlpack[0]
         return f"{{{{{code}, {array.dtype.itemsize * 8}, 1}}, {elements}, {len(array.strides)}}},"
 
-    def _copies(self, one: Recording) -> str:
+    def _copies(self, recording: Recording) -> str:
         first, inputs = len(self.rows["COPIES"]), len(self._inputs)
-        for i, result in enumerate(one.plan.results):
+        for i, result in enumerate(recording.plan.results):
             if isinstance(result.copies, int):
                 self.rows["COPIES"].append(f"{{{inputs + i}, {_GIVEN}, {inputs + result.copies}, 0, 0}},")
             elif result.source is None:
@@ -225,42 +229,42 @@ class Rows:
 
     # -- Launches
 
-    def _step(self, one: Recording, launching: Launching, numbers: Sequence[int], first_group: int, group: _Group) -> None:
+    def _step(self, recording: Recording, launching: Launching, numbers: Sequence[int], first_group: int, group: _Group) -> None:
         count = len(launching.arguments) - len(launching.wanted)
         places = len(self.rows["PLACES"])
         for argument in launching.arguments:
-            self.rows["PLACES"].append(self._place(one, argument, numbers, argument.name in group.read))
+            self.rows["PLACES"].append(self._place(recording, argument, numbers, argument.name in group.read))
         guards = len(self.rows["GUARDS"])
         for i, wanted in enumerate(launching.wanted):
             self.rows["GUARDS"].append(f"{{{places + count + i}, {int(wanted)}}},")
-        weights = self._list([self._weight(one, launching, form) for form in group.forms])
+        weights = self._list([self._weight(recording, launching, form) for form in group.forms])
         row = f"{first_group + launching.group}, {places}, {count}, {guards}, {len(launching.wanted)}, {weights}"
         self.rows["STEPS"].append(f"{{{row}}},")
 
-    def _place(self, one: Recording, argument: Argument, numbers: Sequence[int], is_read: bool) -> str:
+    def _place(self, recording: Recording, argument: Argument, numbers: Sequence[int], is_read: bool) -> str:
         source, rest = argument.source, f"{numbers[argument.offset]}, {numbers[argument.size]}"
         if source.kind == "piece":
             return f"{{{_ARENA}, {source.number}, {rest}, 0, 0}},"
         if source.kind == "array":
-            array = one.plan.arrays[source.number]
+            array = recording.plan.arrays[source.number]
             return f"{{{_ARRAY}, {source.number}, {rest}, 0, {array.dtype.itemsize * len(array.strides)}}},"
         if source.kind == "constant":
-            constant = one.plan.constants[source.number]
+            constant = recording.plan.constants[source.number]
             return f"{{{_DATA}, 0, {rest}, {self._data.add(constant) if is_read else 0}, {constant.nbytes}}},"
         if source.kind == "input":
-            number = self._inputs.index(one.plan.inputs[source.number].name)
+            number = self._inputs.index(recording.plan.inputs[source.number].name)
         else:
-            number = len(self._inputs) + next(i for i, each in enumerate(one.plan.results) if each.source == source)
+            number = len(self._inputs) + next(i for i, each in enumerate(recording.plan.results) if each.source == source)
         return f"{{{_GIVEN}, {number}, {rest}, 0, 0}},"
 
-    def _groups(self, one: Recording, values: Values, sizes: Sequence[int]) -> list[_Group]:
+    def _groups(self, recording: Recording, values: Values, sizes: Sequence[int]) -> list[_Group]:
         """Add the answers of each group."""
-        first = {launching.group: launching for launching in reversed(one.plan.launchings)}
-        found = []
-        for group in range(len(one.plan.groups)):
+        first = {launching.group: launching for launching in reversed(recording.plan.launchings)}
+        groups = []
+        for group in range(len(recording.plan.groups)):
             launching = first[group]
             self.rows["TITLES"].append(f'"{text_of(launching.title)}",')
-            own = [answer for answer in one.answers if answer.group == group]
+            own = [answer for answer in recording.answers if answer.group == group]
             forms: list[_Form] = []
             read = {""}
             names = [argument.name for argument in launching.arguments]
@@ -278,8 +282,8 @@ class Rows:
                 used.update(key for answer in mine for key in answer.launch.kernels)
                 read.update(name for answer in mine for name in {*names} - {packed.name for packed in answer.launch.owned})
                 level.append((start, len(self.rows["WAYS"]) - start))
-            found.append(_Group(forms, read))
-        return found
+            groups.append(_Group(forms, read))
+        return groups
 
     def _answer(self, answer: Answer, values: Values, sizes: Sequence[int], names: Sequence[str], forms: list[_Form]) -> int:
         """The number of an answer's row."""
@@ -314,14 +318,14 @@ class Rows:
 
     # -- Weights
 
-    def _weight(self, one: Recording, launching: Launching, form: _Form) -> int:
+    def _weight(self, recording: Recording, launching: Launching, form: _Form) -> int:
         """The number of a weight in a packed form."""
         by_name = {argument.name: argument for argument in launching.arguments}
         sources = tuple((by_name[name].source, by_name[name].offset) for name in form.packed.inputs)
-        offsets = [one.plan.function.wanted[offset] for _, offset in sources]
+        offsets = [recording.plan.function.wanted[offset] for _, offset in sources]
         if any(source.kind != "constant" for source, _ in sources) or not all(isinstance(offset, int) for offset in offsets):
             raise ValueError(f"{launching.title}: {form.packed.name} is packed, and is no weight")
-        arrays = [one.plan.constants[source.number] for source, _ in sources]
+        arrays = [recording.plan.constants[source.number] for source, _ in sources]
         begins = [self._data.add(array) + offset for array, offset in zip(arrays, offsets, strict=True)]  # type: ignore[operator] # checked
         key = (form.target, form.packed.layout, *begins)
         if key not in self._weights:

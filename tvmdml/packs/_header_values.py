@@ -92,14 +92,14 @@ class Values:
     def within(self, value: int, condition: Condition) -> list[int]:
         """The conditions that a value is where it must be."""
         _, least, most, without = condition
-        found = []
+        conditions = []
         if least is not None and least == most:
             return [self._made(_EQUALS, value, self.number(least))]
         if least is not None and least > _LEAST:
-            found.append(self._made(_AT_MOST, self.number(least), value))
+            conditions.append(self._made(_AT_MOST, self.number(least), value))
         if most is not None and most < _MOST:
-            found.append(self._made(_AT_MOST, value, self.number(most)))
-        return [*found, *(self._made(_DIFFERS, value, self.number(number)) for number in without)]
+            conditions.append(self._made(_AT_MOST, value, self.number(most)))
+        return [*conditions, *(self._made(_DIFFERS, value, self.number(number)) for number in without)]
 
     def chosen(self, which: int, arguments: Sequence[int], answer: int) -> int:
         """The condition that a choice has an answer."""
@@ -139,14 +139,14 @@ class Reading:
 
     def conditions(self) -> list[tuple[int, Condition | None]]:
         """All that must hold: a value that is not 0, and the condition, if it is none of a schedule's choice."""
-        found: list[tuple[int, Condition | None]] = []
+        conditions: list[tuple[int, Condition | None]] = []
         for condition in self.function.conditions:
-            found += [(value, condition) for value in self._values.within(self.of(condition.terms), condition)]
+            conditions += [(value, condition) for value in self._values.within(self.of(condition.terms), condition)]
         for function, arguments, answer in self.function.choices:
             flat = _header_choices.flattened(function, arguments)
             which = _header_choices.NAMES.index(function.__name__)
-            found.append((self._values.chosen(which, list(map(self._argument, flat)), _header_choices.encoded(answer)), None))
-        return found
+            conditions.append((self._values.chosen(which, list(map(self._argument, flat)), _header_choices.encoded(answer)), None))
+        return conditions
 
     def _argument(self, given: Any) -> int:
         return self.of(given.terms) if isinstance(given, Open) else self._values.number(int(given))

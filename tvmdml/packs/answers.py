@@ -69,7 +69,7 @@ def written(plan: OpenPlan, machines: Sequence[Target]) -> NumpyArray:
             members = json.dumps(records.launch_members(launch))
             launched = launches.setdefault(members, len(launches))
             rows[number, code, threads, launched, functions.setdefault(function, len(functions))] = None
-    lists = ([json.loads(one) for one in several] for several in (launches, functions))
+    lists = ([json.loads(part) for part in several] for several in (launches, functions))
     content = json.dumps([*lists, list(rows)], separators=(",", ":")).encode()
     return np.frombuffer(zlib.compress(content, _LEVEL), np.uint8)
 
