@@ -85,7 +85,9 @@ def read(content: NumpyArray, groups: int) -> Iterator[Answer]:
     if not unpacking.eof:
         raise ValueError("answers of schedules that are cut off, or too long")
     given_launches, given_functions, rows = json.loads(plain)
-    launches, functions = list(map(records.read_launch, given_launches)), list(map(Function.read, given_functions))
+    launches = list(map(records.read_launch, given_launches))
+    # Choices are run by who runs the pack's code, too: ``pack verify``, and programs in C.
+    functions = [Function.read(one, asks_schedules=True) for one in given_functions]
     for group, target, threads, launch, function in rows:
         own, made = launches[place(launch, len(launches))], functions[place(function, len(functions))]
         if len(made.wanted) < len(own.temporaries):
