@@ -123,6 +123,8 @@ def test_ranges_are_checked(model: Path) -> None:
     for wrong in (range(3), range(3, 3), range(9, 1, -1)):
         with pytest.raises(errors.InvalidArgument, match="size batch"):
             sources.read([model], TARGETS[-1:], {"batch": wrong, "length": 2})
+    done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=4..1", "-o", "x.pack"])
+    assert "given 4..1;" in done.output + done.stderr
     done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=1..x", "-o", "x.pack"])
     assert "batch=1..64" in done.output + done.stderr
 
