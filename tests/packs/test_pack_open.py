@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def path(model: Path) -> Path:
     targets = [part for name in TARGETS[-1:] for part in ("--target", name)]
     done = CliRunner().invoke(main, ["pack", "build", str(model), *ranges, *targets, "-j", "1", "-o", str(output)])
     assert done.exit_code == 0, done.output
+    assert re.search(r"net\.pack: [1-9]\d* recordings, [1-9]\d* kernels", done.output)
     return output
 
 

@@ -121,9 +121,8 @@ def build(
         sys.exit(INTERRUPTED)
     for reason in built.skipped:
         say(f"left out: {reason}", fg="yellow", err=True)
-    click.echo(
-        f"{output}: {built.operations} operations, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}"
-    )
+    launched = f"{built.recordings} recordings" if built.recordings else f"{built.operations} operations"
+    click.echo(f"{output}: {launched}, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}")
 
 
 @pack.command()
