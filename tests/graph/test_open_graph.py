@@ -347,7 +347,7 @@ def test_bounds() -> None:
     n = graph.size("n", least=2, most=64)
     assert n <= 64
     assert graph.size("n") is not None
-    with pytest.raises(tvmdml.InvalidArgument, match="bounds that it was made with"):
+    with pytest.raises(tvmdml.InvalidArgument, match="given least=1, most=32; allowed: least=2, most=64, as it was made"):
         graph.size("n", most=32)
     compiled = graph.compile(graph.input((n, 4), name="x") * 2.0)
     with pytest.raises(tvmdml.InvalidArgument, match="2 <= n <= 64"):
@@ -356,6 +356,12 @@ def test_bounds() -> None:
     y = graph.input((4,)) * 2.0
     with pytest.raises(tvmdml.InvalidArgument, match="a dimension of an input"):
         graph.compile(y)
+
+
+@pytest.mark.parametrize("shape", [(None, 4), (-1, 4), [4, -2]])
+def test_what_other_libraries_write_for_an_open_size_is_refused(shape: Any) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match=r"the name of a size that is open, such as \('n', 8\)"):
+        tvmdml.Graph().input(shape)
 
 
 def test_a_failed_guard_says_who_asked_it() -> None:
@@ -402,7 +408,7 @@ def test_a_size_is_bounded_by_others() -> None:
         with pytest.raises(tvmdml.InvalidArgument, match=f"allowed: {text}"):
             compiled.at(**sizes)
     assert graph.size("n", least=m, most=600) is not None
-    with pytest.raises(tvmdml.InvalidArgument, match="bounds that it was made with"):
+    with pytest.raises(tvmdml.InvalidArgument, match="as it was made with"):
         graph.size("n", least=m + 1)
     with pytest.raises(
         tvmdml.InvalidArgument, match=r"least=n, most=m; .* least is 599, most is 499: give the sizes in it bounds first"
@@ -532,6 +538,36 @@ def test_a_part_of_a_constant() -> None:
     compiled = graph.compile(graph.input((3, n)) + graph.constant(table)[:, :n])
     for count in (2, 127):
         assert compiled([np.ones((3, count), np.float32)])[0].tolist() == (table[:, :count] + 1).tolist()
+
+
+def filters(graph: Any, n: Any) -> Any:
+    return tvmdml.convolution(graph.input((1, n, 9, 9), name="x"), constant(graph, 16, 40, 3, 3)[:, :n])
+
+
+PARTS_OF_WEIGHTS: dict[str, Callable[[Any, Any], Any]] = {
+    "first rows": lambda graph, n: graph.input((9, n)) @ constant(graph, 40, 24)[:n],
+    "last rows": lambda graph, n: graph.input((9, 40 - n)) @ constant(graph, 40, 24)[n:] + graph.input((1, n))[0, 0],
+    "from a row on": lambda graph, n: graph.input((n, 8)) @ constant(graph, 48, 24)[n : n + 8],
+    "columns": lambda graph, n: graph.input((n, 24)) @ constant(graph, 40, 24)[:n].T,
+    "as many rows in each row": lambda graph, n: graph.input((9, n)) @ constant(graph, 40 * 24)[: n * 24].reshape(24, n).T,
+    "a batch": lambda graph, n: graph.input((n, 9, 24)) @ constant(graph, 40, 24, 16)[:n],
+    "repeated": lambda graph, n: graph.input((n, 9, 24)) @ constant(graph, 1, 24, 16).broadcast(n, 24, 16),
+    "filters": filters,
+}
+"""Products and convolutions with what a size takes of a constant."""
+
+
+@pytest.mark.parametrize("name", PARTS_OF_WEIGHTS)
+def test_a_size_may_decide_what_is_read_of_a_weight(name: str) -> None:
+    def made(size: Any) -> Any:
+        graph = tvmdml.Graph()
+        return graph.compile(PARTS_OF_WEIGHTS[name](graph, graph.size("n", least=2, most=39) if size is None else size))
+
+    compiled = made(None)
+    for n in (7, 8, 9, 33, 39, 3):
+        assert_same(compiled, made(n))
+    assert len(compiled.plans) <= 2
+    assert [plan.record.specialized for plan in compiled.plans] == [0] * len(compiled.plans)
 
 
 def test_to_show_an_expression_asks_nothing() -> None:

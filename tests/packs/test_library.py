@@ -262,9 +262,17 @@ def test_a_target_has_no_kernels_that_one_with_less_features_has(tmp_path: Path)
     names = ["cpu:x86-64-v4+avx512vnni", "cpu:x86-64-v3", "cpu:x86-64-v4"]
     result = CliRunner().invoke(
         main,
-        ["pack", "wheel", str(tmp_path / "spec.toml"), "-o", str(tmp_path), *itertools.chain(*(("--target", n) for n in names))],
+        [
+            "pack",
+            "wheel",
+            str(tmp_path / "spec.toml"),
+            "-o",
+            str(tmp_path / "dist"),
+            *itertools.chain(*(("--target", n) for n in names)),
+        ],
     )
     assert result.exit_code == 0, result.output
+    assert [path.suffix for path in (tmp_path / "dist").iterdir()] == [".whl"]
     counts = dict(line.split(" kernels")[0].rsplit(": ", 1) for line in result.output.splitlines()[:3])
     assert counts == dict(zip(names, "011", strict=True))
 
@@ -323,6 +331,12 @@ def test_doctor_and_cache_info_show_it(installed: Path) -> None:
 
 def test_doctor_says_what_is_not_used(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (check,) = (one for one in checks.CHECKS if one.name == "library")
+    ((_, path),) = library.files()
+    with monkeypatch.context() as other:
+        other.setattr(library, "files", lambda: (("cpu:x86-64-v1", path),))
+        there, found = check.look()
+    assert (there.state, found.state) == (OK, LIMITED)
+    assert "cpu:x86-64-v1 is not cpu:" in found.words
     monkeypatch.setattr(kernels, "source_stamp", lambda module, target: "another")
     (found,) = check.look()
     assert found.state == LIMITED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,6 +59,7 @@ def path(model: Path) -> Path:
     targets = [part for name in TARGETS[-1:] for part in ("--target", name)]
     done = CliRunner().invoke(main, ["pack", "build", str(model), *ranges, *targets, "-j", "1", "-o", str(output)])
     assert done.exit_code == 0, done.output
+    assert re.search(r"net\.pack: [1-9]\d* recordings, [1-9]\d* kernels", done.output)
     return output
 
 
@@ -121,6 +123,8 @@ def test_ranges_are_checked(model: Path) -> None:
     for wrong in (range(3), range(3, 3), range(9, 1, -1)):
         with pytest.raises(errors.InvalidArgument, match="size batch"):
             sources.read([model], TARGETS[-1:], {"batch": wrong, "length": 2})
+    done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=4..1", "-o", "x.pack"])
+    assert "given 4..1;" in done.output + done.stderr
     done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=1..x", "-o", "x.pack"])
     assert "batch=1..64" in done.output + done.stderr
 

@@ -304,6 +304,7 @@ def _packs() -> Iterator[Finding]:
 
 
 def _library() -> Iterator[Finding]:
+    from tvmdml import targets
     from tvmdml.packs import library
 
     if not library.files():
@@ -315,6 +316,11 @@ def _library() -> Iterator[Finding]:
             yield Finding(LIMITED, f"{path}: kernels for {', '.join(other)} were built from other sources", library.BUILD)
         else:
             yield Finding(OK, f"{library.PACKAGE} has {counted(opened.pack.count, 'kernel')} for {name}")
+    processor = targets.resolve("cpu")
+    names = [name for name, _ in library.files() if name.startswith("cpu")]
+    if names and not any(map(processor.takes, names)):
+        words = f"none of its kernels is for this processor's level: {', '.join(names)} is not {processor}"
+        yield Finding(LIMITED, words, "Build it with --target cpu:LEVEL for this level, or set TVMDML_CPU to one that it has.")
 
 
 def _of_other_schedules(pack: Pack) -> list[str]:

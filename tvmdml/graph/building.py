@@ -110,7 +110,14 @@ class Graph:
             )
         bounds = tuple(map(key_of, limits))
         if bounds != (1, None) and self._bounds.get(name, bounds) != bounds:
-            raise InvalidArgument(message(f"Graph.size {name}", "other bounds", "the bounds that it was made with"))
+            mine, first = (
+                ", ".join(
+                    f"{key}={self.record.text(limit[1]) if isinstance(limit, tuple) else limit}"
+                    for key, limit in zip(("least", "most"), pair, strict=True)
+                )
+                for pair in (bounds, self._bounds[name])
+            )
+            raise InvalidArgument(message(f"Graph.size {name}", mine, f"{first}, as it was made with, or no bounds"))
         if name in self.record.symbols:
             return self.record.size(self.record.symbol_terms(name))  # type: ignore[return-value] # it passes for an integer
         self._bounds[name] = bounds
@@ -161,6 +168,9 @@ class Graph:
             sizes = tuple(self.size(n) if isinstance(n, str) else n for n in itertools.islice(shape, MOST_VALUES))
         except TypeError:
             raise InvalidArgument(message("Graph.input shape", safe_repr(shape), "a sequence of sizes")) from None
+        if any(n is None or (type(n) is int and n < 0) for n in sizes):
+            allowed = "integers from 0 on; the name of a size that is open, such as ('n', 8)"
+            raise InvalidArgument(message("Graph.input shape", safe_repr(shape), allowed))
         desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
         return self.described_input(desc, data_type.numpy if kind is None else kind, owned=owned, name=name)
 

@@ -252,6 +252,7 @@ class ProgramPlan(OpenPlan):
             (inputs, results, own_arrays),
             arenas,
         )
+        record.close()
         self._constants = constants
         self._template = ProgramTemplate.of(finished)
         self._launches: Launches = {}

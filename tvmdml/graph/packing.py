@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, NamedTuple
 
@@ -29,6 +30,16 @@ class _Read(NamedTuple):
     tensor: str
 
 
+def _tensors(one: Packed) -> dict[str, TensorDesc]:
+    """Without what is repeated along them: how often that is may be an open size, and is packed nowhere."""
+    found = {}
+    for name, tensor in one.call.desc.tensors():
+        if tensor is not None:
+            sizes = tuple(size if step else 1 for size, step in zip(tensor.sizes, tensor.layout, strict=True))
+            found[name] = dataclasses.replace(tensor, sizes=sizes, strides=tensor.layout)
+    return found
+
+
 def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, shared: Shared | None) -> list[Weights]:
     """The packed weights.
 
@@ -44,7 +55,7 @@ def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, sha
         if shared is None or len(constants) < len(one.edges):
             found.append(Weights(_packed(one, owned, target)))
             continue
-        tensors = dict(one.call.desc.tensors())
+        tensors = _tensors(one)
         read = zip(constants, one.edges, one.packing.owned.inputs, strict=True)
         key = (
             one.packing.owned.layout,
@@ -58,7 +69,7 @@ def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, sha
 
 
 def _packed(one: Packed, owned: Mapping[int, Any], target: Target) -> Any:
-    tensors = dict(one.call.desc.tensors())
+    tensors = _tensors(one)
     read: list[Any] = []
     for name, edge in zip(one.packing.owned.inputs, one.edges, strict=True):
         memory = edge.source.array if isinstance(edge.source, Constant) else owned[id(edge.source)]

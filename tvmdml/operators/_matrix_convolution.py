@@ -83,7 +83,7 @@ class Convolving(Matrix):
     def products(self) -> int:
         """The most products that an element of the output is the sum of."""
         own: Any = self
-        return int(self.filters()[1] * math.prod(own.filter_tensor.sizes[2:]))
+        return self.filters()[1] * math.prod(own.filter_tensor.sizes[2:])
 
     # -- The products
 

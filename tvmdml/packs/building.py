@@ -59,6 +59,8 @@ class Built(NamedTuple):
     """The size of the pack in bytes."""
     skipped: tuple[str, ...]
     """Operations that a target does not support, and why."""
+    recordings: int = 0
+    """Those of models with open sizes."""
 
 
 def build(
@@ -132,7 +134,8 @@ def build_library(plan: Plan, path: str | os.PathLike[str], jobs: int | None, pr
 
 
 def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan: Plan) -> Built:
-    return Built(len(contents.operations), len(contents.kernels), compiled, Path(path).stat().st_size, tuple(plan.skipped))
+    size, recordings = Path(path).stat().st_size, len(contents.head["graphs"]) if plan.opened else 0
+    return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped), recordings)
 
 
 def plan(spec: Spec) -> tuple[bytes, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tvmdml.packs.format import Pack
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
 _LONGEST = 60
 """How much of an operation's attributes a terminal shows."""
 
@@ -121,9 +121,8 @@ def build(
         sys.exit(INTERRUPTED)
     for reason in built.skipped:
         say(f"left out: {reason}", fg="yellow", err=True)
-    click.echo(
-        f"{output}: {built.operations} operations, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}"
-    )
+    launched = f"{built.recordings} recordings" if built.recordings else f"{built.operations} operations"
+    click.echo(f"{output}: {launched}, {built.kernels} kernels ({built.compiled} compiled), {shown_bytes(built.size)}")
 
 
 @pack.command()
@@ -214,7 +213,7 @@ def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
     "-o",
     "--output",
     metavar="FOLDER",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_FOLDER,
     required=True,
     help="The folder to write to.",
 )

@@ -44,9 +44,8 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
     for name, size in sizes.items():
         ends = (size[0], size[-1]) if isinstance(size, range) and size and size.step > 0 else (size,)
         if not all(type(n) is int and 1 <= n <= MAX_ELEMENTS for n in ends):
-            raise InvalidArgument(
-                message(f"size {name}", safe_repr(size), f"an integer from 1 to {MAX_ELEMENTS}, or a range of them")
-            )
+            given = f"{size.start}..{size.stop - 1}" if isinstance(size, range) and size.step > 0 else safe_repr(size)
+            raise InvalidArgument(message(f"size {name}", given, f"an integer from 1 to {MAX_ELEMENTS}, or least..most of them"))
     known: set[str] = set()
     found = []
     for path in map(Path, paths):

@@ -49,7 +49,7 @@ def build(
 
     Args:
         specs: what it has.
-        folder: where the wheel is written.
+        folder: where the wheel is written. It is made if it is not there.
         names: the targets, instead of those of the specs.
         jobs: how many processes compile.
         progress: called with a target, the number of its finished kernels, and that of all.
@@ -70,6 +70,7 @@ def build(
     spec = listed.complete(spec, note)
     if not spec.wanted:
         raise InvalidArgument(message("pack wheel", "a spec without operations", "cases, networks, kernels or [[operators]]"))
+    folder.mkdir(parents=True, exist_ok=True)
     built: dict[str, Built] = {}
     known: dict[str, set[Identity]] = {}
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:

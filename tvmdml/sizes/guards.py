@@ -94,6 +94,8 @@ class Guards:
         self._since: dict[Terms, Bounds] = {}
         """``bounds``, since the last guard."""
         self._depth = 0
+        self.closed = False
+        """What holds was made of the guards: no question may add one."""
 
     def copy(self, atoms: list[Atom], values: list[int]) -> Guards:
         """The same, apart, for another case."""
@@ -268,6 +270,7 @@ class Guards:
     def _guard(self, terms: Terms, least: float = -INFINITE, most: float = INFINITE, other: int | None = None) -> None:
         """Keep a polynomial within limits, or from another number."""
         guard = Within() if (before := self.every.get(terms)) is None else before.copy()  # other records have it, too
+        assert not self.closed, "a size was asked something after the conditions on it were made"
         self.every[terms] = guard
         if other is not None:
             guard.without.add(other)

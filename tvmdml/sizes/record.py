@@ -120,6 +120,10 @@ class Record:
         """The size that is a polynomial of this record's atoms."""
         return Size(self, terms, self.value(terms))
 
+    def close(self) -> None:
+        """From now on no question may leave a guard: what holds is what was asked until now."""
+        self._guards.closed = True
+
     # -- Arithmetic
 
     def _size(self, terms: Terms, value: int) -> Operand:

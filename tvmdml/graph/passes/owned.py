@@ -8,12 +8,14 @@ from collections.abc import Collection
 
 from tvmdml.enums import TensorFlags
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.nodes import Call, never_changes
+from tvmdml.graph.nodes import Call, Edge, never_changes
 from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise import Pointwise
+from tvmdml.sizes import is_open
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
 
 
 def run(program: Program, target: Target) -> None:
@@ -21,10 +23,20 @@ def run(program: Program, target: Target) -> None:
     for call in program.calls:
         if isinstance(call.desc, Pointwise):
             continue
-        fixed = [name for name, edge in call.edges.items() if "[" not in name and never_changes(edge.source)]
+        fixed = [
+            name
+            for name, tensor, edge in call.inputs()
+            if "[" not in name and never_changes(edge.source) and _is_same(tensor, edge)
+        ]
         if fixed:
             with contextlib.suppress(TvmdmlError):  # what is wrong is found when the kernel is chosen
                 call.desc = _packed(call, fixed, target)
+
+
+def _is_same(tensor: TensorDesc, edge: Edge) -> bool:
+    """Whether the same elements are read in all cases: an open size may only say how often they are repeated."""
+    read = zip(tensor.sizes, tensor.layout, strict=True)
+    return not is_open(edge.offset) and not any(is_open(step) or (step and is_open(size)) for size, step in read)
 
 
 def _packed(call: Call, fixed: Collection[str], target: Target) -> Operator:
