@@ -100,6 +100,34 @@ def test_a_detector_finds_what_onnx_runtime_finds(file: bytes, target: str) -> N
     assert loaded.run(["best"], {"image": image})[0].shape == right[3].shape
 
 
+@pytest.mark.parametrize("most", [5, 1000])
+def test_the_best_of_many_boxes(most: int) -> None:
+    """As one after the other: more boxes than are compared at once, some of no area, and equal scores."""
+    random = np.random.default_rng(most)
+    lower = random.integers(0, 60, (1, 300, 2))
+    boxes = np.concatenate([lower, lower + random.integers(0, 12, (1, 300, 2))], -1).astype(np.float32)
+    scores = random.integers(0, 9, (1, 2, 300)).astype(np.float32)
+    weights = {"most": np.array(most), "overlap": np.array(0.3, np.float32), "least": np.array(1, np.float32)}
+    nodes = [N("NonMaxSuppression", ["boxes", "scores", *weights], ["chosen"])]
+    inputs = [info("boxes", [1, "n", 4]), info("scores", [1, 2, "n"])]
+    loaded = tvmdml.onnx.load(model(nodes, inputs, [info("chosen", ["k", 3], INT64)], weights, ir_version=10))
+
+    def overlap(a: Array, b: Array) -> float:
+        common = np.prod(np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0))
+        whole = np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - common
+        return float(common / whole) if whole else 0.0
+
+    right: list[list[int]] = []
+    for label in range(2):
+        best: list[int] = []
+        for place in np.argsort(-scores[0, label], kind="stable").tolist():
+            far = all(overlap(boxes[0, place], boxes[0, other]) <= 0.3 for other in best)
+            if scores[0, label, place] > 1 and far and len(best) < most:
+                best.append(place)
+        right += [[0, label, place] for place in best]
+    assert loaded(boxes=boxes, scores=scores)[0].tolist() == right
+
+
 def test_arrays_of_other_libraries_come_back_as_such(file: bytes) -> None:
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     image = torch.rand(1, 3, 8 * PLACES, 8 * PLACES)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MIX = 0x9E3779B1
 """An odd number (Knuth's): two rounds never have the same word."""
+_ON = np.array(True)
 
 
 class Stacked(NamedTuple):
@@ -68,7 +69,7 @@ class Looped(NamedTuple):
         number = 0
         while (going is None or going) and (count is None or number < count):
             ready, tensors, wanted = self.stage.for_arrays(self._given(number, states, around))
-            results = results_of(run, ready, tensors, len(wanted), _of_round(state, number))
+            results = results_of(run, ready, tensors, len(wanted), state if ready.alone else _of_round(state, number))
             going = self._single("condition", results[0])
             states = results[1 : 1 + len(states)]
             for several, result in zip(parts, results[1 + len(states) :], strict=True):
@@ -103,7 +104,7 @@ class Looped(NamedTuple):
         return array
 
     def _given(self, number: int, states: Sequence[Any], around: Mapping[str, Any]) -> Mapping[str, Any]:
-        own = [np.array(number, np.int64), np.array(True), *states]
+        own = [np.array(number, np.int64), _ON, *states]
         return {**around, **dict(zip(self.takes, own, strict=True))}
 
     def _nothing(self, place: int, states: Sequence[Any], around: Mapping[str, Any]) -> NumpyArray:

@@ -26,7 +26,7 @@ from tvmdml.onnx.kept import names_of
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.recording import Pattern, Place, Recording, Recordings, pattern_of
 from tvmdml.onnx.running import Argument, Ready
-from tvmdml.onnx.types import Undecided, decides, is_narrow, wide_of
+from tvmdml.onnx.types import Undecided, decides, wide_of
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
@@ -40,6 +40,8 @@ _MOST_PLANS = 64
 _MOST_PATTERNS = 512
 """Of so many patterns recordings stay: elements of inputs that decide, and are not open, make one for each of their values."""
 _MOST_TURNS = 16
+_OF_OTHERS = 2
+"""NumPy's number of types that other packages add: the narrow ones."""
 
 
 class Origin(Protocol):
@@ -144,15 +146,16 @@ class Stage:
         feeds = []
         for about in self.part.given:
             value = arrays[about.name]
-            if isinstance(value, list):
+            if is_sequence := isinstance(value, list):
                 shapes[about.name] = (len(value),)
                 several = {part(about.name, i): tensor for i, tensor in enumerate(value)}
             else:
                 several = {} if value is None else {about.name: value}
-            shapes |= {name: tuple(tensor.shape) for name, tensor in several.items()}
-            tensors |= {name: _wide(tensor) for name, tensor in several.items()}
+            for name, tensor in several.items():
+                shapes[name], tensors[name] = tuple(tensor.shape), _wide(tensor)
             dtype = about.dtype or next((np.dtype(tensor.dtype) for tensor in several.values()), None)
-            feeds.append(about._replace(dtype=dtype, kind=Kind(isinstance(value, list))))
+            same = dtype is about.dtype and is_sequence == about.kind.is_sequence
+            feeds.append(about if same else about._replace(dtype=dtype, kind=Kind(is_sequence)))
         with self._lock:
             if feeds != self.feeds:
                 self.feeds, self.part = feeds, self.part._replace(given=feeds)
@@ -236,7 +239,7 @@ def _decides(view: Any) -> bool:
 
 def _wide(tensor: Any) -> Any:
     """A tensor as a graph takes it."""
-    return tensor.astype(wide_of(tensor.dtype)) if is_narrow(tensor.dtype) else tensor
+    return tensor.astype(wide_of(tensor.dtype)) if type(tensor) is np.ndarray and tensor.dtype.isbuiltin == _OF_OTHERS else tensor
 
 
 def elements(view: Any) -> NumpyArray:
