@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from support import Array  # noqa: E402
 from test_onnx_models import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
 
+import tvmdml.graph.kept  # noqa: E402 - it is changed here
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import targets  # noqa: E402
 from tvmdml.arrays.device_array import DeviceArray  # noqa: E402
@@ -95,6 +98,34 @@ def test_a_detector_finds_what_onnx_runtime_finds(file: bytes, target: str) -> N
             assert np.allclose(one, other, rtol=0, atol=1e-5 * max(1, np.abs(other).max()))
     assert len(counts) > 1, "the images have different numbers of boxes"
     assert loaded.run(["best"], {"image": image})[0].shape == right[3].shape
+
+
+@pytest.mark.parametrize("most", [5, 1000])
+def test_the_best_of_many_boxes(most: int) -> None:
+    """As one after the other: more boxes than are compared at once, some of no area, and equal scores."""
+    random = np.random.default_rng(most)
+    lower = random.integers(0, 60, (1, 300, 2))
+    boxes = np.concatenate([lower, lower + random.integers(0, 12, (1, 300, 2))], -1).astype(np.float32)
+    scores = random.integers(0, 9, (1, 2, 300)).astype(np.float32)
+    weights = {"most": np.array(most), "overlap": np.array(0.3, np.float32), "least": np.array(1, np.float32)}
+    nodes = [N("NonMaxSuppression", ["boxes", "scores", *weights], ["chosen"])]
+    inputs = [info("boxes", [1, "n", 4]), info("scores", [1, 2, "n"])]
+    loaded = tvmdml.onnx.load(model(nodes, inputs, [info("chosen", ["k", 3], INT64)], weights, ir_version=10))
+
+    def overlap(a: Array, b: Array) -> float:
+        common = np.prod(np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0))
+        whole = np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - common
+        return float(common / whole) if whole else 0.0
+
+    right: list[list[int]] = []
+    for label in range(2):
+        best: list[int] = []
+        for place in np.argsort(-scores[0, label], kind="stable").tolist():
+            far = all(overlap(boxes[0, place], boxes[0, other]) <= 0.3 for other in best)
+            if scores[0, label, place] > 1 and far and len(best) < most:
+                best.append(place)
+        right += [[0, label, place] for place in best]
+    assert loaded(boxes=boxes, scores=scores)[0].tolist() == right
 
 
 def test_arrays_of_other_libraries_come_back_as_such(file: bytes) -> None:
@@ -310,6 +341,77 @@ def loop(*nodes: Any, states: Any, wanted: Any, most: str = "", **weights: Any) 
     return tvmdml.onnx.load(model([whole], inputs, results, weights, ir_version=10))
 
 
+BF16 = onnx.TensorProto.BFLOAT16
+
+
+def test_states_of_types_that_directml_has_not_are_rounded_each_round() -> None:
+    """And the tensor that a round reads of the graph around it, the stacked results, and what reads them afterwards."""
+    nodes = [N("Mul", ["v_in", "w"], ["v_out"]), N("Identity", ["on"], ["goes_on"])]
+    weight = helper.make_tensor("w", BF16, [3], [1.7, 0.3, 1.1])
+    taken = [info("i", [], INT64), info("on", [], BOOL), info("v_in", None, BF16)]
+    body = helper.make_graph(nodes, "body", taken, [info("goes_on", [], BOOL), *[info("v_out", None, BF16)] * 2])
+    whole = [N("Loop", ["m", "", "v"], ["last", "all"], body=body), N("Size", ["all"], ["n"]), N("Mul", ["last", "last"], ["y"])]
+    results = [info("last", None, BF16), info("all", None, BF16), info("y", None, BF16), info("n", [], INT64)]
+    made = model(whole, [info("m", [], INT64), info("v", [3], BF16)], results, {}, ir_version=10)
+    made.graph.initializer.append(weight)
+    loaded = tvmdml.onnx.load(made)
+    factor = numpy_helper.to_array(weight)
+    for rounds in (3, 0, 1, 9):
+        v = np.array([1.3, 2.6, 3.9]).astype(factor.dtype)
+        right = [v]
+        for _ in range(rounds):
+            right.append(right[-1] * factor)
+        last, every, square, count = loaded(v=v, m=np.array(rounds))
+        assert (last.dtype, every.dtype, every.shape, count) == (v.dtype, v.dtype, (rounds, 3), 3 * rounds)
+        for found, wanted in ((last, right[-1]), (every, np.array(right[1:]).reshape(-1, 3)), (square, right[-1] * right[-1])):
+            assert np.array_equal(found.astype(np.float32), wanted.astype(np.float32))
+
+
+FAILING = {
+    "its condition has 0 elements": ([N("Less", ["v_in", "ten"], ["goes_on"]), N("Neg", ["v_in"], ["v_out"])], 0, 3),
+    "its number of rounds has 2 elements": ([N("Identity", ["on"], ["goes_on"]), N("Neg", ["v_in"], ["v_out"])], 3, [3, 3]),
+    r"sizes \[2\] and \[4\], which cannot be stacked": (
+        [N("Identity", ["on"], ["goes_on"]), N("Concat", ["v_in", "v_in"], ["v_out"], axis=0)],
+        *(1, 3),
+    ),
+    "9 dimensions, of which DirectML has 8": (
+        [N("Identity", ["on"], ["goes_on"]), N("Unsqueeze", ["v_in", "zero"], ["v_out"]), N("ReduceSum", ["v_in"], ["sum"])],
+        *(2, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("said", FAILING)
+def test_what_a_loop_cannot_do_is_said(said: str) -> None:
+    nodes, size, most = FAILING[said]
+    stacked = [("v_out", FLOAT)] if len(nodes) == 2 else []
+    taken = [info("i", [], INT64), info("on", [], BOOL), info("v_in", None, FLOAT)]
+    made = [info("goes_on", None, BOOL), *[info("v_out", None, FLOAT)] * (1 + len(stacked))]
+    body = helper.make_graph(nodes, "body", taken, made)
+    outputs = ["last", "all"][: 1 + len(stacked)]
+    inputs = [info("m", None, INT64), info("v", ["n"])]
+    weights = {"ten": np.array(10, np.float32), "zero": np.array([0])}
+    whole = model([N("Loop", ["m", "", "v"], outputs, body=body)], inputs, [info(name, None) for name in outputs], weights)
+    with pytest.raises(tvmdml.Unsupported, match=said):
+        tvmdml.onnx.load(whole)(v=np.ones(size, np.float32), m=np.array(most))
+
+
+@pytest.mark.full
+def test_a_process_does_not_grow_with_the_values_that_it_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative ends of slices are constants of recordings, and of the stages that follow them."""
+    monkeypatch.setattr("tvmdml.onnx.stage._MOST_PATTERNS", 4)
+    monkeypatch.setattr("tvmdml.onnx.stage._MOST_PLANS", 4)
+    nodes = [N("Slice", ["x", "zero", "end"], ["y"]), N("NonZero", ["y"], ["places"]), N("Mul", ["places", "end"], ["z"])]
+    inputs = [info("x", ["n"]), info("end", [1], INT64)]
+    made = model(nodes, inputs, [info("z", [1, "k"], INT64)], {"zero": np.array([0])}, ir_version=10)
+    loaded: Any = tvmdml.onnx.load(made)
+    x = np.arange(30, dtype=np.float32) % 3
+    for end in (*range(-1, -16, -1), -3):
+        assert np.array_equal(loaded(x=x, end=np.array([end]))[0], end * np.stack(np.nonzero(x[:end])))
+    gc.collect()
+    assert len(list(loaded._stage.recordings())) == len(loaded._stages) == 4, "the others were let go"
+
+
 def test_a_run_counts_the_rounds_of_a_loop(recordings: list[Any]) -> None:
     """Sums of numbers until a limit, in place of a loop in Python."""
     nodes = [
@@ -433,3 +535,51 @@ def test_a_later_process_finds_all_stages(tmp_path: Path) -> None:
     with np.load(tmp_path / "y.npz") as results:
         for i, array in enumerate(array for arrays in right[::-1] for array in arrays):
             assert np.array_equal(results[f"arr_{i}"], array)
+
+
+FORGED = {
+    "a name that nothing makes": lambda tail: tail["host"][0][1].__setitem__(2, "nothing"),
+    "a state less": lambda tail: tail["host"][0][1].pop(),
+    "an output less": lambda tail: tail["host"][0][2].pop(),
+    "a taken one less": lambda tail: tail["host"][0][3].pop(),
+    "a captured one less": lambda tail: tail["host"][0][4].clear(),
+    "no stacked ones": lambda tail: tail["host"][0][5].clear(),
+    "stacked ones of no sizes": lambda tail: tail["host"][0][5].__setitem__(0, ["<f4", ["n"]]),
+    "another operator": lambda tail: tail["host"][0].__setitem__(0, "Scan"),
+    "attributes that are texts": lambda tail: tail["host"].append(["Unique", {"axis": "0"}, ["v"], ["u"]]),
+    "an output of the model that it has not": lambda tail: tail["makes"].append([7, "last"]),
+    "no numbers": lambda tail: tail.__setitem__("makes", 5),
+}
+
+
+@pytest.mark.parametrize("change", [*FORGED, "names"])
+def test_what_is_damaged_in_the_cache_is_made_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = [info("i", [], INT64), info("on", [], BOOL), info("v", None)]
+    rounds = [N("Mul", ["v", "factor"], ["w"]), N("ReduceMax", ["w"], ["m"], keepdims=0), N("Greater", ["m", "limit"], ["goes_on"])]
+    body = helper.make_graph(rounds, "body", taken, [info("goes_on", [], BOOL), info("w", None), info("m", [])])
+    nodes = [N("Sqrt", ["x"], ["v0"]), N("Loop", ["", "", "v0"], ["last", "highest"], body=body), N("Neg", ["highest"], ["y"])]
+    inputs, results = [info("x", ["n"]), info("factor", [])], [info("last", ["k"]), info("y", ["r"])]
+    file = model(nodes, inputs, results, {"limit": np.array(1, np.float32)}, ir_version=10).SerializeToString()
+    feeds = {"x": np.array([4, 900, 16], np.float32), "factor": np.array(0.5, np.float32)}
+    right = tvmdml.onnx.load(file)(feeds)
+    found: list[str] = []
+    find = tvmdml.graph.kept.find
+
+    def forged(*arguments: Any) -> Any:
+        part = find(*arguments)
+        if part is None:
+            return None
+        described = json.loads(json.dumps(part.described))
+        if change in described:
+            found.append(change)
+            described[change] = 5
+        elif described.get("tail") and change in FORGED:
+            found.append(change)
+            FORGED[change](described["tail"])
+        return part._replace(described=described)
+
+    monkeypatch.setattr("tvmdml.graph.kept.find", forged)
+    again = tvmdml.onnx.load(file)(feeds)
+    assert found, "it was there"
+    for one, other in zip(again, right, strict=True):
+        assert np.array_equal(one, other)

@@ -133,8 +133,7 @@ class Kept:
     def recordings(self, pattern: Hashable) -> list[str]:
         """The names of the recordings of a pattern."""
         found = self.find_part(f"recordings {pattern!r}")
-        names = [] if found is None else found.described.get("names", [])
-        return [name for name in names if type(name) is str]
+        return [] if found is None else names_of(found.described.get("names"))
 
     def recording(
         self, name: str, arenas: list[Any], finish: Callable[[Sequence[int]], Finished], following: Following, outputs: int | None
@@ -165,7 +164,10 @@ class Kept:
             ready = Ready(None, reads, known, tail, lengths)
             outputs = len(self._header.about.outputs) if outputs is None else outputs
             given = ready.count(outputs) - len(known) + (0 if tail is None else tail.tensors - len(tail.makes))
+            later = () if tail is None else tail.makes
             if len(lengths) not in (0, outputs) or len(plan.results) != given:
+                return None
+            if len({*known, *later}) != len(known) + len(later) or not {*known, *later} <= set(range(ready.count(outputs))):
                 return None
             return plan, ready
         return None
@@ -262,13 +264,18 @@ def _tail(about: Any, arrays: Sequence[NumpyArray], following: Following) -> Tai
     def node(kind: str, *parts: Any) -> HostNode:
         if kind in COUNTING:
             attributes, inputs, outputs = parts
-            return Counting(kind, dict(attributes), tuple(map(str, inputs)), tuple(map(str, outputs)))
+            if not all(type(value) is int for value in attributes.values()):
+                raise ValueError(f"the attributes {attributes!r}")
+            return Counting(kind, attributes, tuple(map(str, inputs)), tuple(map(str, outputs)))
         if kind != "Loop":
             raise ValueError(f"a node {kind!r} between stages")
         *names, stacked, body = parts
         inputs, outputs, takes, captured = (tuple(map(str, each)) for each in names)
-        forms = tuple(Stacked(dtype, None if shape is None else tuple(shape)) for dtype, shape in stacked)
-        return Looped(inputs, outputs, takes, captured, forms, stage(body))
+        forms = tuple(_stacked(*form) for form in stacked)
+        looped = Looped(inputs, outputs, takes, captured, forms, stage(body))
+        if not looped.is_whole():
+            raise ValueError("a loop that does not fit its body")
+        return looped
 
     reads = tuple((str(name), None if count is None else _index(count)) for name, count in about["reads"])
     known = {str(name): arrays[_index(number)] for name, number in about["known"]}
@@ -278,6 +285,17 @@ def _tail(about: Any, arrays: Sequence[NumpyArray], following: Following) -> Tai
     if missing := tail.missing():
         raise ValueError(f"nothing makes {missing}")
     return tail
+
+
+def _stacked(dtype: str | None, shape: list[Any] | None) -> Stacked:
+    if dtype is not None:
+        named(dtype)
+    return Stacked(dtype, None if shape is None else tuple(None if n is None else _index(n) for n in shape))
+
+
+def names_of(value: Any) -> list[str]:
+    """The names in what may be a list of them."""
+    return [name for name in value if type(name) is str] if isinstance(value, list) else []
 
 
 def _written_stage(stage: Next) -> list[Any]:

@@ -11,7 +11,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import Unsupported
 from tvmdml.onnx.counting import plain
 from tvmdml.onnx.running import Run, results_of
-from tvmdml.onnx.types import named
+from tvmdml.onnx.types import dtype_of, is_narrow, named
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Next
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _MIX = 0x9E3779B1
 """An odd number (Knuth's): two rounds never have the same word."""
+_ON = np.array(True)
 
 
 class Stacked(NamedTuple):
@@ -52,6 +53,13 @@ class Looped(NamedTuple):
         """As every node between stages does."""
         return f"Loop of {', '.join(filter(None, self.outputs))}", "round by round"
 
+    def is_whole(self) -> bool:
+        """Whether all its parts are there."""
+        assert self.stage.part is not None
+        states, (_, given, wanted, *_) = len(self.takes) - 2, self.stage.part
+        fits = len(self.inputs) == len(self.takes) >= 2 and len(self.outputs) + 1 == len(wanted) == 1 + states + len(self.stacked)
+        return fits and {about.name for about in given} <= {*self.takes, *self.captured}
+
     def run(self, run: Run, arrays: Mapping[str, Any], state: NumpyArray) -> dict[str, Any]:
         """As every node between stages does."""
         count, going = (self._first(arrays, place) for place in range(2))
@@ -61,11 +69,11 @@ class Looped(NamedTuple):
         number = 0
         while (going is None or going) and (count is None or number < count):
             ready, tensors, wanted = self.stage.for_arrays(self._given(number, states, around))
-            results = results_of(run, ready, tensors, len(wanted), _of_round(state, number))
-            going = bool(plain(results[0]).reshape(-1)[0])
+            results = results_of(run, ready, tensors, len(wanted), state if ready.alone else _of_round(state, number))
+            going = self._single("condition", results[0])
             states = results[1 : 1 + len(states)]
             for several, result in zip(parts, results[1 + len(states) :], strict=True):
-                several.append(plain(result))
+                several.append(self._part(several, result))
             number += 1
         if number:
             last = [np.stack(several) for several in parts]
@@ -76,10 +84,27 @@ class Looped(NamedTuple):
     def _first(self, arrays: Mapping[str, Any], place: int) -> Any:
         """The most rounds, or whether it begins; ``None`` if it is not given."""
         name = self.inputs[place] if place < len(self.inputs) else ""
-        return plain(arrays[name]).reshape(-1)[0].item() if name else None
+        return self._single(("number of rounds", "condition")[place], arrays[name]) if name else None
+
+    def _single(self, what: str, given: Any) -> Any:
+        """The only element."""
+        array = plain(given)
+        if array.size != 1:
+            raise Unsupported(f"{self.shown()[0]}: its {what} has {array.size} elements, and not one")
+        return array.item()
+
+    def _part(self, before: Sequence[NumpyArray], result: Any) -> NumpyArray:
+        """What a round gives of a result that is stacked."""
+        if result is None or isinstance(result, list):
+            raise Unsupported(f"{self.shown()[0]}: it stacks sequences or optional tensors; allowed: tensors")
+        array = plain(result)
+        if before and array.shape != before[0].shape:
+            sizes = f"{list(before[0].shape)} and {list(array.shape)}"
+            raise Unsupported(f"{self.shown()[0]}: its rounds give results of the sizes {sizes}, which cannot be stacked")
+        return array
 
     def _given(self, number: int, states: Sequence[Any], around: Mapping[str, Any]) -> Mapping[str, Any]:
-        own = [np.array(number, np.int64), np.array(True), *states]
+        own = [np.array(number, np.int64), _ON, *states]
         return {**around, **dict(zip(self.takes, own, strict=True))}
 
     def _nothing(self, place: int, states: Sequence[Any], around: Mapping[str, Any]) -> NumpyArray:
@@ -109,3 +134,29 @@ def _of_round(state: NumpyArray, number: int) -> NumpyArray:
     own: NumpyArray = state.copy()
     own[2] = (int(state[2]) * _MIX + number + 1) & 0xFFFFFFFF
     return own
+
+
+def narrow_type(info: Any) -> Any:
+    """The type that a body says of a tensor, if DirectML has it not: such elements stand in a wider type, which does not say it."""
+    dtype = dtype_of(info.type.tensor_type.elem_type)
+    return dtype if dtype is not None and is_narrow(dtype) else None
+
+
+def narrow_outputs(proto: Any) -> dict[str, Any]:
+    """The names of a node's outputs, and the types of those that are of such a type."""
+    body = next((attribute.g for attribute in proto.attribute if attribute.name == "body"), None)
+    types = [None] * len(proto.output) if body is None else map(narrow_type, list(body.output)[1:])
+    return dict(zip(map(str, proto.output), types, strict=False))
+
+
+def stacked_as(info: Any) -> Stacked:
+    """What a body says of a result that is stacked."""
+    about = info.type.tensor_type
+    dtype = dtype_of(about.elem_type)
+    sizes = tuple(known_size(size) for size in about.shape.dim) if about.HasField("shape") else None
+    return Stacked(None if dtype is None or is_narrow(dtype) else dtype.str, sizes)
+
+
+def known_size(dimension: Any) -> int | None:
+    """Its size. Some programs write -1 for an open one."""
+    return int(dimension.dim_value) if dimension.HasField("dim_value") and dimension.dim_value >= 0 else None

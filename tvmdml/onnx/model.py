@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from tvmdml import targets
 from tvmdml._whole import at_hand
@@ -112,7 +112,8 @@ class Model(Runnable):
         self._lock = threading.RLock()
         _models.add(self)
         self._read: Origin | None = None
-        self._stages: dict[str, Stage] = {}
+        self._stages: WeakValueDictionary[str, Stage] = WeakValueDictionary()
+        """Those of recordings that are there."""
         self._is_known = False
         self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name)
         header = None if self._kept is None else self._kept.header()

@@ -27,7 +27,7 @@ from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
-from tvmdml.onnx.looping import Looped, Stacked
+from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
@@ -38,6 +38,7 @@ from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
+from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import Record, is_open, key_of
 from tvmdml.sizes.evaluating import evaluator
 
@@ -220,6 +221,15 @@ class Origin:
         else:
             conversion = Conversion.following(self.model, part, shapes, decided, record, opened)
         raise_all(self.name, conversion.problems)
+        try:
+            return conversion, *self._parts(conversion, part)
+        except Refused as error:  # what passes from a stage to another one
+            raise Unsupported(f"{self.name}: {error}") from None
+
+    def _parts(
+        self, conversion: Conversion, part: Rest | None
+    ) -> tuple[dict[int, NumpyArray], list[Expression], Tail | None, Lengths]:
+        """Those of ``_converted``."""
         outputs, graph = conversion.outputs, conversion.graph
         tensors = [tensor for one in outputs for tensor in one.tensors()]
         known = {i: one.array for i, one in enumerate(tensors) if one.array is not None}
@@ -229,9 +239,9 @@ class Origin:
         names = [name for name, one in zip(wanted, outputs, strict=True) for _ in one.tensors()]
         later = {i: names[i] for i, one in enumerate(tensors) if one.is_later}
         if not later:
-            return conversion, known, rest, None, lengths
+            return known, rest, None, lengths
         tail, more = self._tail(conversion, later)
-        return conversion, known, [*rest, *more], tail, lengths
+        return known, [*rest, *more], tail, lengths
 
     def _tail(self, conversion: Conversion, later: Mapping[int, str]) -> tuple[Tail, list[Expression]]:
         """What computes some outputs after the graph, and what it reads of the graph."""
@@ -271,7 +281,7 @@ class Origin:
                 rest.append(proto)
                 continue
             made |= set(outputs)
-            given |= {str(name): Argument(str(name), "", None, None) for name in proto.output if name}
+            given |= {str(name): Argument(str(name), "", None, narrow) for name, narrow in narrow_outputs(proto).items() if name}
         wanted = [name for name in dict.fromkeys(later.values()) if name not in given]
         stage = self._following(rest, given, known, wanted, conversion.draws) if wanted else None
         needed = set(_read([proto for proto in nodes if proto not in rest]))
@@ -283,19 +293,19 @@ class Origin:
     def _looped(self, proto: Any, given: Mapping[str, Argument], known: Mapping[str, Value], draws: int) -> Looped:
         """A loop, whose body is a stage."""
         body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")
-        takes = tuple(str(info.name) for info in body.input)
+        takes = {str(info.name): narrow_type(info) for info in body.input}
         inputs = (*map(str, proto.input), *[""] * max(0, 2 - len(proto.input)))
         if len(takes) != len(inputs) or len(body.output) - 1 != len(proto.output):
             raise self.source.error(f"a Loop whose body has {len(takes)} inputs", f"{len(inputs)}, with those of the node")
         weights = {str(tensor.name): Value.known(self.model.array(tensor)) for tensor in body.initializer}
-        own = {name: Argument(name, "", None, None) for name in takes}
+        own = {name: Argument(name, "", None, narrow) for name, narrow in takes.items()}
         names = set(_read(body.node)) | {str(info.name) for info in body.output}
         around = {name: about for name, about in given.items() if name in names and name not in own}
         others = {name: value for name, value in known.items() if name in names and name not in own}
         wanted = [str(info.name) for info in body.output]
         stage = self._following(list(body.node), {**around, **own}, {**others, **weights}, wanted, draws)
-        stacked = tuple(map(_stacked, list(body.output)[len(takes) - 1 :]))
-        return Looped(inputs, tuple(map(str, proto.output)), takes, tuple(around), stacked, stage)
+        stacked = tuple(map(stacked_as, list(body.output)[len(takes) - 1 :]))
+        return Looped(inputs, tuple(map(str, proto.output)), tuple(takes), tuple(around), stacked, stage)
 
     def _following(
         self, nodes: Sequence[Any], given: Mapping[str, Argument], known: Mapping[str, Value], wanted: Sequence[str], draws: int
@@ -344,14 +354,6 @@ class Origin:
             where = "" if result else str(info.name)
             shape = tuple(_size(one, sizes, where and unnamed(where, axis)) for axis, one in enumerate(tensor.shape.dim))
         return Argument(str(info.name), kind.named(f"tensor({said})"), shape, dtype, kind)
-
-
-def _stacked(info: Any) -> Stacked:
-    """What a body says of a result that is stacked."""
-    about = info.type.tensor_type
-    dtype = dtype_of(about.elem_type)
-    sizes = tuple(_known(size) for size in about.shape.dim) if about.HasField("shape") else None
-    return Stacked(None if dtype is None or is_narrow(dtype) else dtype.str, sizes)
 
 
 class _Converted(NamedTuple):
@@ -460,7 +462,7 @@ def open_sizes(source: Source) -> tuple[str, ...]:
 
 def _size(dimension: Any, sizes: Mapping[str, int], otherwise: str) -> int | str | None:
     """A size, its name if it is open, or ``None`` if it has none; ``otherwise`` is what ``sizes`` calls it then."""
-    if (known := _known(dimension)) is not None:
+    if (known := known_size(dimension)) is not None:
         return known
     named = _symbol(dimension)
     if (name := named or otherwise) in sizes:
@@ -469,11 +471,6 @@ def _size(dimension: Any, sizes: Mapping[str, int], otherwise: str) -> int | str
             raise InvalidArgument(message(f"load sizes {name}", safe_repr(given), "an integer of 0 or more"))
         return int(given)
     return named or None
-
-
-def _known(dimension: Any) -> int | None:
-    """Its size. Some programs write -1 for an open one."""
-    return int(dimension.dim_value) if dimension.HasField("dim_value") and dimension.dim_value >= 0 else None
 
 
 def _symbol(dimension: Any) -> str:
@@ -485,4 +482,4 @@ def _symbol(dimension: Any) -> str:
 def _symbols(info: Any) -> list[str]:
     kind, tensor = Kind.read(info.type)
     sizes = () if tensor is None or kind.is_sequence else tensor.shape.dim
-    return [_symbol(one) or unnamed(str(info.name), axis) for axis, one in enumerate(sizes) if _known(one) is None]
+    return [_symbol(one) or unnamed(str(info.name), axis) for axis, one in enumerate(sizes) if known_size(one) is None]

@@ -161,6 +161,10 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Decided | Non
     return Pattern(tuple(key), tuple(elements), places)
 
 
+_MOST_RECORDINGS = 256
+"""So many recordings of a pattern stay: where elements become constants, each of their values makes one."""
+
+
 class Recording:
     """A model that was converted once, for all sizes that pass the guards of its graph."""
 
@@ -292,6 +296,7 @@ class Recordings:
         ready = recording.at(values, progress)
         assert ready is not None, "a guard fails in the case that it was recorded for"
         self.every.insert(0, recording)
+        del self.every[_MOST_RECORDINGS:]
         self._saved(recording)
         return ready
 

@@ -416,6 +416,8 @@ def results_of(run: Run, ready: Ready, given: Mapping[str, Any], outputs: int, s
         outputs: the number of outputs.
         state: of the random numbers of this run, if there are any.
     """
+    if ready.alone and ready.graph is not None:
+        return run(ready.graph, {name: given[name] for name in ready.inputs})
     results: dict[int, Any] = {i: array.copy() for i, array in ready.known.items()}
     count = ready.count(outputs)
     fed = {**given, STATE: state} if ready.draws else given

@@ -20,12 +20,13 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import Unsupported
+from tvmdml.errors import ModelError, Unsupported, message
 from tvmdml.onnx.following import Following, Rest
+from tvmdml.onnx.kept import names_of
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.recording import Pattern, Place, Recording, Recordings, pattern_of
 from tvmdml.onnx.running import Argument, Ready
-from tvmdml.onnx.types import Undecided, decides
+from tvmdml.onnx.types import Undecided, decides, wide_of
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
@@ -36,7 +37,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 Decided = Mapping[str, NumpyArray]
 _MOST_PLANS = 64
 """How many compiled graphs a stage keeps: one for each combination of sizes."""
+_MOST_PATTERNS = 512
+"""Of so many patterns recordings stay: elements of inputs that decide, and are not open, make one for each of their values."""
 _MOST_TURNS = 16
+_OF_OTHERS = 2
+"""NumPy's number of types that other packages add: the narrow ones."""
 
 
 class Origin(Protocol):
@@ -78,7 +83,7 @@ class Stage:
         self._origin, self._kept, self._following, self._progress = origin, kept, following, progress
         self._source: Callable[[], object] | None = None
         self._lock = threading.RLock()
-        self._recordings: dict[Hashable, Recordings] = {}
+        self._recordings: OrderedDict[Hashable, Recordings] = OrderedDict()
         self._ready: OrderedDict[Any, Ready] = OrderedDict()
         self.deciding |= self._kept_deciding()
         _stages.add(self)
@@ -141,19 +146,20 @@ class Stage:
         feeds = []
         for about in self.part.given:
             value = arrays[about.name]
-            if isinstance(value, list):
+            if is_sequence := isinstance(value, list):
                 shapes[about.name] = (len(value),)
                 several = {part(about.name, i): tensor for i, tensor in enumerate(value)}
             else:
                 several = {} if value is None else {about.name: value}
-            shapes |= {name: tuple(tensor.shape) for name, tensor in several.items()}
-            tensors |= several
+            for name, tensor in several.items():
+                shapes[name], tensors[name] = tuple(tensor.shape), _wide(tensor)
             dtype = about.dtype or next((np.dtype(tensor.dtype) for tensor in several.values()), None)
-            feeds.append(about._replace(dtype=dtype, kind=Kind(isinstance(value, list))))
+            same = dtype is about.dtype and is_sequence == about.kind.is_sequence
+            feeds.append(about if same else about._replace(dtype=dtype, kind=Kind(is_sequence)))
         with self._lock:
             if feeds != self.feeds:
                 self.feeds, self.part = feeds, self.part._replace(given=feeds)
-        return self.ready(shapes, tensors), tensors, self.part.wanted
+            return self.ready(shapes, tensors), tensors, self.part.wanted
 
     def complete(self, part: Rest) -> None:
         """Tell it its nodes, which a plan of the cache does not have."""
@@ -177,6 +183,9 @@ class Stage:
             known = self._recordings.get(pattern.key)
             if known is None:
                 known = self._recordings[pattern.key] = Recordings(pattern, self._place(), self._kept())
+                while len(self._recordings) > _MOST_PATTERNS:
+                    self._recordings.popitem(last=False)
+            self._recordings.move_to_end(pattern.key)
             ready = known.at(values, self._progress)
             if ready is None:
                 ready = known.add(self.recording(pattern, values), values, self._progress)
@@ -203,7 +212,9 @@ class Stage:
         if self.part is not None and self.part.nodes is None:
             assert self._source is not None
             self._source()
-            assert self.part.nodes is not None, "the stage before is converted in the same way"
+            if self.part.nodes is None:  # the stage before is converted in the same way
+                given = "a cache whose entries are not of one model"
+                raise ModelError(message(self.name, given, "what a conversion wrote", "Delete the cache."))
         return self.part
 
     def _keep_deciding(self) -> None:
@@ -213,8 +224,7 @@ class Stage:
     def _kept_deciding(self) -> AbstractSet[str]:
         kept = None if self.part is None else self._kept()
         described = None if kept is None or self.part is None else kept.find_part(f"deciding {self.part.name}")
-        names = [] if described is None else described.described.get("inputs", [])
-        return frozenset(name for name in names if type(name) is str)
+        return frozenset(() if described is None else names_of(described.described.get("inputs")))
 
 
 def _key(shapes: Shapes, decided: Decided) -> Any:
@@ -225,6 +235,11 @@ def _key(shapes: Shapes, decided: Decided) -> Any:
 def _decides(view: Any) -> bool:
     """Whether an input may decide."""
     return decides(view.dtype, math.prod(view.shape))
+
+
+def _wide(tensor: Any) -> Any:
+    """A tensor as a graph takes it."""
+    return tensor.astype(wide_of(tensor.dtype)) if type(tensor) is np.ndarray and tensor.dtype.isbuiltin == _OF_OTHERS else tensor
 
 
 def elements(view: Any) -> NumpyArray:

@@ -105,11 +105,14 @@ def _loop(node: Node) -> Results:
 
 def _goes_on(node: Node, condition: Value) -> bool:
     try:
-        return bool(condition.decided(node.graph).reshape(-1)[0])
+        elements = condition.decided(node.graph)
     except Undecided:
         if not node.around.is_top:
             raise
         raise TooLate("a run decides whether it goes on") from None
+    if elements.size != 1:
+        raise Refused(f"its condition has {elements.size} elements, and not one")
+    return bool(elements.reshape(-1)[0])
 
 
 def _known(dtype: Any, number: int) -> Value:
