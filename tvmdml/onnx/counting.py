@@ -71,7 +71,8 @@ def _best(boxes: NumpyArray, scores: NumpyArray, most: int, overlap: float, leas
         if chosen:
             block = block[~np.greater(_overlaps(boxes[chosen], boxes[block]), overlap).any(0)]
         worse: NumpyArray = np.greater(_overlaps(boxes[block], boxes[block]), overlap)
-        left, overlapping = np.ones(len(block), bool), worse.any(1)
+        left: NumpyArray = np.ones(len(block), bool)
+        overlapping: list[bool] = np.logical_or.reduce(worse, axis=1).tolist()
         for i, place in enumerate(block.tolist()):
             if left[i] and len(chosen) < most:
                 chosen.append(place)
