@@ -81,6 +81,7 @@ def test_another_library_runs_what_is_not_mapped(evaluator: list[Any], target: s
     kinds = {tuple(node.op_type for node in model.graph.node) for model in evaluator}
     assert kinds == {("StringConcat", "LabelEncoder"), ("Normalizer",)}, "parts are as few as possible"
     said = str(loaded.explain())
+    assert said.count("recorded with words") == 2, "one word, and all other numbers of words"
     assert "StringConcat, LabelEncoder" in said
     assert "evaluating_backend, given end, words" in said
 

@@ -260,6 +260,15 @@ def test_another_count_converts_nothing(recordings: list[Any]) -> None:
     assert len(recordings) == 3, "the model, what follows the count, and what follows the sum"
 
 
+def test_few_elements_are_counted_by_the_run_too(recordings: list[Any]) -> None:
+    nodes = [N("NonZero", ["x"], ["places"])]
+    loaded = tvmdml.onnx.load(model(nodes, [info("x", [3, 4])], [info("places", [2, "k"], INT64)], {}, ir_version=10))
+    for seed in range(12):
+        x = np.random.default_rng(seed).integers(-1, 2, (3, 4)).astype(np.float32)
+        assert np.array_equal(loaded(x=x)[0], np.stack(np.nonzero(x)))
+    assert len(recordings) <= 4, "the model, and what follows for no, for one, and for more elements"
+
+
 @pytest.mark.parametrize("device", ["vulkan"])
 def test_of_a_device_only_the_count_is_read(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     try:

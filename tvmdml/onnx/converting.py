@@ -332,18 +332,18 @@ class Conversion:
 
     def _node(self, proto: Any, scope: Scope) -> None:
         """Convert a node and name its outputs, or leave it to another library."""
-        problems = len(self.problems)
-        self._own_node(proto, scope)
         if self._model.fallback is None or scope is not self._top:
+            self._own_node(proto, scope)
             return
         inputs = [scope.get(str(name)) for name in proto.input]
-        if len(self.problems) > problems or any(value is not None and value.is_outside for value in inputs):
-            if any(problem.malformed for problem in self.problems[problems:]):
+        problems = len(self.problems)
+        if self._model.is_mapped(proto) and not any(value is not None and value.is_outside for value in inputs):
+            self._own_node(proto, scope)
+            if len(self.problems) == problems or any(problem.malformed for problem in self.problems[problems:]):
                 return
             del self.problems[problems:]
-            if not self.tail or self.tail[-1] is not proto:
-                self._later(proto, scope)
-            self.foreign.add(id(proto))
+        self._later(proto, scope)
+        self.foreign.add(id(proto))
 
     def _own_node(self, proto: Any, scope: Scope) -> None:
         self.count(1)

@@ -12,7 +12,7 @@ from tvmdml.graph.nodes import Call
 from tvmdml.onnx.counting import COUNTING
 from tvmdml.onnx.folding import objects
 from tvmdml.onnx.node import Node, Results, rule
-from tvmdml.onnx.values import Value
+from tvmdml.onnx.values import TooLate, Value
 from tvmdml.sizes import is_open
 
 
@@ -39,6 +39,9 @@ def _rows(node: Node) -> Results:
 @rule("tvmdml.FirstColumns")
 def _first(node: Node) -> Results:
     """So many rows, as columns."""
+    counted = node.value(1)
+    if counted.array is None and counted.sizes is None and isinstance(counted.expression(node.graph).edge.source, Call):
+        raise TooLate("a run counts the elements")  # whatever they are: few ones, too, differ from run to run
     rows, count = node.x(), node.count(1)
     if not is_open(count) and not count:
         return np.empty((rows.shape[-1], 0), np.int64)
