@@ -69,9 +69,9 @@ def _best(boxes: NumpyArray, scores: NumpyArray, most: int, overlap: float, leas
     while len(places) and len(chosen) < most:  # boxes against each other in blocks: NumPy takes longer to begin than to compute
         block, places = places[:_BLOCK], places[_BLOCK:]
         if chosen:
-            block = block[~(_overlaps(boxes[chosen], boxes[block]) > overlap).any(0)]
-        worse = _overlaps(boxes[block], boxes[block]) > overlap
-        left, overlapping = np.ones(len(block), bool), worse.any(1)
+            block = block[~np.greater(_overlaps(boxes[chosen], boxes[block]), overlap).any(0)]
+        worse: NumpyArray = np.greater(_overlaps(boxes[block], boxes[block]), overlap)
+        left, overlapping = np.ones(len(block), bool), worse.any(1).tolist()
         for i, place in enumerate(block.tolist()):
             if left[i] and len(chosen) < most:
                 chosen.append(place)
