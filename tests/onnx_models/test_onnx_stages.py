@@ -136,6 +136,22 @@ def test_arrays_of_other_libraries_come_back_as_such(file: bytes) -> None:
     assert found[2].dtype == torch.int64
 
 
+def test_outputs_that_are_known_come_back_as_arrays_of_the_inputs_library() -> None:
+    """A small input's elements are constants, so that all is known before a run."""
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    weights = {"c": np.array([1, 2], np.float32)}
+    nodes = [N("NonZero", ["x"], ["places"]), N("Neg", ["places"], ["y"]), N("Identity", ["c"], ["z"])]
+    made = model(nodes, [info("x", ["n"])], [info("y", [1, "k"], INT64), info("z", [2])], weights, ir_version=10)
+    loaded = tvmdml.onnx.load(made)
+    for x in (torch.tensor([0.0, 3.0, 4.0]), torch.ones(40)):
+        y, z = loaded(x=x)
+        assert (type(y), type(z)) == (torch.Tensor, torch.Tensor)
+        assert np.array_equal(y.numpy(), -np.stack(np.nonzero(x.numpy())))
+        assert z.tolist() == [1, 2]
+    there = loaded.target.asarray(np.array([0, 3], np.float32))
+    assert {type(array) for array in loaded(x=there)} == {type(there)}
+
+
 @pytest.mark.full
 def test_what_such_a_model_cannot_do_is_said(file: bytes, tmp_path: Path) -> None:
     shape = (1, 3, 8 * PLACES, 8 * PLACES)

@@ -70,8 +70,8 @@ def _best(boxes: NumpyArray, scores: NumpyArray, most: int, overlap: float, leas
         block, places = places[:_BLOCK], places[_BLOCK:]
         if chosen:
             block = block[~np.greater(_overlaps(boxes[chosen], boxes[block]), overlap).any(0)]
-        worse: NumpyArray = np.greater(_overlaps(boxes[block], boxes[block]), overlap)
-        left, overlapping = np.ones(len(block), bool), worse.any(1).tolist()
+        worse = np.greater(_overlaps(boxes[block], boxes[block]), overlap)
+        left, overlapping = np.ones(len(block), bool), np.asarray(worse.any(1))
         for i, place in enumerate(block.tolist()):
             if left[i] and len(chosen) < most:
                 chosen.append(place)
