@@ -500,6 +500,32 @@ def test_elements_of_an_input_stay_open(recordings: list[Any]) -> None:
     assert len(recordings) <= 3, "for a part, for all, and for more than all"
 
 
+@pytest.mark.parametrize(("start", "limit", "delta"), [(0, 2**63 - 1, 1), (-5, 2**63 - 1, 1), (0, 2**62, 2**50), (2**62, 5, 3)])
+def test_a_range_that_is_too_long_is_said(start: int, limit: int, delta: int) -> None:
+    """Not empty, as NumPy makes arrays of 2^63 elements."""
+    inputs = [info(name, [], INT64) for name in ("start", "limit", "delta")]
+    loaded = tvmdml.onnx.load(model([N("Range", ["start", "limit", "delta"], ["y"])], inputs, [info("y", ["n"], INT64)], {}))
+    feeds = {"start": np.array(start), "limit": np.array(limit), "delta": np.array(delta)}
+    numbers = range(start, limit, delta)
+    if limit == 2**63 - 1:
+        with pytest.raises(tvmdml.TvmdmlError, match=r"2\^32 - 1"):
+            loaded(feeds)
+    else:
+        assert loaded(feeds)[0].tolist() == list(numbers)
+
+
+@pytest.mark.parametrize("k", [-(2**63), -(2**40), -1, 0, 3, 2**40, 2**63 - 1])
+def test_a_diagonal_may_be_far_away(k: int) -> None:
+    inputs = [info("x", ["n", "m"]), info("k", [], INT64)]
+    nodes = [N("Trilu", ["x", "k"], ["y"]), N("Trilu", ["x", "k"], ["z"], upper=0)]
+    loaded = tvmdml.onnx.load(model(nodes, inputs, [info("y", ["n", "m"]), info("z", ["n", "m"])], {}))
+    x = np.arange(1, 21, dtype=np.float32).reshape(4, 5)
+    y, z = loaded(x=x, k=np.array(k))
+    near = max(-9, min(k, 9))
+    assert np.array_equal(y, np.triu(x, near))
+    assert np.array_equal(z, np.tril(x, near))
+
+
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_places_of_all_elements_are_no_count(rank: int, recordings: list[Any]) -> None:
     """Older exporters write a range so."""
