@@ -107,7 +107,7 @@ def test_the_best_of_many_boxes(most: int) -> None:
     lower = random.integers(0, 60, (1, 300, 2))
     boxes = np.concatenate([lower, lower + random.integers(0, 12, (1, 300, 2))], -1).astype(np.float32)
     scores = random.integers(0, 9, (1, 2, 300)).astype(np.float32)
-    weights = {"most": np.array(most), "overlap": np.array(0.3, np.float32), "least": np.array(1, np.float32)}
+    weights = {"most": np.array(most), "overlap": np.array(0.317, np.float32), "least": np.array(1, np.float32)}
     nodes = [N("NonMaxSuppression", ["boxes", "scores", *weights], ["chosen"])]
     inputs = [info("boxes", [1, "n", 4]), info("scores", [1, 2, "n"])]
     loaded = tvmdml.onnx.load(model(nodes, inputs, [info("chosen", ["k", 3], INT64)], weights, ir_version=10))
@@ -121,7 +121,7 @@ def test_the_best_of_many_boxes(most: int) -> None:
     for label in range(2):
         best: list[int] = []
         for place in np.argsort(-scores[0, label], kind="stable").tolist():
-            far = all(overlap(boxes[0, place], boxes[0, other]) <= 0.3 for other in best)
+            far = all(overlap(boxes[0, place], boxes[0, other]) <= 0.317 for other in best)
             if scores[0, label, place] > 1 and far and len(best) < most:
                 best.append(place)
         right += [[0, label, place] for place in best]
@@ -134,6 +134,22 @@ def test_arrays_of_other_libraries_come_back_as_such(file: bytes) -> None:
     found = tvmdml.onnx.load(file)(image=image)
     assert {type(one) for one in found} == {torch.Tensor}
     assert found[2].dtype == torch.int64
+
+
+def test_outputs_that_are_known_come_back_as_arrays_of_the_inputs_library() -> None:
+    """A small input's elements are constants, so that all is known before a run."""
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
+    weights = {"c": np.array([1, 2], np.float32)}
+    nodes = [N("NonZero", ["x"], ["places"]), N("Neg", ["places"], ["y"]), N("Identity", ["c"], ["z"])]
+    made = model(nodes, [info("x", ["n"])], [info("y", [1, "k"], INT64), info("z", [2])], weights, ir_version=10)
+    loaded = tvmdml.onnx.load(made)
+    for x in (torch.tensor([0.0, 3.0, 4.0]), torch.ones(40)):
+        y, z = loaded(x=x)
+        assert (type(y), type(z)) == (torch.Tensor, torch.Tensor)
+        assert np.array_equal(y.numpy(), -np.stack(np.nonzero(x.numpy())))
+        assert z.tolist() == [1, 2]
+    there = loaded.target.asarray(np.array([0, 3], np.float32))
+    assert {type(array) for array in loaded(x=there)} == {type(there)}
 
 
 @pytest.mark.full
@@ -491,6 +507,32 @@ def test_elements_of_an_input_stay_open(recordings: list[Any]) -> None:
         x = np.arange(3.0 * rows, dtype=np.float32).reshape(rows, 3)
         assert np.array_equal(loaded(x=x, end=np.array([end]))[0], -x[:end])
     assert len(recordings) <= 3, "for a part, for all, and for more than all"
+
+
+@pytest.mark.parametrize(("start", "limit", "delta"), [(0, 2**63 - 1, 1), (-5, 2**63 - 1, 1), (0, 2**62, 2**50), (2**62, 5, 3)])
+def test_a_range_that_is_too_long_is_said(start: int, limit: int, delta: int) -> None:
+    """Not empty, as NumPy makes arrays of 2^63 elements."""
+    inputs = [info(name, [], INT64) for name in ("start", "limit", "delta")]
+    loaded = tvmdml.onnx.load(model([N("Range", ["start", "limit", "delta"], ["y"])], inputs, [info("y", ["n"], INT64)], {}))
+    feeds = {"start": np.array(start), "limit": np.array(limit), "delta": np.array(delta)}
+    numbers = range(start, limit, delta)
+    if limit == 2**63 - 1:
+        with pytest.raises(tvmdml.TvmdmlError, match=r"2\^32 - 1"):
+            loaded(feeds)
+    else:
+        assert loaded(feeds)[0].tolist() == list(numbers)
+
+
+@pytest.mark.parametrize("k", [-(2**63), -(2**40), -1, 0, 3, 2**40, 2**63 - 1])
+def test_a_diagonal_may_be_far_away(k: int) -> None:
+    inputs = [info("x", ["n", "m"]), info("k", [], INT64)]
+    nodes = [N("Trilu", ["x", "k"], ["y"]), N("Trilu", ["x", "k"], ["z"], upper=0)]
+    loaded = tvmdml.onnx.load(model(nodes, inputs, [info("y", ["n", "m"]), info("z", ["n", "m"])], {}))
+    x = np.arange(1, 21, dtype=np.float32).reshape(4, 5)
+    y, z = loaded(x=x, k=np.array(k))
+    near = max(-9, min(k, 9))
+    assert np.array_equal(y, np.triu(x, near))
+    assert np.array_equal(z, np.tril(x, near))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])

@@ -191,9 +191,9 @@ class Runnable(Session, abc.ABC):
         if compiled.graph is not None and compiled.alone and not self._narrows:
             return self._run(compiled.graph, {name: given[name] for name in compiled.inputs})
         state = self.numbers.state() if compiled.draws or compiled.tail is not None else None
-        restore = None
+        restore = self._restorer(given) if compiled.known or compiled.tail is not None else None
         if compiled.tail is not None:
-            restore, given = self._plain(given)
+            given = self._plain(given)
         results = results_of(self._run, compiled, given, len(self.outputs), state)
         if restore is not None:
             results = [_restored(one, restore) for one in results]
@@ -206,18 +206,24 @@ class Runnable(Session, abc.ABC):
         """Run what was compiled."""
         return graph(inputs)
 
-    def _plain(self, given: Mapping[str, Any]) -> tuple[Callable[[Any], Any], Mapping[str, Any]]:
-        """What makes outputs of the kind of the inputs, and the inputs where the stages run."""
+    def _restorer(self, given: Mapping[str, Any]) -> Callable[[Any], Any]:
+        """What makes outputs of the kind of the inputs; those of a graph are."""
         if any(type(one) is DeviceArray for one in given.values()):
-            return lambda array: array if type(array) is DeviceArray else self.target.asarray(array), given
-        tensors = {name: one for name, one in given.items() if type(one) is not int}  # no lengths of sequences
-        library = next((arrays.restorer(one) for one in tensors.values() if not isinstance(one, (np.ndarray, list, str))), None)
+            return lambda array: self.target.asarray(array) if _travels(array) else array
+        several = (one for one in given.values() if not isinstance(one, (np.ndarray, list, str, int)))  # lengths of sequences, too
+        library = next((arrays.restorer(one) for one in several), None)
 
         def restore(array: Any) -> Any:
-            plain = array.numpy() if type(array) is DeviceArray else np.asarray(array)
-            return plain if library is None or plain.dtype == np.object_ else library(plain)
+            plain = array.numpy() if type(array) is DeviceArray else array
+            return library(plain) if library is not None and _travels(plain) else plain
 
-        return restore, {name: self._there(name, one) for name, one in tensors.items()}
+        return restore
+
+    def _plain(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs where the stages run."""
+        if any(type(one) is DeviceArray for one in given.values()):
+            return given
+        return {name: self._there(name, one) for name, one in given.items() if type(one) is not int}
 
     def _there(self, name: str, array: Any) -> Any:
         """An input where the stages run; texts stay."""
@@ -259,7 +265,7 @@ class Runnable(Session, abc.ABC):
         given = self._apart(inputs)
         ready = self._for_tensors(given)
         if ready.tail is not None:
-            given = self._plain(given)[1]
+            given = self._plain(given)
 
         def run(graph: CompiledGraph, read: Mapping[str, Any]) -> list[Any]:
             ran.append((graph, read))
@@ -453,6 +459,11 @@ def form(one: Argument) -> str:
     found = f"{one.dtype or 'a tensor'}{sizes}"
     found = f"a list of {found}" if one.kind.is_sequence else found
     return f"{found} or None" if one.kind.is_optional else found
+
+
+def _travels(array: Any) -> bool:
+    """Whether it is NumPy's, and of a type that other libraries have, too."""
+    return type(array) is np.ndarray and array.dtype != np.object_ and not is_narrow(array.dtype)
 
 
 def _restored(one: Any, restore: Callable[[Any], Any]) -> Any:

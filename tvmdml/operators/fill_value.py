@@ -13,7 +13,7 @@ from tvmdml.operators._contract import Array, Scalar
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._pointwise_fill import Fill
 from tvmdml.operators._support import support
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MAX_ELEMENTS, ArrayTensorDesc, TensorDataType
 
 __all__ = ["FillValueConstant", "FillValueSequence"]
 
@@ -92,4 +92,6 @@ def length(start: float, limit: float, delta: float) -> int:
     count = (limit - start) / delta if delta else math.nan
     if not math.isfinite(count):
         raise Refused(f"it goes from {start} to {limit} by {delta}: the delta may not be 0, and all must be finite")
+    if count > MAX_ELEMENTS:
+        raise Refused(f"it goes from {start} to {limit} by {delta}: a tensor has at most 2^32 - 1 elements")
     return max(math.ceil(count), 0)

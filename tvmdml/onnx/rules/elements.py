@@ -178,9 +178,13 @@ def _bits(node: Node) -> Results:
     return functions[node.kind](node.x(), node.x(1))
 
 
+_FARTHEST = 1 << 32
+"""No diagonal is farther from the main one."""
+
+
 @rule("Trilu")
 def _triangle(node: Node) -> Results:
-    k = int(node.number(1)) if node.has(1) else 0
+    k = max(-_FARTHEST, min(int(node.number(1)), _FARTHEST)) if node.has(1) else 0
     x = node.x()
     rows, columns = x.shape[-2:]
     kept = np.tri(rows, columns, k - 1, dtype=np.bool_) if node.integer("upper", 1) else ~np.tri(rows, columns, k, dtype=np.bool_)
