@@ -19,7 +19,8 @@ import onnx
 
 from tvmdml.errors import Unsupported
 from tvmdml.onnx import converting, scopes
-from tvmdml.onnx.model import Model, load
+from tvmdml.onnx.model import load
+from tvmdml.onnx.stage import Stage
 
 PLACE = Path(__file__).resolve().parents[2] / "tvmdml" / "onnx" / "NODES.md"
 NO_TYPE = "types that DirectML has not"
@@ -58,12 +59,12 @@ def refusals() -> Iterator[tuple[Any, str, bool]]:
     """Each case with the reason why it is refused, which is empty if it is converted, and whether its results are random."""
     draws = []
 
-    def convert(self: Model, shapes: Any, decided: Any) -> None:
+    def convert(self: Stage, shapes: Any, decided: Any) -> None:
         found = converting.Conversion.of(self._origin().model, shapes, decided)
         draws.append(found.draws > 0)
         scopes.raise_all("model", found.problems)
 
-    before, Model._compile = Model._compile, convert  # type: ignore[method-assign, assignment]
+    before, Stage.made = Stage.made, convert  # type: ignore[method-assign, assignment]
     try:
         for case in cases():
             if case.name in OTHERWISE:
@@ -79,7 +80,7 @@ def refusals() -> Iterator[tuple[Any, str, bool]]:
                 yield case, "", any(draws)
             draws.clear()
     finally:
-        Model._compile = before  # type: ignore[method-assign]
+        Stage.made = before  # type: ignore[method-assign]
 
 
 @functools.cache

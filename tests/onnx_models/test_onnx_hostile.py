@@ -174,12 +174,12 @@ def test_sizes_that_no_array_has_are_refused() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_changed_bytes_never_end_in_another_error(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from tvmdml.onnx import converting, scopes
-    from tvmdml.onnx.model import Model
+    from tvmdml.onnx.stage import Stage
 
-    def convert(self: Model, shapes: Any, decided: Any) -> None:
+    def convert(self: Stage, shapes: Any, decided: Any) -> None:
         scopes.raise_all("model", converting.Conversion.of(self._origin().model, shapes, decided).problems)
 
-    monkeypatch.setattr(Model, "_compile", convert)
+    monkeypatch.setattr(Stage, "made", convert)
     chance = random.Random(seed)
     whole = small().SerializeToString()
     for _ in range(300):

@@ -15,6 +15,7 @@ from tvmdml.graph.laid import Weights
 from tvmdml.graph.nodes import Constant
 from tvmdml.graph.plan import Packed
 from tvmdml.persistent import Packing
+from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -34,9 +35,11 @@ def _tensors(one: Packed) -> dict[str, TensorDesc]:
     """Without what is repeated along them: how often that is may be an open size, and is packed nowhere."""
     found = {}
     for name, tensor in one.call.desc.tensors():
-        if tensor is not None:
-            sizes = tuple(size if step else 1 for size, step in zip(tensor.sizes, tensor.layout, strict=True))
-            found[name] = dataclasses.replace(tensor, sizes=sizes, strides=tensor.layout)
+        if tensor is None:
+            continue
+        steps = tuple(0 if is_open(step) else step for step in tensor.layout)  # of a single element, or of none
+        sizes = tuple(size if step else 1 for size, step in zip(tensor.sizes, steps, strict=True))
+        found[name] = dataclasses.replace(tensor, sizes=sizes, strides=steps)
     return found
 
 
