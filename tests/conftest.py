@@ -25,6 +25,7 @@ import hypothesis
 import pytest
 
 from tvmdml import errors, finding, functions, knobs, targets
+from tvmdml.onnx import own_operators
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import host
 
@@ -352,11 +353,13 @@ def draw(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
 
 
 @pytest.fixture
-def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test starts with no plans and no kernels in memory, and leaves those it found."""
+def forget(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test starts with no plans and no kernels in memory, and leaves those it found, and no operators of its own."""
     monkeypatch.setattr(functions, "_plans", {})
     monkeypatch.setattr(functions, "_quick_plans", _quick.plans())
     monkeypatch.setattr(finding, "_memory", {})
+    yield
+    own_operators.OWN.clear()  # plans of models are kept by them
 
 
 # The integers of a launch: of the width that small arrays never need, and as constants if they fit in no parameter.

@@ -32,6 +32,7 @@ RUN_CODE = {
     "tvmdml/doors/_made.py": "the text of a function, which is made of the names of a class's fields, as dataclasses does it",
     "tvmdml/directml/activations.py": "the text of functions, which is made of a table in the same file",
     "tvmdml/directml/functions.py": "the text of functions, which is made of a table in the same folder",
+    "tvmdml/operators/_frozen.py": "the annotations of fields, which stand in the operators' classes",
     "tvmdml/sizes/evaluating.py": "the text of a function, which is made of integers and of names that are made in the same file",
     "tvmdml/torch/_gradients.py": "the formulas of gradients, which stand in the operators' classes",
     "tvmdml/tuning/lanes.py": "what a tuner starts its own lanes with, through a pipe that they alone have",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import marshal
 import re
 import sys
 import types
@@ -86,10 +85,16 @@ def _content(function: Any) -> str | None:
         return None
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
     try:
-        source = marshal.dumps(function.__code__) if file is None else Path(file).read_bytes()
-    except (OSError, ValueError):
+        source = repr(_code(function.__code__)).encode() if file is None else Path(file).read_bytes()
+    except OSError:
         return None
     return hashlib.sha256(repr((function.__qualname__, values)).encode() + source).hexdigest()
+
+
+def _code(code: types.CodeType) -> Any:
+    """What a function without a file does, with those inside of it."""
+    constants = [_code(one) if isinstance(one, types.CodeType) else one for one in code.co_consts]
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def _is_plain(value: Any) -> bool:
