@@ -80,11 +80,34 @@ def test_names_that_are_refused(kind: Any, allowed: str) -> None:
 
 
 def test_a_second_function_is_refused() -> None:
-    tvmdml.onnx.operator("own.Foo")(lambda node: node.x())
-    with pytest.raises(tvmdml.InvalidArgument, match=r"operator own\.Foo: given a second function"):
-        tvmdml.onnx.operator("own.Foo", version="2")(lambda node: -node.x())
+    @tvmdml.onnx.operator("own.Foo")
+    def same(node: tvmdml.onnx.Node) -> Any:
+        return node.x()
+
+    with pytest.raises(tvmdml.InvalidArgument, match=r"operator own\.Foo: given .*negated beside .*same; allowed: one function"):
+
+        @tvmdml.onnx.operator("own.Foo", version="2")
+        def negated(node: tvmdml.onnx.Node) -> Any:
+            return -node.x()
+
     with pytest.raises(tvmdml.InvalidArgument, match="a function of a node"):
         tvmdml.onnx.operator("own.Bar")(3)  # type: ignore[type-var] # that is what is tested
+
+
+def test_a_function_may_be_written_anew() -> None:
+    """As in the cell of a notebook."""
+    for factor in (2, 3):
+        names: dict[str, Any] = {"tvmdml": tvmdml, "__name__": "notebook"}
+        exec(f"@tvmdml.onnx.operator('own.Foo')\ndef foo(node):\n    return node.x() * {factor}", names)
+        assert tvmdml.onnx.load(foo().SerializeToString())(x=X)[0].tolist() == (-factor * X).tolist()
+
+
+def test_rules_are_of_the_package() -> None:
+    from tvmdml.onnx import node
+
+    with pytest.raises(tvmdml.InvalidArgument, match=r"Use tvmdml\.onnx\.operator"):
+        node.rule("own.Foo")(lambda one: one.x())
+    assert "own.Foo" not in node.RULES
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from tvmdml import targets
 from tvmdml._whole import at_hand
@@ -20,7 +20,7 @@ from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
-from tvmdml.onnx.stage import Stage
+from tvmdml.onnx.stage import Stage, renew_at_fork
 from tvmdml.onnx.types import Undecided
 from tvmdml.packs.files import is_graph, is_pack
 
@@ -110,7 +110,7 @@ class Model(Runnable):
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
         self._given, self._progress = model, progress
         self._lock = threading.RLock()
-        _models.add(self)
+        renew_at_fork(self)
         self._read: Origin | None = None
         self._stages: WeakValueDictionary[str, Stage] = WeakValueDictionary()
         """Those of recordings that are there."""
@@ -237,18 +237,6 @@ class Model(Runnable):
 
     def _new_stage(self, feeds: Sequence[Argument], part: Rest | None = None) -> Stage:
         return Stage(self.name, feeds, self._origin, lambda: self._kept, self._following, part, self._progress)
-
-
-_models: WeakSet[Model] = WeakSet()
-
-
-def _renew_locks() -> None:
-    for one in list(_models):
-        one._lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)  # the thread that held a lock does not exist in the child
 
 
 class InferenceSession(Runnable):

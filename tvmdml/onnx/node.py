@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
+from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.scattering import along as along
 from tvmdml.onnx import versions
@@ -269,9 +270,17 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*kinds: str) -> Callable[[Rule], Rule]:
-    """Use a function as the rule of some operators."""
+    """Use a function of this package as the rule of some operators. Those of programs are marked with ``tvmdml.onnx.operator``.
+
+    Raises:
+        InvalidArgument: the function is not of this package: plans are kept without regard to it.
+    """
 
     def registered(function: Rule) -> Rule:
+        if not str(function.__module__).startswith("tvmdml.onnx.rules."):
+            raise InvalidArgument(
+                message("rule", f"a function of {function.__module__}", "one of this package", "Use tvmdml.onnx.operator.")
+            )
         for kind in kinds:
             assert kind not in RULES, kind
             RULES[kind] = function

@@ -21,13 +21,13 @@ from tvmdml.graph.nodes import Input
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
-from tvmdml.onnx import converting
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
+from tvmdml.onnx.mapped import Model
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
@@ -95,7 +95,7 @@ class Origin:
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        self.model, self._target = converting.Model(source, {}, {}, fallback), target
+        self.model, self._target = Model(source, {}, {}, fallback), target
         self._stage = stage or self._own_stage
         self._weights: Shared = WeakValueDictionary()
         """The packed weights of all sizes."""
@@ -360,7 +360,7 @@ class _Converted(NamedTuple):
     """A node between stages that is converted for the elements of each run."""
 
     proto: Any
-    model: converting.Model
+    model: Model
     draws: int
     """How many nodes before it draw random numbers."""
 

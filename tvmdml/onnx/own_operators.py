@@ -44,7 +44,7 @@ def operator(kind: str, *, version: str = "") -> Callable[[Function], Function]:
         version: any text.
 
     Raises:
-        InvalidArgument: it has no domain, is an operator that tvmdml has, or the program has one of this name already.
+        InvalidArgument: it has no domain, is an operator that tvmdml has, or another function computes it already.
     """
     if not isinstance(kind, str) or not _NAME.fullmatch(kind) or kind.startswith("ai.onnx."):
         raise InvalidArgument(message("operator", safe_repr(kind), 'a domain of its own and a name, such as "com.example.Scale"'))
@@ -60,10 +60,11 @@ def operator(kind: str, *, version: str = "") -> Callable[[Function], Function]:
     def registered(function: Function) -> Function:
         if not callable(function):
             raise InvalidArgument(message(f"operator {kind}", safe_repr(function), "a function of a node"))
-        content = None if (content := _content(function)) is None else f"{content} {version}"
-        if kind in OWN and (content is None or OWN[kind].content != content):
-            raise InvalidArgument(message(f"operator {kind}", "a second function", "one function for each operator"))
-        OWN[kind] = Own(function, content)
+        before = OWN[kind].function if kind in OWN else function
+        if _name(before) != _name(function):  # the same one again is the next version of a notebook's cell
+            given = f"{_name(function)} beside {_name(before)}"
+            raise InvalidArgument(message(f"operator {kind}", given, "one function for each operator"))
+        OWN[kind] = Own(function, None if (content := _content(function)) is None else f"{content} {version}")
         return function
 
     return registered
@@ -74,6 +75,10 @@ def own_operators_key() -> str | None:
     if any(own.content is None for own in OWN.values()):
         return None
     return repr(sorted((kind, own.content) for kind, own in OWN.items())) if OWN else ""
+
+
+def _name(function: Any) -> str:
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _content(function: Any) -> str | None:

@@ -83,10 +83,10 @@ class Stage:
         self._origin, self._kept, self._following, self._progress = origin, kept, following, progress
         self._source: Callable[[], object] | None = None
         self._lock = threading.RLock()
+        renew_at_fork(self)
         self._recordings: OrderedDict[Hashable, Recordings] = OrderedDict()
         self._ready: OrderedDict[Any, Ready] = OrderedDict()
         self.deciding |= self._kept_deciding()
-        _stages.add(self)
 
     @property
     def plans(self) -> int:
@@ -247,12 +247,17 @@ def elements(view: Any) -> NumpyArray:
     return np.array(view.numpy() if type(view) is DeviceArray else np.asarray(view))
 
 
-_stages: WeakSet[Stage] = WeakSet()
+_holders: WeakSet[Any] = WeakSet()
+
+
+def renew_at_fork(holder: Any) -> None:
+    """Let the lock of a model, or of a stage of one, be a new one in a forked process."""
+    _holders.add(holder)
 
 
 def _renew_locks() -> None:
-    for stage in list(_stages):
-        stage._lock = threading.RLock()
+    for holder in list(_holders):
+        holder._lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -22,10 +22,10 @@ def decides(dtype: Any, count: int, itself: bool = True) -> bool:
     Other types are measured: images, scores. They are different each time, but for a threshold or scales. So are words, where not
     they themselves decide (``itself``), but what is computed from them.
     """
-    if not itself:
-        return count <= _MOST_MEASURED
     kind = np.dtype(dtype)
     counts = kind.kind == "b" or (kind.kind in "iu" and kind.itemsize > 1)
+    if not itself:
+        return counts and count <= _MOST_MEASURED
     return count <= (_MOST_DECIDING if counts else _MOST_MEASURED)
 
 
