@@ -96,6 +96,16 @@ def _sampled(x: Array, y: Part, across: Part) -> tuple[Any, Any]:
     return total, most
 
 
+def _computed(x: Array, y: Part, across: Part) -> Array:
+    """The samples of a part as a kernel computes them, rounded after each operation: which one is the largest depends on it."""
+
+    def between(first: Array, second: Array, past: Array) -> Array:
+        return np.where(past > 0, first * (1 - past) + second * past, first)
+
+    below, above = (between(x[:, rows][:, :, across.low], x[:, rows][:, :, across.high], across.past) for rows in (y.low, y.high))
+    return between(below, above, y.past[:, None])
+
+
 def aligned(desc: Any, x: Array, roi: Array, batch: Array) -> Expected:
     """The result of ROI_ALIGN1."""
     wide: Any = np.longdouble if x.dtype == np.float64 else np.float64
@@ -142,8 +152,8 @@ def gradients(desc: Any, x: Array | None, gradient: Array, roi: Array, batch: Ar
                     continue
                 g = gradient[r, :, oy, ox].astype(wide)
                 if desc.is_max:
-                    assert images is not None
-                    values = _sampled(images[image], y, across)[0].reshape(len(g), -1)
+                    assert x is not None
+                    values = _computed(x[image].astype(desc.computed), y, across).reshape(len(g), -1)
                     share = np.zeros(values.shape, wide)
                     share[np.arange(len(g)), values.argmax(1)] = 1  # the first, and the first NaN before any number
                     share = share.reshape(-1, *shape)
