@@ -1,0 +1,178 @@
+"""Which input and output of a network is what: by the names of ``genai_config.json``, or their defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
+from tvmdml.errors import message, safe_repr
+from tvmdml.genai.config import FILE
+from tvmdml.genai.refusing import FolderError
+
+
+class Pair(NamedTuple):
+    """Patterns of the names of what a network keeps: the inputs, the outputs, and where batch and time are."""
+
+    past: str
+    past_default: str
+    present: str
+    present_default: str
+    batch: int
+    time: int
+
+
+PAIRS = (
+    Pair("past_key_names", "past_key_values.%d.key", "present_key_names", "present.%d.key", 0, 2),
+    Pair("past_value_names", "past_key_values.%d.value", "present_value_names", "present.%d.value", 0, 2),
+    Pair("past_names", "", "present_names", "", 1, 3),
+)
+CROSS = (
+    ("cross_past_key_names", "past_key_cross_%d", "cross_present_key_names", "present_key_cross_%d"),
+    ("cross_past_value_names", "past_value_cross_%d", "cross_present_value_names", "present_value_cross_%d"),
+)
+"""What a decoder is given of an encoder: the decoder's inputs, and the encoder's outputs."""
+
+
+class Slot(NamedTuple):
+    """A tensor that a network keeps from run to run."""
+
+    past: str
+    present: str
+    batch: int
+    time: int
+    shape: tuple[int, ...]
+    """With 0 for batch and time."""
+    dtype: np.dtype[Any]
+
+    def sized(self, rows: int, length: int) -> tuple[int, ...]:
+        """The sizes for a number of rows and a length."""
+        return tuple(rows if axis == self.batch else length if axis == self.time else n for axis, n in enumerate(self.shape))
+
+
+class Step(NamedTuple):
+    """What is new in a run: tokens, and what came before them."""
+
+    tokens: NumpyArray
+    """int32 [rows, columns]."""
+    mask: NumpyArray
+    """bool [rows, total]: which columns are tokens, and which are padding."""
+    past: int
+    """How many columns came before."""
+
+    @property
+    def positions(self) -> NumpyArray:
+        """The place of each token among those of its row; 0 for padding."""
+        return np.where(self.mask, np.cumsum(self.mask, 1) - 1, 0)[:, self.past :]
+
+
+FEEDS: Mapping[str, Callable[[Step], Any]] = {
+    "input_ids": lambda step: step.tokens,
+    "attention_mask": lambda step: step.mask,
+    "position_ids": lambda step: step.positions,
+    "past_sequence_length": lambda step: step.past,
+    "current_sequence_length": lambda step: step.mask.shape[1],
+    "total_sequence_length": lambda step: step.mask.shape[1],
+}
+"""How inputs are made; the keys are the names in ``decoder.inputs``, and the defaults of the inputs' names."""
+_TYPES = ("int32", "int64")
+
+
+class Feed(NamedTuple):
+    """An input that each run makes anew."""
+
+    name: str
+    make: Callable[[Step], Any]
+    dtype: np.dtype[Any]
+    rank: int
+
+    def of(self, step: Step) -> NumpyArray:
+        """The array for a run."""
+        array = np.ascontiguousarray(self.make(step), self.dtype)
+        return array if array.ndim == self.rank else array.reshape((1,) * self.rank)
+
+
+def named(part: Mapping[str, Any], side: str, role: str, default: str) -> str:
+    """The name of a role, from ``decoder.inputs`` or ``decoder.outputs``.
+
+    Raises:
+        FolderError: it is no string.
+    """
+    names = part.get(side, {})
+    name = names.get(role, default) if isinstance(names, Mapping) else names
+    if not isinstance(name, str):
+        raise FolderError(message(f"{FILE} {side}.{role}", safe_repr(name), "a string"))
+    return name
+
+
+def numbered(pattern: str, layer: int) -> str:
+    """The name of a layer's tensor: ``%d`` is its number."""
+    return pattern.replace("%d", str(layer), 1)
+
+
+def feeds(part: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Feed]:
+    """The inputs that each run makes anew, of those that a network has.
+
+    Raises:
+        FolderError: one has a type that is not meant for it.
+    """
+    made = []
+    for role, make in FEEDS.items():
+        argument = inputs.get(named(part, "inputs", role, role))
+        if argument is None:
+            continue
+        if str(argument.dtype) not in _TYPES:
+            raise FolderError(message(f"input {argument.name}", argument.dtype, " or ".join(_TYPES)))
+        shape = argument.shape
+        made.append(Feed(argument.name, make, np.dtype(argument.dtype), np.ndim(make(_EXAMPLE)) if shape is None else len(shape)))
+    return made
+
+
+_EXAMPLE = Step(np.zeros((1, 1), np.int32), np.ones((1, 1), bool), 0)
+
+
+def slots(part: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Slot]:
+    """The tensors that a network keeps.
+
+    Raises:
+        FolderError: an input has no output, or its sizes are not known.
+    """
+    layers = part.get("num_hidden_layers", 0)
+    if not isinstance(layers, int) or not 0 <= layers < 1 << 16:
+        raise FolderError(message(f"{FILE} num_hidden_layers", safe_repr(layers), "the number of layers"))
+    several = []
+    for pair in PAIRS:
+        past, present = (
+            named(part, "inputs", pair.past, pair.past_default),
+            named(part, "outputs", pair.present, pair.present_default),
+        )
+        for layer in range(layers if past else 0):
+            argument, output = inputs.get(numbered(past, layer)), numbered(present, layer)
+            if argument is None:
+                continue
+            if output not in outputs:
+                raise FolderError(
+                    message(
+                        f"{FILE} outputs.{pair.present}", safe_repr(present), f"the pattern of outputs: {', '.join(outputs[:4])} …"
+                    )
+                )
+            several.append(
+                Slot(argument.name, output, pair.batch, pair.time, _shape(part, argument, pair), np.dtype(argument.dtype))
+            )
+    return several
+
+
+def _shape(part: Mapping[str, Any], argument: Any, pair: Pair) -> tuple[int, ...]:
+    """The sizes of what is kept: those of the input, and where they are open, those of the configuration."""
+    shape = list(argument.shape or ())
+    known = {pair.batch + 1: part.get("num_key_value_heads", part.get("num_attention_heads")), pair.time + 1: part.get("head_size")}
+    sizes = [0 if axis in (pair.batch, pair.time) else n if isinstance(n, int) else known.get(axis) for axis, n in enumerate(shape)]
+    if len(sizes) != pair.time + 2 or not all(isinstance(n, int) for n in sizes):
+        raise FolderError(
+            message(
+                f"input {argument.name}", str(shape), f"{pair.time + 2} sizes, with num_key_value_heads and head_size in {FILE}"
+            )
+        )
+    return tuple(int(n or 0) for n in sizes)
