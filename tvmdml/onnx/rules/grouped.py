@@ -38,7 +38,7 @@ def _grouped(node: Node) -> Results:
         width = whole.shape[2] // (heads + 2 * joint)
         query, key, value = parted(whole, 2, [heads * width, joint * width, joint * width])
     query, key = (_of_heads(node, one, n, at) for one, n, at in ((query, heads, 14), (key, joint, 15)))
-    past = _past(node, query.shape[0], query.shape[1])
+    past = _past(node, query.shape[1])
     query, key = _turned(node, query, key, (heads, joint), past)
     rows = _Rows(node, (query, key, value), (heads, joint), past)
     if not node.integer("causal", 1):
@@ -63,24 +63,24 @@ class _Past(NamedTuple):
 
     lengths: Expression
     """How many each batch has: int64."""
-    new: Expression
-    """How many of the new ones are no padding: int64."""
+    new: Expression | int
+    """How many of the new ones are no padding: int64, or a number for all batches."""
     room: int
     """The rows of what is kept."""
 
 
-def _past(node: Node, batch: int, rows: int) -> _Past:
+def _past(node: Node, rows: int) -> _Past:
     """Whether these are the first rows of a text follows from sizes; how many were before is a value of the run."""
     room, total = node.shape(3)[2] if node.has(3) else 0, node.count(6)
     window = node.integer("sliding_window_cache", 0)
     if not rows <= total or not (window or total <= room + rows):
         raise Refused(f"its total_sequence_length is {total}, for {rows} rows and a past of {room}")
     every = node.x(5).astype(np.int64).reshape(-1) + 1
-    new = node.constant(np.array(rows, np.int64)).broadcast(batch)
+    new: Any = rows
     if node.has(16):
         new = node.x(16).astype(np.int64).reshape(-1)
     elif total == rows:  # the first rows; behind those of shorter texts is padding
-        new = tvmdml.min(every, new)
+        new = tvmdml.min(every, rows)
     return _Past(every - new, new, room if window else max(room, total))
 
 
@@ -93,7 +93,7 @@ def _turned(node: Node, query: Expression, key: Expression, heads: tuple[int, in
     if node.has(9):
         places = node.x(9).astype(np.int64)
     else:
-        places = past.lengths.reshape(-1, 1) + node.constant(np.arange(rows, dtype=np.int64)).reshape(1, rows)
+        places = past.lengths.reshape(-1, 1) + node.upto(rows).reshape(1, rows)
     pairs = zip((query, key), heads, strict=True)
     return [rotated(node, one, places, tables, n, 2 * tables[0].shape[1], interleaved) for one, n in pairs]
 
@@ -162,7 +162,7 @@ class _Rows(NamedTuple):
             return found
 
         before, after = kept(past.lengths), kept(past.lengths + past.new)
-        places = node.constant(np.arange(room + rows, dtype=np.int64))
+        places = node.upto(room + rows)
         bias = None
         if node.has(10):
             bias = _padded(node.x(10), 3, node.count(6))
