@@ -105,10 +105,11 @@ class Blocks:
         with T.loop(parts) as part:
             self._part(part, first, rows)
             self._queries(batch, head, self.first, self.rows)
-            self._begin()
+            self._begin(head)
         limit = T.index(s.total) if steps.d.lengths is None else T.hold(past + first + rows)
-        with T.loop(T.let(T.truncdiv(limit + (form.keys - 1), T.i64(form.keys)))) as number:
-            key = T.let(number * form.keys)
+        least = T.hold(T.truncdiv(steps.first_seen(past, first), T.i64(form.keys))) if steps.window else T.i64(0)
+        with T.loop(T.let(T.truncdiv(limit + (form.keys - 1), T.i64(form.keys)) - least)) as number:
+            key = T.let((number + least) * form.keys)
             count = T.hold(T.min(T.i64(form.keys), limit - key))
             self._copy(steps.d.keys, self.keys, self.channels, (batch, joint), past, key, count)
             self._copy(steps.d.values, self.values, self.wide, (batch, joint), past, key, count)
@@ -136,11 +137,12 @@ class Blocks:
         self.most = T.let(self.sums + form.rows * self.wide)
         self.total, self.old = T.let(self.most + form.rows), T.let(self.most + 2 * form.rows)
 
-    def _begin(self) -> None:
+    def _begin(self, head: Any) -> None:
         form, lanes = self.form, self.form.lanes
+        most, total = self.steps.begin(head)
         for v in range(form.vectors):
-            self._store(self.most + v * lanes, T.splat(T.const(float("-inf"), "float32"), lanes))
-            self._store(self.total + v * lanes, zeros(lanes))
+            self._store(self.most + v * lanes, T.splat(most, lanes))
+            self._store(self.total + v * lanes, T.splat(total, lanes))
         with T.loop(T.i64(form.rows * self.wide // lanes)) as i:
             self._store(self.sums + i * lanes, zeros(lanes))
 
@@ -246,7 +248,7 @@ class Blocks:
             for i in range(height):
                 more = T.let(T.splat(self.scratch[self.filters + first + i], lanes)) if self.by_key else None
                 for v in range(form.vectors):
-                    value = T.rounded(tile.get(i, v) * scale)
+                    value = self.steps.limited(T.rounded(tile.get(i, v) * scale))
                     self._store(self.weights + (first + i) * form.rows + v * lanes, value if more is None else value + more)
 
     def _key_filters(self, batch: Any, head: Any, key: Any, count: Any) -> None:
@@ -305,15 +307,20 @@ class Blocks:
         return found
 
     def _hide(self, past: Any, first: Any, key: Any, count: Any) -> None:
-        """No row sees a key after its own."""
-        form, lanes = self.form, self.form.lanes
-        with T.when(key + count - 1 > past + first), T.loop(count) as i:
-            least = T.hold(T.cast(T.max(key + i - past - first, T.i64(-1)), "int32"))
+        """No row sees a key after its own, nor one before its window."""
+        form, lanes, window = self.form, self.form.lanes, self.steps.window
+        some = key + count - 1 > past + first
+        some = some | (key < past + first + (form.rows - window)) if window else some
+        with T.when(some), T.loop(count) as i:
+            own = T.let(key + i - past - first)
+            least = T.hold(T.cast(T.max(own, T.i64(-1)), "int32"))
+            most = T.hold(T.cast(T.min(own + (window - 1), T.i64(form.rows)), "int32"))
             for v in range(form.vectors):
                 at = T.let(self.weights + i * form.rows + v * lanes)
                 row = T.run(T.const(v * lanes, "int32"), lanes)
                 hidden = T.splat(T.const(float("-inf"), "float32"), lanes)
-                self._store(at, T.Select(row >= T.splat(least, lanes), self._load(at), hidden))
+                found = T.Select(row >= T.splat(least, lanes), self._load(at), hidden)
+                self._store(at, T.Select(row <= T.splat(most, lanes), found, hidden) if window else found)
 
     # -- Weights
 

@@ -89,13 +89,17 @@ class Fews:
         limit = T.index(steps.d.sizes.total) if steps.d.lengths is None else T.hold(past + few.rows)
         begin = T.let(part * few.keys)
         end = T.hold(T.min(begin + few.keys, limit))
+        begin = T.hold(T.max(begin, steps.first_seen(past, T.i64(0)))) if steps.window else begin
         self.found = found
         with T.loop(T.i64(self.count)) as r:
             at = T.let(found + r * self.each)
-            with T.loop(T.i64(self.wide // lanes + 1)) as i:
-                T.store(self.parts, T.run(at + i * lanes, lanes), zeros(lanes))
-            T.store(self.parts, T.run(at + self.wide + lanes, lanes), T.splat(T.const(float("-inf"), "float32"), lanes))
             head, row = self._row(r)
+            most, total = steps.begin(joint * steps.group + head, part < 1)
+            with T.loop(T.i64(self.wide // lanes)) as i:
+                T.store(self.parts, T.run(at + i * lanes, lanes), zeros(lanes))
+            of_lane = T.hold(total * T.like(total, 1 / lanes))  # a power of 2: their sum is the total
+            T.store(self.parts, T.run(at + self.wide, lanes), T.splat(of_lane, lanes))
+            T.store(self.parts, T.run(at + self.wide + lanes, lanes), T.splat(most, lanes))
             with T.loop(T.i64(self.high)) as c:
                 own = T.Variable("float32", T.const(0.0, "float32"))
                 with T.when(c < self.channels):
@@ -169,14 +173,14 @@ class Fews:
                     columns = transposed([T.hold(one.value) for one in sums])
                     while len(columns) > 1:
                         columns = [T.hold(a + b) for a, b in zip(columns[::2], columns[1::2], strict=True)]
-                    self._store(at, T.rounded(columns[0] * T.splat(scale, lanes)))
+                    self._store(at, steps.limited(T.rounded(columns[0] * T.splat(scale, lanes))))
                     apart = []
                 else:
                     apart = sums
                 for i, one in enumerate(apart):
                     zero = T.const(0.0, "float32")
                     total = T.call_llvm_pure_intrin("float32", "llvm.vector.reduce.fadd", zero, one.value)
-                    T.store(self.scratch, at + i, T.rounded(total * scale))
+                    T.store(self.scratch, at + i, steps.limited(T.rounded(total * scale)))
         with T.loop(T.i64(self.count)) as r:
             at = T.let(self.weights + r * KEYS)
             if not self.plain:
@@ -186,7 +190,9 @@ class Fews:
                     number = T.let(key + i)
                     value = T.hold(steps.filtered(self.scratch[at + i], (*of, number)))
                     if steps.d.lengths is not None:
-                        value = T.Select(number <= past + row, value, T.const(float("-inf"), "float32"))
+                        seen = number <= past + row
+                        seen = seen & (number > past + row - steps.window) if steps.window else seen
+                        value = T.Select(seen, value, T.const(float("-inf"), "float32"))
                     T.store(self.scratch, at + i, value)
             with T.loop(T.let(T.i64(KEYS) - count)) as i:
                 T.store(self.scratch, at + count + i, T.const(float("-inf"), "float32"))

@@ -61,6 +61,7 @@ class Cores(Frame):  # type: ignore[misc] # mypy knows these modules by another 
         tiles = _TILES[self.meanwhile]
         tile = next((one for one in tiles if max(s.channels, s.value_channels) <= one.channels), None)
         self.fits = tile is not None and types == {"float16"} and s.total > 0 and target.has("tensor_cores")
+        self.fits = self.fits and not self.desc.is_limited
         if tile is None or not self.fits:
             return
         self.stacked = s.heads // s.joint

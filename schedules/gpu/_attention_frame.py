@@ -216,12 +216,13 @@ class Frame(abc.ABC):
         """The weight of a score, less the largest one."""
         return mathematics.exp(score)
 
-    def keys_of(self, part: Any, limit: Any) -> tuple[Any, Any, Any]:
-        """The first key of a part, the first after it, and how many blocks of keys it has."""
+    def keys_of(self, part: Any, limit: Any, first: Any = None) -> tuple[Any, Any, Any]:
+        """The first key of a part, the first after it, and how many blocks of keys it has. No row sees a key before ``first``."""
         begin = T.index(0)
         if self.part_keys:
             begin = T.hold(part * T.index(self.part_keys))
             limit = T.hold(T.min(limit, begin + T.index(self.part_keys)))
+        begin = begin if first is None else T.hold(T.max(begin, first))
         left = T.hold(T.max(limit - begin, T.index(0)))
         return begin, limit, T.hold(T.truncdiv(left + T.index(self.keys - 1), T.index(self.keys)))
 

@@ -80,14 +80,15 @@ class Plain(Frame):  # type: ignore[misc] # mypy knows these modules by another 
                 value = steps.element(d.query, 0, (batch, head, T.hold(T.min(first + row, last)), channel))
                 T.store(self.query, element, value)
         zero = T.const(0.0, "float32")
-        least = T.like(zero, float("-inf"))
-        self.most = [T.Variable("float32", least) for _ in range(self.of_thread)]
-        self.total = [T.Variable("float32", zero) for _ in range(self.of_thread)]
+        most, total = steps.begin(head, T.expression(part == T.index(0)))
+        total = total if d.sinks is None else T.hold(T.Select(T.expression(self.lane == T.index(0)), total, zero))
+        self.most = [T.Variable("float32", most) for _ in range(self.of_thread)]
+        self.total = [T.Variable("float32", total) for _ in range(self.of_thread)]
         self.sums = [[T.Variable("float32", zero) for _ in range(self.own_channels)] for _ in range(self.of_thread)]
         limit = T.index(s.total)
         if d.lengths is not None:
             limit = T.hold(past + T.min(first + T.index(self.rows), T.index(s.rows)))
-        begin, limit, rounds = self.keys_of(part, limit)
+        begin, limit, rounds = self.keys_of(part, limit, steps.first_seen(past, first) if steps.window else None)
         self.at = (batch, head, first, past, limit)
         with T.loop(rounds) as number:
             key = T.hold(begin + number * T.index(self.keys))
@@ -135,10 +136,12 @@ class Plain(Frame):  # type: ignore[misc] # mypy knows these modules by another 
                 seen = (number < limit) & (self.lane + T.index(k * self.across) < T.index(self.keys))
                 if self.steps.d.lengths is not None:
                     seen = seen & (number <= past + here)
+                    if self.steps.window:
+                        seen = seen & (number > past + here - T.index(self.steps.window))
                 score = T.Variable("float32", T.like(zero, float("-inf")))
                 with T.when(seen):
                     scaled = T.hold(T.rounded(one.value * T.like(zero, self.desc.scale)))
-                    score.set(self.steps.filtered(scaled, (batch, head, here, number)))
+                    score.set(self.steps.filtered(self.steps.limited(scaled), (batch, head, here, number)))
                 found[-1].append(score)
         return found
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml import finding
+from tvmdml._whole import apart
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
@@ -116,7 +117,7 @@ class _Stored(Answer):
             Missing: the kernel is in the cache no more.
         """
         if self._launcher is None:
-            self._launcher = finding.stored(stores.DiskStore(), self._digest, target)
+            self._launcher = apart(lambda: finding.stored(stores.DiskStore(), self._digest, target))
             if self._launcher is None:
                 raise Missing
         return target.launch(self._launcher, numbers[: self.count], self.temporaries(numbers))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+import tvmdml
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph import Expression, Graph
@@ -208,6 +209,14 @@ class Node:
     def constant(self, array: Any) -> Expression:
         """A constant of the graph."""
         return self.graph.constant(np.asarray(array))
+
+    def upto(self, count: int) -> Expression:
+        """0, 1, 2, …, so many, which may be a size that is open: int64."""
+        if not is_open(count):
+            return self.constant(np.arange(count, dtype=np.int64))
+        graph: Any = self.graph
+        found: Expression = tvmdml.fill_value_sequence([count], 0, 1, dtype="int64", device=graph)
+        return found
 
     def like(self, number: float, other: Expression) -> Expression:
         """A constant without dimensions of another one's type."""

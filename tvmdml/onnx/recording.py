@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -216,13 +217,17 @@ class KeptRecording:
     def __init__(self, plan: KeptPlan, ready: Ready, parts: Iterator[Part]) -> None:
         """``parts`` are read as far as sizes need them: each has answers and weights."""
         self._plan, self.ready, self._parts = plan, ready, parts
+        self._has_run = False
 
     def at(self, values: Sequence[int], progress: Progress | None = None) -> Ready | None:
         """The model for open sizes of its pattern; ``None`` if a guard fails, or the cache lacks something for them."""
         try:
             while True:
                 with contextlib.suppress(Missing):
-                    graph = apart(lambda: self._plan.at(values, progress))
+                    # The first graph imports, and loads kernels. To start a thread takes longer than another graph.
+                    made = functools.partial(self._plan.at, values, progress)
+                    graph = made() if self._has_run else apart(made)
+                    self._has_run |= graph is not None
                     return None if graph is None else self.ready._replace(graph=graph)
                 if (part := next(self._parts, None)) is None:
                     return None

@@ -72,6 +72,26 @@ class Attention(Operator):
         """How many rows of earlier steps each batch has, if a tensor says so."""
         return None
 
+    @property
+    def sinks(self) -> TensorDesc | None:
+        """Of each head a score that no key has: it takes its part of the weights."""
+        return None
+
+    @property
+    def window_rows(self) -> int:
+        """With lengths of the past: how many keys a query sees at most, its own the last; 0 for all."""
+        return 0
+
+    @property
+    def most_score(self) -> float:
+        """What products do not come beyond; 0 if they may."""
+        return 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is any of these."""
+        return bool(self.sinks or self.window_rows or self.most_score)
+
     # -- The description
 
     @property
@@ -303,6 +323,7 @@ class Attention(Operator):
             None if lengths is None else lengths.layout[-1],
             self.most_past(s),
             tuple(_apart(name, tensor, s.value_channels) for name, tensor in self.beside()),
+            None if self.sinks is None else self.sinks.layout[-1],
         )  # fmt: skip
 
     def beside(self) -> tuple[tuple[str, TensorDesc], ...]:

@@ -93,7 +93,7 @@ def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, .
     positions, mask = given[desc.POSITIONS], given["mask_tensor"]
     added = None if positions is None else positions.reshape(positions.shape[-4:])
     kept = None if mask is None else np.broadcast_to(kept_keys(desc.mask_type, mask, s), every)
-    lengths = past_lengths(desc, given)
+    lengths, sinks = past_lengths(desc, given), given.get("sink_tensor")
     found, error = (np.zeros((s.batch, s.heads, s.rows, values.shape[3])) for _ in range(2))
     for b, n in np.ndindex(s.batch, s.heads):  # one by one: a matrix of all scores may be large
         one = slice(b, b + 1), slice(n, n + 1)
@@ -103,6 +103,7 @@ def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, .
             None if kept is None else kept[one],
             None if lengths is None else lengths[b : b + 1],
             defined[b : b + 1],
+            None if sinks is None else float(sinks.reshape(-1)[n]),
         )
         with np.errstate(all="ignore"):
             found[one], error[one] = _weighed(desc, query[one], keys[shared], values[shared], more)
@@ -130,12 +131,13 @@ class _More(NamedTuple):
     kept: Array | None
     lengths: Array | None
     defined: Array
+    sink: float | None
 
 
 def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -> tuple[Array, Array]:
     """The results of a head's rows, and the errors that they may have; NaN is any."""
     s = desc.sizes()
-    added, kept, lengths, defined = more
+    added, kept, lengths, defined, sink = more
     q, k, v = (one.astype(np.float64) for one in (query, keys, values))
     scale, limit = float(desc.scale), float(desc.mask_filter_value)
     scores: Any = q @ k.swapaxes(2, 3) * scale
@@ -143,6 +145,9 @@ def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -
     sizes = finite_q @ finite_k.swapaxes(2, 3)
     large = sizes * max(1.0, abs(scale)) > _LARGE
     sizes = sizes * abs(scale)
+    if desc.most_score:
+        scores = np.tanh(scores / desc.most_score) * desc.most_score
+        sizes = sizes + 8 * desc.most_score
     if added is not None:
         scores, sizes = scores + added.astype(np.float64), sizes + np.abs(added.astype(np.float64))
     if kept is not None:
@@ -152,14 +157,16 @@ def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -
     if lengths is not None:
         own = lengths[:, None, None, None] + np.arange(s.rows)[:, None]
         seen &= np.arange(s.total) <= own
+        if desc.window_rows:
+            seen &= np.arange(s.total) > own - desc.window_rows
         unknown |= (seen & ~defined.swapaxes(2, 3)).any(axis=3, keepdims=True)
     scores = np.where(seen, scores, -np.inf)
     # A sum beyond float32 is infinite there.
     large = np.asarray((large | (np.isfinite(scores) & (np.abs(scores) > _LARGE))) & seen).any(axis=3, keepdims=True)
-    most = scores.max(axis=3, keepdims=True, initial=-np.inf)
+    most = scores.max(axis=3, keepdims=True, initial=-np.inf if sink is None else sink)
     none = most == -np.inf
     powers = np.where(seen, np.exp(scores - np.where(none, 0.0, most)), 0.0)
-    total = powers.sum(axis=3, keepdims=True)
+    total = powers.sum(axis=3, keepdims=True) + (0.0 if sink is None else np.exp(sink - np.where(none, 0.0, most)))
     weights: Any = np.where(none, 0.0, powers / np.where(none, 1.0, total))
     seen_values = np.where(np.any(seen, axis=2)[..., None], v, 0.0)
     product = weights @ seen_values if bool(np.all(seen)) else _by_row(weights, seen, seen_values)

@@ -88,6 +88,8 @@ class Described(NamedTuple):
     """The most rows of earlier steps."""
     beside: tuple[Rows, ...] = ()
     """Where what follows takes elements, which lie as results do but for their strides."""
+    sinks: int | None = None
+    """The stride of the heads' sinks."""
 
 
 def numbers(value: Any) -> Iterator[int]:
@@ -123,6 +125,7 @@ class Steps:
         self.copies = own.most_past > 0 or desc.lengths is not None
         """Whether rows that are kept may be others than the new ones."""
         self.along = [one.steps[3] for one in own.beside]
+        self.window: int = desc.window_rows
 
     def past(self, batch: Any) -> Any:
         """How many rows of earlier steps a batch has: a length is cut to what there is room for."""
@@ -135,6 +138,24 @@ class Steps:
     def seen(self, past: Any, row: Any) -> Any:
         """How many keys a query row sees."""
         return T.index(self.d.sizes.total) if self.d.lengths is None else T.hold(past + row + 1)
+
+    def first_seen(self, past: Any, row: Any) -> Any:
+        """The first key that a query row sees."""
+        return T.index(0) if not self.window else T.hold(T.max(past + row + T.index(1 - self.window), T.index(0)))
+
+    def begin(self, head: Any, mine: Any = None) -> tuple[Any, Any]:
+        """The largest score of a row before any key, and the sum of weights: those of the head's sink.
+
+        ``mine`` says whether the sink belongs here, where a row's keys are in several parts.
+        """
+        zero = T.const(0.0, "float32")
+        least = T.like(zero, float("-inf"))
+        if self.d.sinks is None:
+            return least, zero
+        sink, one = T.hold(T.wide(self.buffers["sink_tensor"][head * T.index(self.d.sinks)])), T.like(zero, 1.0)
+        if mine is None:
+            return sink, one
+        return T.hold(T.Select(mine, sink, least)), T.hold(T.Select(mine, one, zero))
 
     def element(self, rows: Rows, bias: Any, at: Any) -> Any:
         """An element of a query, a new key or a new value as it is computed with: with its bias, in the tensors' type."""
@@ -164,7 +185,14 @@ class Steps:
 
     def score(self, product: Any, at: Any) -> Any:
         """The score of a key for a query row: of a batch, a head, a row and a key."""
-        return self.filtered(T.hold(T.rounded(product * T.like(product, self.desc.scale))), at)
+        return self.filtered(self.limited(T.hold(T.rounded(product * T.like(product, self.desc.scale)))), at)
+
+    def limited(self, score: Any) -> Any:
+        """A product, or several, that is scaled: bent so that it does not come beyond the limit."""
+        limit = self.desc.most_score
+        if not limit:
+            return score
+        return T.hold(T.rounded(mathematics.tanh(T.hold(score / T.like(score, limit))) * T.like(score, limit)))
 
     def filtered(self, found: Any, at: Any) -> Any:
         """A product that is scaled, with what is added to it."""
@@ -252,9 +280,11 @@ class Steps:
         channels = [T.hold(T.min(part * CHANNELS + i, T.index(s.value_channels - 1))) for i in range(CHANNELS)]
         zero = T.const(0.0, "float32")
         least = T.like(zero, float("-inf"))
-        most, total = T.Variable("float32", least), T.Variable("float32", zero)
+        most, total = (T.Variable("float32", one) for one in self.begin(head))
         sums = [T.Variable("float32", zero) for _ in channels]
-        with T.loop(self.seen(past, row), most=s.total) as key:
+        first = self.first_seen(past, row)
+        with T.loop(T.hold(self.seen(past, row) - first), most=s.total) as i:
+            key = T.hold(first + i)
             product = T.Variable("float32", zero)
             with T.loop(T.index(s.channels)) as channel:
                 q = self.element(self.d.query, 0, (batch, head, row, channel))

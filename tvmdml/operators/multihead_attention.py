@@ -15,7 +15,8 @@ from tvmdml.tensors import TensorDesc
 __all__ = ["MultiheadAttention", "MultiheadAttention1"]
 
 
-def _support(level: str, positions: str, **more: str) -> tuple[Support, ...]:
+def supported(level: str, positions: str, **more: str) -> tuple[Support, ...]:
+    """The types and ranks of the tensors, of which ``positions`` is what is added to scores."""
     stacked = dict.fromkeys(
         ("stacked_query_key_tensor", "stacked_key_value_tensor", "stacked_query_key_value_tensor"), f"{level} F r5-5"
     )
@@ -38,7 +39,7 @@ class MultiheadAttention(Attention):
     before the new ones, and all of them can be kept for the next step.
     """
 
-    SUPPORT = _support("6.1", "relative_position_bias_tensor")
+    SUPPORT = supported("6.1", "relative_position_bias_tensor")
     ONNX = ("com.microsoft.MultiHeadAttention",)
     POSITIONS = "relative_position_bias_tensor"
     SYNONYMS = MappingProxyType({"AttentionBiasTensor": "RelativePositionBiasTensor"})
@@ -87,7 +88,7 @@ class MultiheadAttention1(Attention):
     steps are in those in which rows are kept.
     """
 
-    SUPPORT = _support("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")
+    SUPPORT = supported("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")
     ONNX = ("Attention", "com.microsoft.GroupQueryAttention")
     POSITIONS = "attention_bias_tensor"
     SYNONYMS = MappingProxyType({"RelativePositionBiasTensor": "AttentionBiasTensor"})

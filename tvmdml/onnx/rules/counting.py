@@ -58,10 +58,8 @@ def _is_full(node: Node) -> bool:
 
 def _all_places(node: Node, shape: tuple[int, ...]) -> Any:
     """The coordinates of all elements."""
-    graph: Any = node.graph
     columns = []
     for axis, n in enumerate(shape):
-        column = tvmdml.fill_value_sequence([n], 0, 1, dtype="int64", device=graph)
         own = [n if i == axis else 1 for i in range(len(shape))]
-        columns.append(column.reshape(own).broadcast(shape).reshape(math.prod(shape), 1))
+        columns.append(node.upto(n).reshape(own).broadcast(shape).reshape(math.prod(shape), 1))
     return columns[0] if len(columns) == 1 else tvmdml.join(columns, axis=1)

@@ -7,26 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tvmdml
+from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.graph import Expression
-from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.normalizing import normalized
 from tvmdml.onnx.rules.transformers import rotated
 from tvmdml.onnx.rules.views import parted
-from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.operators._attention_limited_fused import LimitedAttention
+from tvmdml.operators.multihead_attention import MultiheadAttention1
 
-_NOT_THERE = {12: "scales of quantized keys", 13: "scales of quantized values", 16: "lengths of padded queries"}
+_NOT_THERE = {12: "scales of quantized keys", 13: "scales of quantized values"}
 
 
 @rule("com.microsoft.GroupQueryAttention")
 def _grouped(node: Node) -> Results:
-    """One query row after earlier ones is DirectML's own operator, and so are several rows of one length. Others are composed."""
+    """One operator: how many rows are before the new ones is a tensor of the run."""
     for at, what in _NOT_THERE.items():
         if node.has(at):
             raise Refused(f"it has {what}")
-    if not node.integer("causal", 1) or node.integer("sliding_window_cache", 0):
-        raise Refused("it is not causal, or keeps a window only")
+    if any(node.outputs[3:]) and node.integer("qk_output", 0):
+        raise Refused("its output of scores has no counterpart in DirectML")
     heads, joint = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     if heads < 1 or joint < 1 or heads % joint:
         raise Refused(f"it has {heads} heads of queries, and {joint} of keys")
@@ -37,149 +38,170 @@ def _grouped(node: Node) -> Results:
         width = whole.shape[2] // (heads + 2 * joint)
         query, key, value = parted(whole, 2, [heads * width, joint * width, joint * width])
     query, key = (_of_heads(node, one, n, at) for one, n, at in ((query, heads, 14), (key, joint, 15)))
-    rows, room = query.shape[1], node.shape(3)[2] if node.has(3) else 0
-    plain = not (node.integer("smooth_softmax", 0) or node.real("softcap", 0.0) or node.has(10) or node.has(11))
-    at_once = plain and room > 0 and rows == 1 and node.integer("local_window_size", -1) < 0
-    past = _past(node, rows, room) if not at_once else None
+    past = _past(node, query.shape[1])
     query, key = _turned(node, query, key, (heads, joint), past)
-    if at_once:
-        names = ("num_heads", "kv_num_heads", "scale")
-        inputs = [*(Value.computed(one) for one in (query, key, value)), *node.inputs[3:7]]
-        own = {name: number for name, number in node.attributes.items() if name in names}
-        return described.convert(node.replaced(node.kind, inputs, **own))
-    assert past is not None
-    new = [one.reshape(*one.shape[:2], joint, one.shape[2] // joint).transpose(0, 2, 1, 3) for one in (key, value)]
-    kept = [_kept(node, past, node.maybe(at), one) for at, one in ((3, new[0]), (4, new[1]))]
-    seen = [one[:, :, : past.before + rows] if past.before >= 0 else one for one in kept]
-    hidden = _hidden(node, past, rows, seen[0].shape[2])
-    scale = node.real("scale", 0.0) or (query.shape[2] / heads) ** -0.5
-    if not plain:
-        return [_composed(node, query, (seen[0], seen[1]), hidden, scale), *kept]
-    batch, _, total, _ = seen[0].shape
-    lowest = node.like(float(np.finfo(query.dtype).min), query)
-    bias = tvmdml.where(hidden, lowest, node.like(0, query)).broadcast(batch, heads, rows, total)
-    key, value = (one.transpose(0, 2, 1, 3).reshape(batch, total, -1) for one in seen)
-    found = tvmdml.multihead_attention(
-        query, key, value, attention_bias=bias,
-        head_count=heads, key_value_head_count=joint, scale=scale,
-    )  # fmt: skip
-    return [found, *kept]
+    rows = _Rows(node, (query, key, value), (heads, joint), past)
+    if not node.integer("causal", 1):
+        return rows.all_seen()
+    return rows.of_window() if node.integer("sliding_window_cache", 0) else rows.seen(past.lengths, past.room)
 
 
-def _of_heads(node: Node, x: Expression, heads: int, at: int) -> Expression:
+def _of_heads(node: Node, one: Expression, heads: int, at: int) -> Expression:
     """Queries or keys; each head is normalized if there are weights for it."""
-    if x.ndim != 3 or x.shape[2] % heads:
-        raise Refused(f"it has {heads} heads, for the sizes {list(x.shape)}")
+    if one.ndim != 3 or one.shape[2] % heads:
+        raise Refused(f"it has {heads} heads, for the sizes {list(one.shape)}")
     if not node.has(at):
-        return x
+        return one
     epsilon = node.real("q_norm_epsilon" if at == 14 else "k_norm_epsilon", node.real("qk_norm_epsilon", 1e-6))
-    found: Expression = normalized(x.reshape(*x.shape[:2], heads, -1), node.x(at), None, epsilon, mean=False).reshape(x.shape)
+    whole = one.reshape(*one.shape[:2], heads, -1)
+    found: Expression = normalized(whole, node.x(at), None, epsilon, mean=False).reshape(one.shape)
     return found
 
 
 class _Past(NamedTuple):
-    """How many rows are before the query's."""
+    """Rows of earlier steps."""
 
-    before: int
-    """-1 if the batches differ, or it is not known."""
-    each: Expression | None
-    """In each batch, as int64, if they differ."""
-    total: int
-    """The rows that are kept."""
+    lengths: Expression
+    """How many each batch has: int64."""
+    new: Expression | int
+    """How many of the new ones are no padding: int64, or a number for all batches."""
+    room: int
+    """The rows of what is kept."""
 
 
-def _past(node: Node, rows: int, room: int) -> _Past:
-    if not room:
-        return _Past(0, None, rows)
-    total = int(node.number(6))
-    if not 0 < total <= room + rows:
+def _past(node: Node, rows: int) -> _Past:
+    """Whether these are the first rows of a text follows from sizes; how many were before is a value of the run."""
+    room, total = node.shape(3)[2] if node.has(3) else 0, node.count(6)
+    window = node.integer("sliding_window_cache", 0)
+    if not rows <= total or not (window or total <= room + rows):
         raise Refused(f"its total_sequence_length is {total}, for {rows} rows and a past of {room}")
-    most = max(room, total)
-    if total == rows:  # the first rows of a text; behind shorter ones is padding
-        return _Past(0, None, most)
-    if node.is_known(5) or rows > 1:
-        lasts = set(node.integers(5))
-        if not all(0 <= last + 1 - rows <= room for last in lasts):
-            raise Refused(f"its seqlens_k are {sorted(lasts)}, for {rows} rows and a past of {room}")
-        if len(lasts) == 1:
-            return _Past(lasts.pop() + 1 - rows, None, most)
-    return _Past(-1, node.x(5).astype(np.int64).reshape(-1) - (rows - 1), most)
+    every = node.x(5).astype(np.int64).reshape(-1) + 1
+    new: Any = rows
+    if node.has(16):
+        new = node.x(16).astype(np.int64).reshape(-1)
+    elif total == rows:  # the first rows; behind those of shorter texts is padding
+        new = tvmdml.min(every, rows)
+    return _Past(every - new, new, room if window else max(room, total))
 
 
-def _places(node: Node, past: _Past, rows: int) -> Expression:
-    """The place of each query row in its text: {batch or 1, rows}."""
-    steps = node.constant(np.arange(rows, dtype=np.int64) + max(past.before, 0)).reshape(1, rows)
-    found: Expression = steps if past.each is None else steps + past.each.reshape(-1, 1)
-    return found
-
-
-def _turned(node: Node, query: Expression, key: Expression, heads: tuple[int, int], past: _Past | None) -> list[Expression]:
+def _turned(node: Node, query: Expression, key: Expression, heads: tuple[int, int], past: _Past) -> list[Expression]:
     """Queries and keys, turned by the angles of their places if the node says so."""
     if not node.integer("do_rotary", 0):
         return [query, key]
-    tables, side = (node.x(7), node.x(8)), bool(node.integer("rotary_interleaved", 0))
-    batch, rows, _ = query.shape
+    tables, interleaved = (node.x(7), node.x(8)), bool(node.integer("rotary_interleaved", 0))
+    rows = query.shape[1]
     if node.has(9):
         places = node.x(9).astype(np.int64)
-    elif past is None:
-        places = node.x(5).astype(np.int64).reshape(batch, 1)
     else:
-        places = _places(node, past, rows).broadcast(batch, rows)
+        places = past.lengths.reshape(-1, 1) + node.upto(rows).reshape(1, rows)
     pairs = zip((query, key), heads, strict=True)
-    return [rotated(node, one, places, tables, n, 2 * tables[0].shape[1], side) for one, n in pairs]
+    return [rotated(node, one, places, tables, n, 2 * tables[0].shape[1], interleaved) for one, n in pairs]
 
 
-def _kept(node: Node, past: _Past, old: Expression | None, new: Expression) -> Expression:
-    """The rows of earlier steps with the new ones behind them, in each batch: {batch, heads, rows, channels}."""
-    rows = new.shape[2]
-    if old is None or past.total == rows:
-        return new
-    if past.each is None:
-        parts = [old[:, :, : past.before], new, old[:, :, past.before + rows :]]
-        found: Expression = tvmdml.join([one for one in parts if one.shape[2]], axis=2)
-    else:
-        shape = (*new.shape[:2], past.total, new.shape[3])
-        steps = node.constant(np.arange(past.total, dtype=np.int64)).reshape(1, 1, past.total, 1)
-        at = steps - past.each.reshape(-1, 1, 1, 1)
-        inside = tvmdml.logical_and(tvmdml.greater_than_or_equal(at, node.like(0, at)), tvmdml.less_than(at, node.like(rows, at)))
-        index = tvmdml.min(tvmdml.max(at, node.like(0, at)), node.like(rows - 1, at)).broadcast(shape)
-        found = tvmdml.where(inside.broadcast(shape), tvmdml.gather_elements(new, index, axis=2), _padded(old, 2, past.total))
-    return _padded(found, 2, past.total)
+class _Rows(NamedTuple):
+    """The new rows of queries, keys and values, and what they come after."""
+
+    node: Node
+    new: tuple[Expression, Expression, Expression]
+    heads: tuple[int, int]
+    past: _Past
+
+    @property
+    def scale(self) -> float:
+        """The factor of scores; 0 stands for the usual one."""
+        return self.node.real("scale", 0.0) or float(self.new[0].shape[2] / self.heads[0]) ** -0.5
+
+    def seen(
+        self, lengths: Expression, room: int, old: tuple[Expression | None, ...] | None = None, bias: Expression | None = None
+    ) -> list[Any]:
+        """The results, and what is kept: ``room`` rows, of which so many are before the new ones."""
+        node, (heads, joint) = self.node, self.heads
+        batch, rows, _ = self.new[0].shape
+        given: dict[str, Expression | None] = dict(zip(("query_tensor", "key_tensor", "value_tensor"), self.new, strict=True))
+        old = (node.maybe(3), node.maybe(4)) if old is None else old
+        given |= dict(zip(("past_key_tensor", "past_value_tensor"), old, strict=True))
+        given["past_sequence_lengths_tensor"] = lengths.astype(np.int32)
+        if node.has(10):
+            bias = _padded(node.x(10), 3, room) if bias is None else bias
+            given["attention_bias_tensor"] = bias.broadcast(batch, heads, rows, room)
+        limits: dict[str, Any] = {"softcap": node.real("softcap", 0.0), "window": max(node.integer("local_window_size", -1), 0)}
+        if node.has(11) or node.integer("smooth_softmax", 0) > 0:
+            sinks = node.x(11) if node.has(11) else node.constant(np.zeros(heads, self.new[0].dtype))
+            given["sink_tensor"] = reshaped(sinks, (heads,))
+        is_plain = not any(limits.values()) and "sink_tensor" not in given
+        cls: Any = MultiheadAttention1 if is_plain else LimitedAttention
+        kept = {
+            f"output_present_{name}_tensor": one.desc.with_sizes((batch, joint, room, one.shape[2] // joint))
+            for name, one in zip(("key", "value"), self.new[1:], strict=True)
+        }
+        edges = {name: one for name, one in given.items() if one is not None}
+        fields = dict.fromkeys(field.name for field in cls.fields()) | {name: one.desc for name, one in edges.items()} | kept
+        fields["output_tensor"] = self.new[0].desc.with_sizes((batch, rows, heads * (self.new[2].shape[2] // joint)))
+        desc = cls(
+            **fields | ({} if is_plain else limits) | {"query_head_count": heads, "key_value_head_count": joint}
+            | {"scale": self.scale, "mask_filter_value": 0.0, "mask_type": MaskType.NONE}
+        )  # fmt: skip
+        return list(node.graph.add(desc, edges))
+
+    def of_window(self) -> list[Any]:
+        """The same where only the last rows are kept, in increasing order from the first row on.
+
+        They stay where they are until there is no room, and then as many are dropped as are not in the window, and one more. Rows
+        are put behind all that was kept, so that the first new one sees its whole window.
+        """
+        node, past = self.node, self.past
+        window, room, rows = node.integer("local_window_size", -1), past.room, self.new[0].shape[1]
+        if not (node.has(3) and 0 < window <= room):
+            raise Refused(f"it keeps a window of {window} rows in {room}")
+        step = room - window + 1
+
+        def kept(total: Expression) -> Expression:
+            """How many rows are kept of so many."""
+            over = tvmdml.max(total - room, node.like(0, total)) + (step - 1)
+            found: Expression = total - over / step * step
+            return found
+
+        before, after = kept(past.lengths), kept(past.lengths + past.new)
+        places = node.upto(room + rows)
+        bias = None
+        if node.has(10):
+            bias = _padded(node.x(10), 3, node.count(6))
+            batch, heads, (_, _, _, total) = self.new[0].shape[0], self.heads[0], bias.shape
+            at = (past.lengths - before).reshape(-1, 1, 1, 1) + places.reshape(1, 1, 1, -1)
+            at = tvmdml.min(at, node.like(0, at) + (total - 1)).broadcast(batch, heads, rows, room + rows)
+            bias = tvmdml.gather_elements(bias.broadcast(batch, heads, rows, total), at, axis=3)
+        old = tuple(_padded(node.x(at), 2, room + rows) for at in (3, 4))
+        found, *every = self.seen(before, room + rows, old, bias)
+        at = (before + past.new - after).reshape(-1, 1, 1, 1) + places[:room].reshape(1, 1, room, 1)
+        at = tvmdml.min(at, node.like(0, at) + (room + rows - 1))
+        last = [tvmdml.gather_elements(one, at.broadcast(*one.shape[:2], room, one.shape[3]), axis=2) for one in every]
+        return [found, *last]
+
+    def all_seen(self) -> list[Any]:
+        """The same where a query sees all keys of its text, also those after it."""
+        node, (heads, joint), past = self.node, self.heads, self.past
+        others = {name: node.attributes.get(name) for name in ("softcap", "smooth_softmax", "sliding_window_cache")}
+        if any(one and one > 0 for one in others.values()) or node.has(11) or node.integer("local_window_size", -1) >= 0:
+            raise Refused("it is not causal, with limits of scores or keys")
+        _, *kept = self.seen(past.lengths, past.room)
+        batch, rows, _ = self.new[0].shape
+        bias = _padded(node.x(10), 3, past.room).broadcast(batch, heads, rows, past.room) if node.has(10) else None
+        ends = (past.lengths + past.new).astype(np.int32).reshape(1, -1)
+        keys, values = (one.transpose(0, 2, 1, 3).reshape(batch, past.room, -1) for one in kept)
+        found = tvmdml.multihead_attention(
+            self.new[0], keys, values, None, None, None, None, ends, bias,
+            head_count=heads, key_value_head_count=joint, scale=self.scale,
+            mask_type=MaskType.KEY_SEQUENCE_LENGTH, mask_filter_value=float("-inf"),
+        )  # fmt: skip
+        return [found, *kept]
 
 
 def _padded(x: Expression, axis: int, size: int) -> Expression:
-    """With zeros behind."""
+    """So many elements along an axis: the first ones, or with zeros behind."""
     more = [size - n if i == axis else 0 for i, n in enumerate(x.shape)]
-    found: Expression = tvmdml.padding(x, start_padding=[0] * x.ndim, end_padding=more) if any(more) else x
+    if not any(more):
+        return x
+    if any(n < 0 for n in more):
+        return x[..., :size]
+    found: Expression = tvmdml.padding(x, start_padding=[0] * x.ndim, end_padding=more)
     return found
-
-
-def _hidden(node: Node, past: _Past, rows: int, total: int) -> Expression:
-    """Which keys a query row does not see, those after it and those before its window: {batch or 1, 1, rows, keys}."""
-    places = _places(node, past, rows)
-    at = places.reshape(places.shape[0], 1, rows, 1) - node.constant(np.arange(total, dtype=np.int64)).reshape(1, 1, 1, total)
-    found: Expression = tvmdml.less_than(at, node.like(0, at))
-    if (window := node.integer("local_window_size", -1)) >= 0:
-        found = tvmdml.logical_or(found, tvmdml.greater_than_or_equal(at, node.like(window, at)))
-    return found
-
-
-def _composed(node: Node, query: Expression, seen: tuple[Expression, Expression], hidden: Expression, scale: float) -> Any:
-    """By products and a softmax, with what DirectML's operator has not: soft limits, sinks, and a bias of each head."""
-    key, value = seen
-    (batch, rows, width), (_, joint, total, channels) = query.shape, key.shape
-    heads = width // channels
-    split = query.reshape(batch, rows, heads, channels).transpose(0, 2, 1, 3).reshape(batch, joint, -1, channels)
-    scores = tvmdml.gemm(split, key, trans_b="transpose", alpha=scale).reshape(batch, heads, rows, total).astype(np.float32)
-    if limit := node.real("softcap", 0.0):
-        scores = tvmdml.tanh(scores * (1 / limit)) * limit
-    if node.has(10):
-        scores = scores + _padded(node.x(10)[..., :total].astype(np.float32), 3, total)
-    scores = tvmdml.where(hidden, node.like(float(np.finfo(np.float32).min), scores), scores)
-    if node.has(11) or node.integer("smooth_softmax", 0):
-        sink = node.x(11).astype(np.float32) if node.has(11) else node.constant(np.zeros(heads, np.float32))
-        column = reshaped(sink, (1, heads, 1, 1)).broadcast(batch, heads, rows, 1)
-        scores = tvmdml.join([scores, column], axis=3)
-    weights = tvmdml.activation_softmax(scores, axes=[3])[..., :total].astype(query.dtype)
-    found = tvmdml.gemm(weights.reshape(batch, joint, -1, total), value)
-    return found.reshape(batch, heads, rows, -1).transpose(0, 2, 1, 3).reshape(batch, rows, -1)

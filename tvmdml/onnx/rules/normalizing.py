@@ -136,7 +136,7 @@ def _embed(node: Node) -> Results:
         raise Refused(f"its input_ids have {len(words)} dimensions")
     places = node.maybe(8)
     if places is None:
-        places = node.constant(np.arange(words[1], dtype=np.int32)).reshape(1, words[1])
+        places = node.upto(words[1]).reshape(1, words[1])
     total = tvmdml.gather(node.x(2), node.x(0), axis=0) + tvmdml.gather(node.x(3), places, axis=0)
     if node.has(1) and node.has(4):
         total = total + tvmdml.gather(node.x(4), node.x(1), axis=0)
@@ -144,7 +144,7 @@ def _embed(node: Node) -> Results:
     if node.has(7):
         counts = tvmdml.reduce(node.x(7), function="sum", axes=[1]).reshape(words[0]).astype(np.int32)
     else:
-        counts = node.constant(np.zeros(words[0], np.int32))
+        counts = node.constant(np.zeros(1, np.int32)).broadcast(words[0])
     return [found, counts, total]
 
 

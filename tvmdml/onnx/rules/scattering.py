@@ -65,10 +65,10 @@ def _cache(node: Node) -> Results:
     axis = axis_of(node.integer("axis", -2), x.ndim)
     if not axis:
         raise Refused("its axis is that of the batches")
-    steps = np.arange(updates.shape[axis], dtype=np.int64)
-    places = node.constant(steps).reshape(*[1] * axis, steps.size, *[1] * (x.ndim - axis - 1))
+    count = updates.shape[axis]
+    places = node.upto(count).reshape(*[1] * axis, count, *[1] * (x.ndim - axis - 1))
     if node.has(2):
         places = places + node.x(2).astype(np.int64).reshape(x.shape[0], *[1] * (x.ndim - 1))
     if node.text("mode", "linear") == "circular":
-        places = tvmdml.modulus_floor(places, node.like(x.shape[axis], places))
+        places = tvmdml.modulus_floor(places, x.shape[axis])
     return scattered(x, places.broadcast(updates.shape), updates, axis)

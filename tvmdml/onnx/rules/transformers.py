@@ -157,7 +157,7 @@ def _of_three(node: Node) -> Results:
         for i in (1, 2):
             first = tvmdml.where(tvmdml.equals(kinds, node.like(i, kinds)), each[i], first)
         wide.append(first)
-    places = node.constant(np.arange(batch * rows, dtype=np.int64).reshape(batch, rows))
+    places = node.upto(batch * rows).reshape(batch, rows)
     return rotated(
         node, node.x(), places, wide, node.integer("num_heads", 0), node.integer("rotary_embedding_dim", 0),
         bool(node.integer("interleaved", 0)),
@@ -201,7 +201,7 @@ def rotated(
     batch, _, rows, channels = x.shape
     part = part or channels
     if places.size == 1 and rows * batch != 1:
-        steps = node.constant(np.arange(rows, dtype=np.int64)).reshape(1, rows)
+        steps = node.upto(rows).reshape(1, rows)
         places = (places.reshape(1, 1).astype(np.int64) + steps).broadcast(batch, rows)
     places = places.reshape(batch, rows)
     cosine, sine = (tvmdml.gather(one, places, axis=0).reshape(batch, 1, rows, part // 2) for one in tables)
