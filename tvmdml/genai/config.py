@@ -13,6 +13,7 @@ from tvmdml.errors import Unsupported, message, reason, safe_repr
 from tvmdml.genai import settings
 from tvmdml.genai.options import check_names
 from tvmdml.genai.refusing import FolderError, Refused
+from tvmdml.packs.opened import OpenedPack
 from tvmdml.targets import Target
 
 FILE = "genai_config.json"
@@ -23,25 +24,25 @@ _SECTIONS = ("model", "search", "engine", "speculative")
 
 
 class Config:
-    """The configuration of a model's folder."""
+    """The configuration of a model's folder, or of a pack that was built from one."""
 
     def __init__(self, config_path: str | os.PathLike[str]) -> None:
         """Read a folder's ``genai_config.json``.
 
         Raises:
             FolderError: the file is not there, or is not a configuration.
+            PackError: it is a file that is no pack, or one that is damaged or not trusted.
         """
         if not isinstance(config_path, (str, os.PathLike)):
             raise Refused(message("Config", safe_repr(config_path), "the path of a folder"))
         self.folder = Path(config_path)
+        """Or the pack's file."""
         self._models: dict[str, bytes] = {}
-        try:
-            text = (self.folder / FILE).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            given = f"{self.folder} ({reason(error)})"
-            raise FolderError(
-                message(FILE, given, f"a folder with the file {FILE}", "ONNX Runtime GenAI's model builder writes it.")
-            ) from None
+        self._pack = OpenedPack(self.folder).pack if self.folder.is_file() else None
+        text = self.text(FILE)
+        if text is None:
+            advice = "ONNX Runtime GenAI's model builder writes it, and `tvmdml pack build FOLDER` takes it along."
+            raise FolderError(message(FILE, self.folder, f"a folder, or a pack, with the file {FILE}", advice))
         self.data: dict[str, Any] = _parsed(text, str(self.folder / FILE), FolderError)
         for name in ("model", "search"):
             if not isinstance(self.data.setdefault(name, {}), dict):
@@ -129,14 +130,32 @@ class Config:
     def _whence(self) -> str:
         return f"The folder is {self.folder}."
 
-    def file(self, name: str, what: str) -> Path | bytes:
-        """A file of the folder, or the bytes that a program gave instead.
+    def text(self, name: str) -> str | None:
+        """A file of text; ``None`` if there is none.
+
+        Raises:
+            FolderError: it cannot be read.
+            PackError: the pack is damaged.
+        """
+        try:
+            if self._pack is not None:
+                return self._pack.file(name).decode() if name in self._pack.files else None
+            return (self.folder / name).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise FolderError(message(name, f"{self.folder} ({reason(error)})", "a file of text")) from None
+
+    def network(self, name: str, what: str) -> Path | bytes:
+        """The file of a network, or the bytes that a program gave instead. A pack has one, the decoder.
 
         Raises:
             FolderError: it is not there, or its name leads out of the folder.
         """
         if name in self._models:
             return self._models[name]
+        if self._pack is not None and name == self.decoder.get("filename"):
+            return self.folder
         path = self.folder / name
         if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
             raise FolderError(message(what, safe_repr(name), f"a file in {self.folder}"))

@@ -62,6 +62,8 @@ class Model:
         self.inputs = {name: argument for name, argument in inputs.items() if name not in made or len(self.stages) == 1}
         self.feeds: list[Feed] = feeds(own.decoder, self.inputs)
         self.slots: list[Slot] = slots(own.decoder, self.inputs, list(self.outputs))
+        self.room = min((slot.room for slot in self.slots if slot.room is not None), default=None)
+        """The longest text, if the network says so: what is kept has this length then."""
         self.logits = named(own.decoder, "outputs", "logits", "logits")
         if self.logits not in self.outputs:
             raise FolderError(message(f"{FILE} decoder.outputs.logits", safe_repr(self.logits), ", ".join([*self.outputs][:8])))
@@ -93,7 +95,7 @@ class Model:
         name = part.get("filename")
         if not isinstance(name, str):
             raise FolderError(message(f"{FILE} {what}", "nothing" if name is None else safe_repr(name), "the name of a file"))
-        return load(self.config.file(name, f"{FILE} {what}"), target=self.target)
+        return load(self.config.network(name, f"{FILE} {what}"), target=self.target)
 
     def _encoder(self) -> None:
         """The encoder, if there is one, and how its outputs become the decoder's inputs."""

@@ -46,9 +46,12 @@ class Slot(NamedTuple):
     shape: tuple[int, ...]
     """With 0 for batch and time."""
     dtype: np.dtype[Any]
+    room: int | None = None
+    """The length, if the network says so."""
 
     def sized(self, rows: int, length: int) -> tuple[int, ...]:
         """The sizes for a number of rows and a length."""
+        length = length if self.room is None else self.room
         return tuple(rows if axis == self.batch else length if axis == self.time else n for axis, n in enumerate(self.shape))
 
 
@@ -87,11 +90,16 @@ class Feed(NamedTuple):
     make: Callable[[Step], Any]
     dtype: np.dtype[Any]
     rank: int
+    columns: int | None = None
+    """How many it has, if the network says so: behind those of the text are zeros."""
 
     def of(self, step: Step) -> NumpyArray:
         """The array for a run."""
         array = np.ascontiguousarray(self.make(step), self.dtype)
-        return array if array.ndim == self.rank else array.reshape((1,) * self.rank)
+        if array.ndim != self.rank:
+            return array.reshape((1,) * self.rank)
+        missing = self.columns - array.shape[1] if self.columns is not None and array.ndim == 2 else 0
+        return np.pad(array, ((0, 0), (0, missing))) if missing > 0 else array
 
 
 def named(part: Mapping[str, Any], side: str, role: str, default: str) -> str:
@@ -126,7 +134,9 @@ def feeds(part: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Feed]:
         if str(argument.dtype) not in _TYPES:
             raise FolderError(message(f"input {argument.name}", argument.dtype, " or ".join(_TYPES)))
         shape = argument.shape
-        made.append(Feed(argument.name, make, np.dtype(argument.dtype), np.ndim(make(_EXAMPLE)) if shape is None else len(shape)))
+        rank = np.ndim(make(_EXAMPLE)) if shape is None else len(shape)
+        columns = shape[1] if shape is not None and rank == 2 and isinstance(shape[1], int) else None
+        made.append(Feed(argument.name, make, np.dtype(argument.dtype), rank, columns))
     return made
 
 
@@ -158,9 +168,9 @@ def slots(part: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Sequence[
                         f"{FILE} outputs.{pair.present}", safe_repr(present), f"the pattern of outputs: {', '.join(outputs[:4])} …"
                     )
                 )
-            several.append(
-                Slot(argument.name, output, pair.batch, pair.time, _shape(part, argument, pair), np.dtype(argument.dtype))
-            )
+            room = next((n for n in (argument.shape or ())[pair.time : pair.time + 1] if isinstance(n, int)), None)
+            shape, dtype = _shape(part, argument, pair), np.dtype(argument.dtype)
+            several.append(Slot(argument.name, output, pair.batch, pair.time, shape, dtype, room))
     return several
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import counted, message, safe_repr
+from tvmdml.errors import Unsupported, counted, message, safe_repr
 from tvmdml.genai import settings
 from tvmdml.genai.caches import Growing, Shared
 from tvmdml.genai.model import Model
@@ -29,8 +29,11 @@ class State:
             length: the most tokens of each.
             shares: whether past and present are the same memory, as long as ``length``.
         """
+        if model.room is not None and (rows != 1 or length > model.room):
+            given = f"{rows} texts of up to {length} tokens"
+            raise Unsupported(message("Generator", given, f"one text of up to {model.room} tokens", "So the network was built."))
         self.model, self.rows = model, rows
-        self._length, self._shares = length, shares and len(model.stages) == 1
+        self._length, self._shares = length, (shares or model.room is not None) and len(model.stages) == 1
         self.extra: dict[str, NumpyArray] = {}
         """Inputs that a program or an adapter gives, in each run."""
         self._inputs: dict[str, Any] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ class Tokenizer:
         """
         config = source.config if isinstance(source, Model) else source if isinstance(source, Config) else Config(source)
         self._config, self._options = config, {"add_special_tokens": False, "skip_special_tokens": True}
-        self._own = _read(config.folder / "tokenizer.json")
+        self._own = _read(config)
 
     # -- Facts
 
@@ -152,7 +151,7 @@ class Tokenizer:
             Unsupported: the package jinja2 is not installed.
         """
         listed, functions = chat.parsed(messages, "messages"), chat.parsed(tools, "tools") if tools else None
-        about = _object(self._config.folder / "tokenizer_config.json")
+        about = _object(self._config, "tokenizer_config.json")
         template = template_str or self._template(about, bool(functions))
         given = {name: about.get(name) for name in _SPECIAL}
         special = {name: token.get("content", "") if isinstance(token, dict) else token for name, token in given.items() if token}
@@ -160,10 +159,9 @@ class Tokenizer:
 
     def _template(self, about: dict[str, Any], with_tools: bool) -> str:
         """The folder's template: a file of its own, or one of ``tokenizer_config.json``, which may have several with names."""
-        path = self._config.folder / "chat_template.jinja"
         given = about.get("chat_template")
-        if path.is_file():
-            return path.read_text("utf-8")
+        if (own := self._config.text("chat_template.jinja")) is not None:
+            return own
         if isinstance(given, list):
             named = {entry.get("name"): entry.get("template") for entry in given if isinstance(entry, dict)}
             given = (named.get("tool_use") if with_tools else None) or named.get("default")
@@ -241,7 +239,7 @@ def _text(given: Any, where: str) -> str:
     return given
 
 
-def _read(path: Path) -> Any:
+def _read(config: Config) -> Any:
     try:
         at_hand("tokenizers")
     except ImportError:
@@ -249,27 +247,28 @@ def _read(path: Path) -> Any:
         raise Unsupported(message("Tokenizer", "an installation without the package tokenizers", "one with it", advice)) from None
     import tokenizers
 
-    if not path.is_file():
-        raise FolderError(message("Tokenizer", f"no file tokenizer.json in {path.parent}", "a folder with one"))
+    text = config.text("tokenizer.json")
+    if text is None:
+        raise FolderError(message("Tokenizer", f"no file tokenizer.json in {config.folder}", "a folder with one"))
     try:
-        own = tokenizers.Tokenizer.from_file(str(path))
+        own = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the package raises nothing more exact
-        raise FolderError(message(f"tokenizer.json in {path.parent}", reason(error), "a file of the package tokenizers")) from None
+        raise FolderError(
+            message(f"tokenizer.json in {config.folder}", reason(error), "a file of the package tokenizers")
+        ) from None
     own.no_padding()
     own.no_truncation()
     return own
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(config: Config, name: str) -> dict[str, Any]:
     """An object of JSON; empty if there is no file.
 
     Raises:
         FolderError: it is none.
     """
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise FolderError(message(str(path), reason(error), "an object of JSON")) from None
+        value = json.loads(config.text(name) or "{}")
+    except (ValueError, RecursionError) as error:
+        raise FolderError(message(f"{name} in {config.folder}", reason(error), "an object of JSON")) from None
     return value if isinstance(value, dict) else {}

@@ -106,7 +106,7 @@ def build(
     if not plan.operations and (plan.skipped or not (plan.graphs or plan.opened)):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
-    with graphs.with_graphs(_assemble(plan, units), plan.graphs, plan.opened, plain_weights) as contents:
+    with graphs.with_graphs(_assemble(plan, units), plan.graphs, plan.opened, wanted.files, plain_weights) as contents:
         container.write(path, contents)
     return _built(path, contents, compiled, plan)
 

@@ -164,9 +164,19 @@ def _write(
             if graphs.setdefault((graph.name, graph.kind), own) != own:
                 advice = "Build one pack for all targets, or give the graphs different names."
                 raise pack.error(f"another graph {graph.name!r} for {graph.kind}", "graphs of different names", advice)
-    head = {name: value for name, value in head.items() if name != "graphs"}
+    files: dict[str, int] = {}
+    for pack in packs:
+        for name in pack.files:
+            stored = StoredPart(pack, pack.head["files"][name])
+            if known.setdefault(_identity(stored), len(parts)) == len(parts):
+                parts.append(stored)
+            if files.setdefault(name, known[_identity(stored)]) != known[_identity(stored)]:
+                raise pack.error(f"another file {name!r}", "packs of one model", "Load both.")
+    head = {name: value for name, value in head.items() if name not in ("graphs", "files")}
     if graphs:
         head["graphs"] = [graph._asdict() for graph in graphs.values()]
+    if files:
+        head["files"] = files
 
     def renumbered(key: bytes) -> Kernel | Operation:
         record = sources[key].record(key)

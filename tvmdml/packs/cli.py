@@ -69,7 +69,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 
 
 @pack.command()
-@click.argument("specs", metavar="SPEC…", nargs=-1, required=True, type=_FILE)
+@click.argument("specs", metavar="SPEC…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_output
 @_targets
 @click.option(
@@ -94,8 +94,8 @@ def build(
     jobs: int | None,
     plain_weights: bool,
 ) -> None:
-    """Compile the operations of each SPEC into a pack. A SPEC is a .toml, a DxDispatch model (.json), an ONNX model (.onnx) or a
-    saved graph (.graph).
+    """Compile the operations of each SPEC into a pack. A SPEC is a .toml, a DxDispatch model (.json), an ONNX model (.onnx), a
+    saved graph (.graph), or the folder of a language model, with --size length=1..N for the most tokens of a text.
 
     After Ctrl-C, the compiled kernels are kept: run the same command again to continue.
     """

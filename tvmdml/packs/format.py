@@ -59,6 +59,8 @@ _ROW = struct.Struct("<16sIII")
 SIGNATURE_BYTES = 128
 DATA = ".data"
 """The suffix of parts that are not compressed, so that a reader maps them."""
+FILE = ".file"
+"""The suffix of files that are about a pack's graphs."""
 _DATA_ALIGNMENT = 64
 _SUFFIX = re.compile(r"\.[a-z0-9_]{1,7}")
 _PIECE_BYTES = 1 << 20
@@ -87,7 +89,7 @@ class Contents(NamedTuple):
     head: dict[str, Any]
     """``producer`` (versions), ``targets`` (names, by the codes that records use), ``sources`` (stamps of the schedules' source
     code, by target kind and operator), ``knobs`` (by operator), ``logs`` (tuning records, in the form of a log's lines), and
-    ``graphs``, if there are any."""
+    if there are any, ``graphs`` and ``files`` (their parts, by names)."""
     parts: Sequence[Part | StoredPart]
     """``write`` iterates over it once: a sequence may make each part when it is asked for it."""
     kernels: Sequence[Kernel]
@@ -405,6 +407,24 @@ class Pack:
     def graphs(self) -> list[Graph]:
         """The compiled graphs."""
         return [Graph(**one) for one in self.head.get("graphs", ())]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of files about its graphs."""
+        return tuple(self.head.get("files", ()))
+
+    def file(self, name: str) -> bytes:
+        """A file about its graphs.
+
+        Raises:
+            PackError: there is none with this name, or it is damaged.
+        """
+        number = self.head.get("files", {}).get(name)
+        if number is None:
+            raise self.error(f"no file {safe_repr(name)}", ", ".join(self.files) or "packs of language models")
+        if self.part(number).suffix != FILE:
+            raise self.damaged(f"part {number} is no file")
+        return self.content(number)
 
     def _key(self, number: int) -> bytes:
         at = self._table + number * _ROW.size

@@ -93,14 +93,19 @@ def planned(
 
 @contextlib.contextmanager
 def with_graphs(
-    contents: Contents, graphs: Sequence[Planned], opened: Sequence[OpenPlanned], plain_weights: bool = False
+    contents: Contents,
+    graphs: Sequence[Planned],
+    opened: Sequence[OpenPlanned],
+    files: Mapping[str, bytes],
+    plain_weights: bool = False,
 ) -> Iterator[Contents]:
-    """The contents of a pack, and the graphs, whose kernels are among them.
+    """The contents of a pack, and the graphs, whose kernels are among them, with files about them.
 
     Args:
         contents: the pack without graphs.
         graphs: the graphs.
         opened: those with open sizes.
+        files: by their names.
         plain_weights: no weight is stored in a packed form: each is packed when the graph is loaded.
     """
     if not graphs and not opened:
@@ -121,7 +126,12 @@ def with_graphs(
                 for i, (described, own) in enumerate(written)
             ]
             stored: list[Part | StoredPart] = [StoredPart(loaded.pack, number) for number in range(loaded.pack.part_count)]
-            yield contents._replace(head={**contents.head, "graphs": rows}, parts=[*stored, *data.parts, *descriptions])
+            parts = [*stored, *data.parts, *descriptions]
+            head = {**contents.head, "graphs": rows}
+            if files:
+                head["files"] = {name: len(parts) + i for i, name in enumerate(sorted(files))}
+                parts += [Part(container.FILE, files[name]) for name in sorted(files)]
+            yield contents._replace(head=head, parts=parts)
         finally:
             loaded.close()
 

@@ -80,6 +80,7 @@ def summary(pack: Pack) -> dict[str, Any]:
         "kernels": len(pack.kernels()),
         "parts": pack.part_count,
         "graphs": [f"{graph.name} for {graph.kind}" for graph in pack.graphs()],
+        "files": list(pack.files),
         "producer": dict(pack.head["producer"]),
         "knobs": dict(pack.head["knobs"]),
         "logs": len(pack.head["logs"]),

@@ -199,6 +199,8 @@ def read_head(content: bytes | memoryview) -> dict[str, Any]:
     found["logs"] = [_tuned(value) for value in _list(given.get("logs", []))]  # older packs have none
     if "graphs" in given:
         found["graphs"] = [_graph(value) for value in _list(given["graphs"])]
+    if "files" in given:
+        found["files"] = {_text(name): _whole(part, 0) for name, part in _object(given["files"]).items()}
     return found
 
 

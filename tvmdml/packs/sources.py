@@ -16,7 +16,7 @@ from tvmdml.onnx import model as onnx_model
 from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.operators import _shared
-from tvmdml.packs import spec
+from tvmdml.packs import folders, spec
 from tvmdml.packs.graphs import Source
 from tvmdml.packs.open_graphs import OpenSource
 from tvmdml.packs.spec import KnobValues, Spec, Wanted
@@ -30,7 +30,7 @@ _LONGEST_NAME = 48
 
 def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), sizes: Sizes = _NO_SIZES) -> Spec:
     """Read one spec from several files: ``.toml`` (specs), ``.json`` (DxDispatch models), ``.onnx`` (ONNX models),
-    ``.graph`` (graphs that ``save_graph`` wrote).
+    ``.graph`` (graphs that ``save_graph`` wrote); or folders of language models.
 
     Args:
         paths: the files.
@@ -49,9 +49,10 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
     known: set[str] = set()
     found = []
     for path in map(Path, paths):
-        reader = _READERS.get(path.suffix.lower())
+        reader = _read_folder if path.is_dir() else _READERS.get(path.suffix.lower())
         if reader is None:
-            raise InvalidArgument(message(str(path), f"a file of type {path.suffix or 'none'!r}", ", ".join(_READERS)))
+            allowed = f"{', '.join(_READERS)}, or a folder of a language model"
+            raise InvalidArgument(message(str(path), f"a file of type {path.suffix or 'none'!r}", allowed))
         found.append(reader(path, sizes, known))
     for name in sizes:
         if name not in known:
@@ -66,7 +67,15 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
         graphs=tuple(itertools.chain.from_iterable(one.graphs for one in found)),
         cases=tuple(dict.fromkeys(itertools.chain.from_iterable(one.cases for one in found))),
         networks=tuple(dict.fromkeys(itertools.chain.from_iterable(one.networks for one in found))),
+        files=_alone([one.files for one in found if one.files]),
     )
+
+
+def _alone(several: Sequence[Mapping[str, bytes]]) -> Mapping[str, bytes]:
+    """The files of the only folder."""
+    if len(several) > 1:
+        raise InvalidArgument(message("pack build", f"{len(several)} folders of language models", "one", "Build a pack for each."))
+    return several[0] if several else {}
 
 
 def _joined(several: Iterable[KnobValues]) -> KnobValues:
@@ -109,6 +118,10 @@ def _graph_name(stem: str, sizes: Mapping[str, int]) -> str:
     """The name of a model's graph for some sizes: ``model_batch1``, or ``model_1x320`` if that would be long."""
     name = "_".join([stem, *(f"{name}{'_' * name[-1:].isdecimal()}{size}" for name, size in sizes.items())])
     return name if len(name) <= _LONGEST_NAME else f"{stem}_{'x'.join(map(str, sizes.values()))}"
+
+
+def _read_folder(path: Path, sizes: Sizes, known: set[str]) -> Spec:
+    return folders.read(path, sizes, known, targets.resolve("cpu"))
 
 
 def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Spec:

@@ -96,6 +96,8 @@ class Spec(NamedTuple):
     """The types of the first tensors of conformance's cases whose operations are wanted."""
     networks: tuple[str, ...] = ()
     """Patterns of titles of the bench's models whose operations are wanted."""
+    files: Mapping[str, bytes] = MappingProxyType({})
+    """Small files that a program finds in the pack, by their names."""
 
 
 def plain(desc: Operator) -> Operator:
