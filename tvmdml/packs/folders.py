@@ -1,4 +1,4 @@
-"""Folders of language models, as ONNX Runtime GenAI's builder writes them: the decoder for texts up to a length, and what is about it.
+"""Folders of language models, as ONNX Runtime GenAI makes them: the decoder for texts up to a length, and what is about it.
 
 Past and mask have the longest length. Only the number of new tokens is open: texts have any length, and steps any size.
 """
