@@ -198,6 +198,8 @@ class _Writer:
                 T.store(steps.buffers[present.tensor], present.place(*at[:2], row, c), value)
 
         if (not here and steps.joins) or (not here and after is None):
-            each(steps.other_rows, copied)
+            assert before is not None
+            apart = T.same_memory(steps.buffers[before.tensor], steps.buffers[present.tensor]) < 1
+            each(T.let(T.Select(apart, T.i64(1), T.i64(0)) * steps.other_rows), copied)
         if after is not None:
             each(s.new, new)

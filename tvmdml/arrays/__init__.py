@@ -5,9 +5,10 @@ This module contains only the rules of each kind of array. It does not depend on
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -198,6 +199,13 @@ def overlaps(one: NumpyArray, other: NumpyArray) -> bool:
         return np.shares_memory(one, other, max_work=10_000)  # type: ignore[arg-type] # any bound will do
     except (np.exceptions.TooHardError, OverflowError):
         return True
+
+
+def overlaps_any(one: NumpyArray, others: Sequence[NumpyArray]) -> bool:
+    """Whether an array shares memory with one of several: quick if all are NumPy's, and far from it."""
+    if {type(one), *map(type, others)} == {np.ndarray} and not any(map(functools.partial(np.may_share_memory, one), others)):
+        return False
+    return any(overlaps(one, other) for other in others)
 
 
 def may_overlap(one: NumpyArray, other: NumpyArray) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,6 +55,8 @@ class CompiledGraph:
         self.target = target
         """Where it runs."""
         self._lay: Callable[[], Laid] = lambda: laid
+        self._tell: Callable[[], tuple[Sequence[Given], Sequence[Returned]]] = lambda: (laid.inputs, laid.outputs)
+        self._in_place: Callable[[], Collection[tuple[int, int]]] = tuple
         self._temporary = laid.temporary
         self._sequence = target.sequence(laid.steps, laid.slots)
         self._constants: list[Any] = list(map(target.asarray, laid.constants)) if target.moves else list(laid.constants)
@@ -80,10 +82,17 @@ class CompiledGraph:
         temporary: int,
         arenas: list[Any],
         lay: Callable[[], Laid],
+        tell: Callable[[], tuple[Sequence[Given], Sequence[Returned]]],
+        in_place: Callable[[], Collection[tuple[int, int]]],
     ) -> CompiledGraph:
-        """A graph whose parts are made: there may be one for each length of a text. ``lay`` says what is not needed to run."""
+        """A graph whose parts are made: there may be one for each length of a text.
+
+        ``lay`` says what is not needed to run, ``tell`` what it takes and gives, and ``in_place`` which inputs' memory may be that
+        of which outputs.
+        """
         graph = object.__new__(cls)
         graph.name, graph.target, graph._lay, graph._temporary = name, target, lay, temporary
+        graph._tell, graph._in_place = tell, in_place
         graph._sequence, graph._calls, graph._forms, graph._constants = sequence, calls, forms, constants
         graph._weights, graph._packed = weights, [one.buffer for one in weights]
         graph._owned, graph._arenas = {}, arenas
@@ -109,13 +118,17 @@ class CompiledGraph:
     def _laid(self) -> Laid:
         return self._lay()
 
-    @property
-    def _inputs(self) -> tuple[Given, ...]:
-        return self._laid.inputs
+    @functools.cached_property
+    def _arrays(self) -> tuple[Sequence[Given], Sequence[Returned]]:
+        return self._tell()
 
     @property
-    def _outputs(self) -> tuple[Returned, ...]:
-        return self._laid.outputs
+    def _inputs(self) -> Sequence[Given]:
+        return self._arrays[0]
+
+    @property
+    def _outputs(self) -> Sequence[Returned]:
+        return self._arrays[1]
 
     @property
     def temporary_size(self) -> int:
@@ -292,7 +305,8 @@ class CompiledGraph:
         """Check arrays once and return a function that runs on them: the quickest way to run repeatedly.
 
         The arrays must lie as the graph reads and writes them: row-major, unless an input was made with strides. They stay alive as
-        long as the function does. Calls of one such function must not overlap in time.
+        long as the function does. Calls of one such function must not overlap in time. Rows that attention keeps may be where those
+        of earlier steps are: the same array is given for both, and only new rows are written.
 
         Raises:
             InvalidArgument: an array does not fit, or an output shares memory with another array.
@@ -310,8 +324,13 @@ class CompiledGraph:
                     message(f"bind {one.shown}", "an array with other strides", "one that lies as the input", advice)
                 )
         results = self._checked_outputs(outputs)
+        slots = [one.slot for one in sorted(self._read(), key=lambda one: one.slot)]
+        in_place = {(self._inputs[i].slot, j) for i, j in self._in_place()}
         for i, result in enumerate(results):
-            if any(arrays.overlaps(result, other) for other in (*results[:i], *ready, *self._constants)):
+            others = [
+                one for one, slot in zip(ready, slots, strict=True) if not ((slot, i) in in_place and arrays.are_one(one, result))
+            ]
+            if arrays.overlaps_any(result, [*results[:i], *others, *self._constants]):
                 raise InvalidArgument(message(f"bind output {i}", "memory that overlaps another array's", "separate memory"))
         ready, results = list(map(arrays.fixed, ready)), list(map(arrays.fixed, results))
         arena = self.target.empty((max(self._temporary, 1),), np.uint8)
@@ -357,7 +376,10 @@ class CompiledGraph:
         for i, dtype, form in calls.plain:
             array = inputs[i]
             shape, strides = forms[form]
-            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape or array.strides != strides:
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                return None
+            own = array.strides
+            if own != strides and not all(n < 2 or a == b for n, a, b in zip(shape, own, strides, strict=True)):
                 return None
             if not array.flags.aligned:
                 return None

@@ -40,6 +40,11 @@ class Argument(NamedTuple):
     """The place of its bytes there."""
 
 
+SAME_MEMORY = {"past_key_tensor": "output_present_key_tensor", "past_value_tensor": "output_present_value_tensor"}
+"""The outputs that may be in the memory of an input although the kernel was not made for that: where both are, it writes what is
+there. Only with lengths of the past: others move all rows."""
+
+
 class Launching(NamedTuple):
     """A launch of the program."""
 

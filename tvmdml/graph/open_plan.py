@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ from tvmdml.errors import CompileError, Unsupported
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
-from tvmdml.graph.launching import Chosen, Group, Launching, Missing, Source, Tensor, Weight
+from tvmdml.graph.launching import SAME_MEMORY, Chosen, Group, Launching, Missing, Source, Tensor, Weight
 from tvmdml.graph.memory import stacked
 from tvmdml.sizes.evaluating import Evaluator, Function
 from tvmdml.targets import Run, Step, Target
@@ -170,6 +171,21 @@ class OpenPlan:
     def _without_guards(self) -> Evaluator:
         return self.function._replace(conditions=(), choices=()).compiled()
 
+    @functools.cached_property
+    def in_place(self) -> frozenset[tuple[int, int]]:
+        """The inputs, and outputs that may be in the memory of each: one launch alone reads the input, and writes the output."""
+        places = {one.source: i for i, one in enumerate(self.results) if one.source is not None}
+        read = Counter(argument.source for launching in self.launchings for argument in launching.arguments)
+        found = set()
+        for launching in self.launchings:
+            named = {argument.name: argument for argument in launching.arguments}
+            for name, other in SAME_MEMORY.items() if "past_sequence_lengths_tensor" in named else ():
+                if name in named and other in named:
+                    (source, *_, begin, _), (result, *_, first, _) = named[name], named[other]
+                    alone = (source.kind, result.kind, read[source], begin, first) == ("input", "output", 1, self.zero, self.zero)
+                    found |= {(source.number, places[result])} if alone else set()
+        return frozenset(found)
+
     # -- For sizes
 
     def holds(self, values: Sequence[int]) -> bool:
@@ -208,8 +224,9 @@ class OpenPlan:
                 wired.calls = calls
         placed = [self._placed(source, array, wired) for source, array in zip(wired.constants, constants, strict=True)]
         return CompiledGraph.of_parts(
-            self.name, self.target, sequence, calls, forms, placed, wired.buffers, layout.size, self._arenas, lay
-        )
+            self.name, self.target, sequence, calls, forms, placed, wired.buffers, layout.size, self._arenas, lay,
+            functools.partial(self._arrays, wired, numbers), lambda: self.in_place,
+        )  # fmt: skip
 
     def chosen(self, values: Sequence[int], progress: Progress | None) -> list[Chosen]:
         """The launch of each group.
@@ -361,6 +378,9 @@ class OpenPlan:
         return known
 
     # -- What callers see
+
+    def _arrays(self, wired: Wired, numbers: Sequence[int]) -> tuple[Sequence[Given], Sequence[Returned]]:
+        return self._given(wired.slot, numbers), self._returned(wired, numbers)
 
     def _forms(self, numbers: Sequence[int]) -> Forms:
         known: dict[tuple[int, ...], tuple[int, ...]] = {}

@@ -73,6 +73,7 @@ from tvmdml.kernels.tensorir_processors import do_imported as do_imported
 from tvmdml.kernels.tensorir_processors import has_instructions as has_instructions
 from tvmdml.kernels.tensorir_processors import instructions_of as instructions_of
 from tvmdml.kernels.tensorir_processors import rounded as rounded
+from tvmdml.kernels.tensorir_processors import same_memory as same_memory
 
 
 def __getattr__(name: str) -> Any:

@@ -43,6 +43,22 @@ def do_imported(function: str, source: str, *values: Any) -> None:
         builder().evaluate(builder().call_extern("void", function, *values))
 
 
+_SAME = """
+define i32 @tvmdml_same_memory(ptr %one, ptr %other) alwaysinline {
+  %a = ptrtoint ptr %one to i64
+  %b = ptrtoint ptr %other to i64
+  %same = icmp eq i64 %a, %b
+  %found = zext i1 %same to i32
+  ret i32 %found
+}
+"""
+
+
+def same_memory(one: Any, other: Any) -> Any:
+    """Whether two buffers begin at one address: 1, or 0. Kernels may ask, although they are compiled for buffers that are apart."""
+    return call_imported("int32", "tvmdml_same_memory", _SAME, one.data, other.data)
+
+
 @contextmanager
 def _imported(source: str) -> Iterator[None]:
     """The statement may call functions of LLVM IR, which the kernel has from the first time on."""

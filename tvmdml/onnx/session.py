@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tvmdml import arrays
+from tvmdml.arrays import recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
@@ -404,10 +405,8 @@ class IOBinding:
             known = ", ".join(one.name for one in self._session.outputs)
             raise InvalidArgument(message("run_with_iobinding", "no bound outputs", known, "bind_output(name)."))
         measured = self._session.profile is not None
-        if self._quick is None and not measured and all(one.array is not None for one in self._outputs.values()):
-            self._quick = self._bound()
-        if self._quick is not None and not measured:
-            self._quick()
+        if not measured and (run := self._quick or self._bound()) is not None:
+            run()
             self._session.target.wait()
             return
         session = self._session
@@ -441,26 +440,32 @@ class IOBinding:
         arrays.assign(memory, array)
 
     def _bound(self) -> Callable[[], None] | None:
-        """A run without checks and copies; ``None`` if something must be copied."""
-        names = [one.name for one in self._session.outputs]
-        if set(names) != set(self._outputs):
+        """A run without checks and copies; ``None`` if something must be copied. It is kept if all outputs have memory."""
+        home = self._session.target
+        places = [self._outputs.get(one.name, _Place(home, None)) for one in self._session.outputs]
+        if any(one.array is None and one.target not in (home, home.home) for one in places):
             return None
         graph = self._session.plain(self._inputs)
         if graph is None:
             return None
+        new = home.empty if home.moves else recycled.empty
+        memory = [
+            new(shape, dtype) if one.array is None else one.array for one, (dtype, shape) in zip(places, graph.forms(), strict=True)
+        ]
         numbers, draws = self._session.numbers, STATE in graph.input_names()
         state: Any = self._session.target.asarray(np.zeros(WORDS, np.uint32)) if draws else None
         try:
             given = {**self._inputs, STATE: state} if draws else self._inputs
-            run = graph.bind(given, [self._outputs[name].array for name in names])
+            run = graph.bind(given, memory)
         except InvalidArgument:  # arrays that lie elsewhere or otherwise, or overlap, are copied
             return None
-        self._results = [OrtValue(one.array) for one in self._outputs.values()]
-        if not draws:
-            return run
+        by_name = {one.name: array for one, array in zip(self._session.outputs, memory, strict=True)}
+        self._results = [OrtValue(by_name[name]) for name in self._outputs]
 
         def draw() -> None:
             arrays.assign(state, numbers.state())
             run()
 
-        return draw
+        found = draw if draws else run
+        self._quick = found if all(one.array is not None for one in places) else None
+        return found
