@@ -416,7 +416,17 @@ static int pack_share_(const pack_tensor *one, const char *begin, const pack_ten
 }
 
 /* Refuse tensors that kernels cannot use. */
-static int pack_check_(const char *name, const pack_tensor *tensors, int count, void *const *given) {
+/* Pairs of tensors that may be the same memory: the first is read, and the second written. */
+static int pack_may_share_(const uint32_t *pairs, uint32_t pair_count, int first, int second) {
+    uint32_t i;
+    for (i = 0; i < pair_count; i++) {
+        if (pairs[2 * i] == (uint32_t)first && pairs[2 * i + 1] == (uint32_t)second) return 1;
+    }
+    return 0;
+}
+
+static int pack_check_(const char *name, const pack_tensor *tensors, int count, void *const *given, const uint32_t *pairs,
+                       uint32_t pair_count) {
     int i, k;
     if (given == NULL) return pack_fail_("%s: no tensors were given", name);
     for (i = 0; i < count; i++) {
@@ -424,6 +434,7 @@ static int pack_check_(const char *name, const pack_tensor *tensors, int count, 
         if ((uintptr_t)given[i] % (tensors[i].type.bits / 8) != 0)
             return pack_fail_("%s: tensor %d is not aligned to its elements", name, i);
         for (k = 0; k < i; k++) {
+            if (given[i] == given[k] && pack_may_share_(pairs, pair_count, k, i)) continue;
             if ((tensors[i].written || tensors[k].written) &&
                 pack_share_(&tensors[i], (const char *)given[i], &tensors[k], (const char *)given[k]))
                 return pack_fail_("%s: tensors %d and %d are in the same memory, and one is written", name, k, i);
@@ -444,7 +455,7 @@ int pack_run(const pack_operation *operation, void *const *tensors) {
         return pack_fail_("the operation is not one of this header's");
     launch = pack_launch_of_((uint32_t)number, operation->function);
     if (launch == NULL) return -1;
-    if (pack_check_(operation->function, operation->tensors, operation->count, tensors) != 0) return -1;
+    if (pack_check_(operation->function, operation->tensors, operation->count, tensors, NULL, 0) != 0) return -1;
     for (i = 0; i < operation->count; i++) pack_view_(&views[i], &operation->tensors[i], tensors[i]);
     return pack_call_(operation->function, launch, views, operation->count, NULL);
 }

@@ -310,7 +310,7 @@ int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *te
     if (pack_state_.level == NULL) return pack_fail_("no pack is open: call pack_open first");
     if (context == NULL) return pack_fail_("%s: no context was given", graph->function);
     if (context->graph != graph) return pack_fail_("%s: the context is of %s", graph->function, context->graph->function);
-    if (pack_check_(graph->function, graph->tensors, graph->inputs + graph->outputs, tensors) != 0) return -1;
+    if (pack_check_(graph->function, graph->tensors, graph->inputs + graph->outputs, tensors, NULL, 0) != 0) return -1;
     for (k = 0; k < plan->step_count; k++) {
         const pack_step_ *step = &pack_steps_[plan->steps + k];
         if (pack_holds_(context, step, tensors) && pack_step_on_(context, step, tensors) != 0) return -1;

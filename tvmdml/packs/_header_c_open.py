@@ -41,7 +41,8 @@ int pack_resize(pack_context *context, const int64_t *sizes);
    others. */
 const pack_tensor *pack_tensors(const pack_context *context);
 
-/* Run the graph of a context for the sizes that it is prepared for. No output may share memory with another tensor. */
+/* Run the graph of a context for the sizes that it is prepared for. No output may share memory with another tensor, but for rows that
+   attention keeps: they may be where those of earlier steps are. */
 int pack_run_graph(pack_context *context, void *const *tensors);
 
 /* The same for one graph, and for sizes: a context of another graph is refused. */
@@ -154,6 +155,7 @@ typedef struct {
     uint32_t arrays, array_count;
     uint32_t steps, step_count;
     uint32_t copies, copy_count;
+    uint32_t pairs, pair_count; /* a list of inputs and outputs that may be the same memory */
 } pack_plan_;
 
 typedef struct {

@@ -456,8 +456,10 @@ int pack_run_at_(pack_context *context, const pack_graph *graph, const int64_t *
     const pack_plan_ *plan;
     uint32_t k;
     if (pack_resize_to_(context, graph, sizes) != 0) return -1;
-    if (pack_check_(graph->function, context->tensors, graph->inputs + graph->outputs, tensors) != 0) return -1;
     plan = context->plan;
+    if (pack_check_(graph->function, context->tensors, graph->inputs + graph->outputs, tensors, &pack_lists_[plan->pairs],
+                    plan->pair_count) != 0)
+        return -1;
     for (k = 0; k < plan->step_count; k++) {
         const pack_step_ *step = &pack_steps_[plan->steps + k];
         if (pack_holds_(context, step, tensors) && pack_step_on_(context, step, tensors) != 0) return -1;

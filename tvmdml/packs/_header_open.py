@@ -11,7 +11,7 @@ from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saving import reading
 from tvmdml.onnx.packed_open import ranges_of
 from tvmdml.onnx.random_state import STATE
-from tvmdml.packs import _header_choices
+from tvmdml.packs import _header_choices, _header_text
 from tvmdml.packs._header_graphs import Data, c_type, distinct, identifier, kind_of, outputs_of
 from tvmdml.packs._header_open_rows import Context, Recording, Rows, size_row, text_of
 from tvmdml.packs.format import Pack
@@ -120,6 +120,11 @@ class OpenTables:
             "DATA": [f"{self._name}.data"],
             "DATA_BYTES": [str(self._data.nbytes)],
         }
+
+    def text(self) -> dict[str, Iterable[str]] | None:
+        """What functions that go on with a text need, if it is a language model."""
+        largest = {name: values[-1] for name, values in self.ranges.items()}
+        return _header_text.columns(self._pack, self.inputs, self.outputs, largest)
 
     def functions(self) -> list[str]:
         """Its functions in C: one that runs it for sizes, and one that prepares a context for them."""

@@ -161,7 +161,7 @@ class Rows:
             self.rows["VALUES"].append(f"{{{operation}, {a}, {b}}},")
         parts = (
             *(f"{first_limit}", f"{first_value}, {len(values.rows)}", conditions, f"{self._list(needed)}, {len(needed)}"),
-            *(f"{forms}", f"{pieces}, {len(recording.plan.pieces)}", f"{order}", arrays, steps, copies),
+            *(f"{forms}", f"{pieces}, {len(recording.plan.pieces)}", f"{order}", arrays, steps, copies, self._pairs(recording)),
         )
         return f"{{{', '.join(parts)}}},"
 
@@ -226,6 +226,11 @@ class Rows:
                 array = np.ascontiguousarray(result.copies)
                 self.rows["COPIES"].append(f"{{{inputs + i}, {_DATA}, 0, {self._data.add(array)}, {array.nbytes}}},")
         return f"{first}, {len(self.rows['COPIES']) - first}"
+
+    def _pairs(self, recording: Recording) -> str:
+        names = [node.name for node in recording.plan.inputs]
+        pairs = sorted((self._inputs.index(names[i]), len(self._inputs) + j) for i, j in recording.plan.in_place)
+        return f"{self._list([n for pair in pairs for n in pair])}, {len(pairs)}"
 
     # -- Launches
 

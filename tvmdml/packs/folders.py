@@ -26,6 +26,7 @@ _ROLES = {
     "past_key_names": ("batch", "", "all", "width"), "past_value_names": ("batch", "", "all", "width"),
 }  # fmt: skip
 """What the sizes of inputs mean, by the names that ``genai_config.json`` has for them."""
+_PATTERNS = {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"}
 
 
 def read(folder: Path, sizes: Mapping[str, int | range], known: set[str], target: Target) -> Spec:
@@ -52,9 +53,8 @@ def read(folder: Path, sizes: Mapping[str, int | range], known: set[str], target
     values: dict[str, int | range] = {}
     meanings = {"batch": 1, "new": range(1, longest + 1), "all": longest, "width": decoder.get("head_size")}
     for argument in Origin(source, None, target).about({}).inputs:
-        roles = _roles(decoder, argument.name)
-        for size, role in zip(argument.shape or (), roles, strict=False):
-            if isinstance(size, str) and isinstance(meaning := meanings.get(role), (int, range)):
+        for size, word in zip(argument.shape or (), _ROLES.get(role(decoder, argument.name)[0], ()), strict=False):
+            if isinstance(size, str) and isinstance(meaning := meanings.get(word), (int, range)):
                 values.setdefault(size, meaning)
     fixed = {name: n for name, n in values.items() if isinstance(n, int)}
     ranges = {name: n for name, n in values.items() if isinstance(n, range)}
@@ -101,13 +101,15 @@ def _longest(given: int | range | None, context: Any, folder: Path) -> int:
     return longest
 
 
-def _roles(decoder: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """What the sizes of an input mean; nothing for an input that has no such meaning."""
-    names = decoder.get("inputs") if isinstance(decoder.get("inputs"), dict) else {}
-    for role, roles in _ROLES.items():
-        pattern = names.get(role, role) if isinstance(names, dict) else role
-        before, number, after = str(pattern).partition("%d")
-        inner = name[len(before) : len(name) - len(after)] if number else ""
-        if name == pattern or (number and name == f"{before}{inner}{after}" and inner.isdecimal()):
-            return roles
-    return ()
+def role(decoder: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """What an input of a decoder is, by the names of ``genai_config.json``, and the number of its layer; empty if it is none of a
+    text's.
+    """
+    names = decoder.get("inputs")
+    for role_of in _ROLES:
+        pattern = names.get(role_of, _PATTERNS.get(role_of, role_of)) if isinstance(names, Mapping) else role_of
+        before, is_numbered, after = str(pattern).partition("%d")
+        number = name[len(before) : len(name) - len(after)] if is_numbered else ""
+        if name == (f"{before}{number}{after}" if number.isdecimal() else pattern):
+            return role_of, number
+    return "", ""

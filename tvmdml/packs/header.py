@@ -21,7 +21,16 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.loading import is_open
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import _header_c, _header_c_graphs, _header_c_open, _header_c_open_runs, _header_choices, files, lines
+from tvmdml.packs import (
+    _header_c,
+    _header_c_graphs,
+    _header_c_open,
+    _header_c_open_runs,
+    _header_choices,
+    _header_text,
+    files,
+    lines,
+)
 from tvmdml.packs._header_graphs import GraphTables
 from tvmdml.packs._header_open import OpenTables
 from tvmdml.packs._header_open_rows import Context
@@ -209,6 +218,9 @@ class Content:
             pieces.update({name: getattr(_header_c_open, name) for name in ("DECLARATIONS", "TABLES", "WEIGHTS")})
             pieces["RUNS"] = _header_choices.TEXT + _header_c_open_runs.RUNS
             columns.update(opened)
+            if (steps := self.opened.text()) is not None:
+                pieces = {name: piece + _header_text.PIECES.get(name, "") for name, piece in pieces.items()}
+                columns.update(steps)
             columns["LISTS"] = _wrapped(map(str, self._lists.items or [0]))
             columns["MOST_TENSORS"] = [str(max(int("".join(columns["MOST_TENSORS"])), self.opened.most_inputs))]
             columns["MOST_ARGUMENTS"] = [str(max(self._most_arguments, int("".join(opened["MOST_ARGUMENTS"]))))]
