@@ -110,22 +110,21 @@ def parts_of_product(batch: int, rows: int, columns: int, widths: Pair, tasks: i
     """Into how many parts rows and columns are divided, so that all tasks are busy and little is packed twice."""
     if tasks <= 1 or batch >= 4 * tasks or batch % tasks == 0:
         return 1, 1
-    sizes = rows, columns
-    most = [max(1, size // width) for size, width in zip(sizes, widths, strict=True)]
 
-    def cost(parts: Pair) -> int:
-        units = batch * parts[0] * parts[1]
-        rounds = -(-units // tasks)
-        own = [
-            size if count == 1 else _covering(_covering(size, width), count) * width
-            for size, width, count in zip(sizes, widths, parts, strict=True)
-        ]
-        return rounds * (own[0] * own[1] + sum(weight * lines for weight, lines in zip(weights, own, strict=True)))
+    def lines(size: int, width: int) -> list[int]:
+        """How many a part has, for each number of parts."""
+        most = min(max(1, size // width), 2 * tasks)
+        return [size, *(_covering(_covering(size, width), count) * width for count in range(2, most + 1))]
 
-    some = [
-        (r, c) for c in range(1, min(most[1], 2 * tasks) + 1) for r in range(1, min(most[0], 2 * tasks) + 1) if r * c <= 4 * tasks
-    ]
-    return _usual(some, cost, 101)  # kernels of a network divide places alike, and read what the same processor wrote
+    down, across = (lines(size, width) for size, width in zip((rows, columns), widths, strict=True))
+    of_rows, of_columns = weights
+    costs = {
+        (r, c): -(-batch * r * c // tasks) * (high * wide + of_rows * high + of_columns * wide)
+        for c, wide in enumerate(across, 1)
+        for r, high in enumerate(down[: 4 * tasks // c], 1)
+    }
+    # Kernels of a network divide places alike, and read what the same processor wrote.
+    return _usual(list(costs), costs.__getitem__, 101)
 
 
 def _covering(size: int, width: int) -> int:
