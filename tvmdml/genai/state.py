@@ -30,7 +30,7 @@ class State:
             shares: whether past and present are the same memory, as long as ``length``.
         """
         self.model, self.rows = model, rows
-        self._length, self._shares = length, shares and len(model.stages) == 1
+        self._length, self._shares = max(length, model.window), shares and len(model.stages) == 1
         self.extra: dict[str, NumpyArray] = {}
         """Inputs that a program or an adapter gives, in each run."""
         self._inputs: dict[str, Any] = {}
