@@ -14,6 +14,7 @@ from tvmdml.conformance.cli import conformance
 from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.device_options import device_option, device_rows, feature_level_option
 from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
+from tvmdml.genai.cli import generate
 from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name
 from tvmdml.packs.cli import pack
 from tvmdml.run_cli import run
@@ -191,6 +192,7 @@ def _show_findings(rows: list[Any]) -> None:
 
 
 main.add_command(conformance)
+main.add_command(generate)
 main.add_command(pack)
 main.add_command(run)
 main.add_command(tune)

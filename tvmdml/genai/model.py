@@ -68,6 +68,10 @@ class Model:
         if self.logits not in self.outputs:
             raise FolderError(message(f"{FILE} decoder.outputs.logits", safe_repr(self.logits), ", ".join([*self.outputs][:8])))
         self._encoder()
+        window = own.decoder.get("sliding_window")
+        size = window.get("window_size", 0) if isinstance(window, dict) else 0
+        self.window = size if isinstance(size, int) and 0 < size <= self.context else 0
+        """The least length of buffers: layers that look at the last tokens only need as many."""
 
     def _stages(self, decoder: Mapping[str, Any]) -> list[Stage]:
         """The decoder's network, or those of its pipeline."""

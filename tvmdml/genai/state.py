@@ -33,7 +33,7 @@ class State:
             given = f"{rows} texts of up to {length} tokens"
             raise Unsupported(message("Generator", given, f"one text of up to {model.room} tokens", "So the network was built."))
         self.model, self.rows = model, rows
-        self._length, self._shares = length, (shares or model.room is not None) and len(model.stages) == 1
+        self._length, self._shares = max(length, model.window), (shares or model.room is not None) and len(model.stages) == 1
         self.extra: dict[str, NumpyArray] = {}
         """Inputs that a program or an adapter gives, in each run."""
         self._inputs: dict[str, Any] = {}
