@@ -123,7 +123,17 @@ def model(given: dict[str, Any], *, kind: Any = TensorProto.FLOAT, positions: bo
     for i in range(LAYERS):
         keys = [f"past_key_values.{i}.key", f"past_key_values.{i}.value"]
         presents = [f"present.{i}.key", f"present.{i}.value"]
-        attention = [f"q{i}x", f"k{i}x", f"v{i}x", *keys, "seqlens_k", "total", "cos", "sin", *(["position_ids"] if positions else [])]
+        attention = [
+            f"q{i}x",
+            f"k{i}x",
+            f"v{i}x",
+            *keys,
+            "seqlens_k",
+            "total",
+            "cos",
+            "sin",
+            *(["position_ids"] if positions else []),
+        ]
         nodes += [node("MatMul", [f"x{i}", f"{n}{i}"], [f"{n}{i}x"]) for n in "qkv"]
         nodes += [
             node(
@@ -152,7 +162,8 @@ def model(given: dict[str, Any], *, kind: Any = TensorProto.FLOAT, positions: bo
         inputs += [helper.make_tensor_value_info(n, kind, shape) for n, shape in shapes.items()]
     outputs = [helper.make_tensor_value_info("logits", kind, ["rows", "columns", VOCABULARY])]
     outputs += [
-        helper.make_tensor_value_info(n.replace("past_key_values", "present"), kind, ["rows", GROUPS, "present", SIZE]) for n in past
+        helper.make_tensor_value_info(n.replace("past_key_values", "present"), kind, ["rows", GROUPS, "present", SIZE])
+        for n in past
     ]
     initializers = [numpy_helper.from_array(array, name) for name, array in tables.items()]
     graph = helper.make_graph(nodes, "tiny", inputs, outputs, initializers)

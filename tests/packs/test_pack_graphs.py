@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from c_programs import ASAN, SANITIZED, compiled, said
 from click.testing import CliRunner
 from folders import C as SOURCES
-from test_pack_header import ASAN, SANITIZED, compiled, said
 
 import tvmdml
 from tvmdml import errors, packs, targets

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tvm_ffi.libinfo as info
+from c_programs import ASAN, SANITIZED, compiled, said
 from folders import C as SOURCES
 from support import IN_PLACE, diagonal_desc, nonzero_desc, round_desc, seeded, special_values, top_k_desc
 
@@ -31,10 +31,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="no gcc and g++ here")
 
-STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
-SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-# The sanitizer guesses where thread-local variables of libraries opened later are, and may crash itself.
-ASAN = "detect_leaks=1:intercept_tls_get_addr=0"
 LEVELS = ("aarch64",) if host.host().level == "aarch64" else ("x86-64", "x86-64-v3")
 ROUND_IN_PLACE = Wanted(round_desc(TensorDesc("float32", (4, 3)), "halves_to_nearest_even"), IN_PLACE)
 ROUND = Wanted(ROUND_IN_PLACE.desc)
@@ -88,27 +84,6 @@ def folder(pack: Pack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check(folder: Path) -> Path:
     """The program that runs jobs."""
     return compiled("gcc", SOURCES / "check.c", folder, "-std=c99", "-pthread", "-ldl")
-
-
-def compiled(compiler: str, source: Path, folder: Path, *options: str, name: str = "", before: Sequence[str] = ()) -> Path:
-    program = folder / (name or source.stem + source.suffix.replace(".", "_"))
-    include = [f"-I{folder}", "-isystem", info.find_include_path(), "-isystem", info.find_dlpack_include_path()]
-    done = subprocess.run(
-        [compiler, *before, "-O1", *STRICT, *include, str(source), "-o", str(program), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return program
-
-
-def said(program: Path, *arguments: object, ok: bool = True, **environment: str) -> str:
-    """What a program wrote, which succeeded (or not)."""
-    command = [str(program), *map(str, arguments)]
-    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode == 0) == ok, f"{done.returncode}: {done.stdout}{done.stderr}"
-    return done.stdout + done.stderr
 
 
 # -- Jobs: what goes in, and what has to come out -----------------------------------------------------------------

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 import pytest
+from c_programs import ASAN, SANITIZED, STRICT, compiled, said
 from folders import C as SOURCES
 from onnx import TensorProto, helper, numpy_helper
 from test_pack_graphs import TARGETS
-from test_pack_header import ASAN, SANITIZED, STRICT, compiled, said
 
 import tvmdml
 from tvmdml import errors, packs
