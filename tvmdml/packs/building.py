@@ -72,6 +72,7 @@ def build(
     jobs: int | None = None,
     progress: Progress | None = None,
     plain_weights: bool = False,
+    asking: Progress | None = None,
 ) -> Built:
     """Build a pack. The same spec gives the same bytes.
 
@@ -86,6 +87,7 @@ def build(
         progress: called whenever kernels are finished.
         plain_weights: graphs have weights only as they are, and pack them when they are loaded. Kernels for different sizes of
             a model may read different packed forms, so that packs for several sizes, merged, are smaller with this.
+        asking: called while schedules are asked about the sizes of a model's ranges: with so many sizes, and all.
 
     Raises:
         InvalidArgument: the spec is invalid, or names no targets; a target is unknown.
@@ -102,7 +104,7 @@ def build(
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     names = tuple(targets) or wanted.targets
     require_joins(names)
-    plan = Plan(wanted, names)
+    plan = Plan(wanted, names, asking)
     if not plan.operations and (plan.skipped or not (plan.graphs or plan.opened)):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
@@ -175,7 +177,7 @@ class _Wanted(NamedTuple):
 class Plan:
     """Every operation with its launches, and every kernel once."""
 
-    def __init__(self, spec: Spec, names: tuple[str, ...]) -> None:
+    def __init__(self, spec: Spec, names: tuple[str, ...], asking: Progress | None = None) -> None:
         if not names:
             advice = "Name them in the spec, or with --target."
             raise InvalidArgument(message("pack targets", "none", "one or more, such as cpu:x86-64-v3", advice))
@@ -197,7 +199,7 @@ class Plan:
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
         self._add(_both_ways(spec), tuple(self.machines.values()))
-        self.graphs, self.opened, left_out = graphs.planned(spec.graphs, tuple(self.machines.values()))
+        self.graphs, self.opened, left_out = graphs.planned(spec.graphs, tuple(self.machines.values()), asking)
         self.skipped += left_out
         for graph in self.graphs:
             self._add(graph.wanted(), graph.machines)

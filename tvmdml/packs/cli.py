@@ -115,7 +115,10 @@ def build(
 
     try:
         with _progress("compiling") as show:
-            built = build_pack(found, output, targets=targets, jobs=jobs, progress=note_kept, plain_weights=plain_weights)
+            built = build_pack(
+                found, output, targets=targets, jobs=jobs, progress=note_kept, plain_weights=plain_weights,
+                asking=lambda done, total: show(done, total, "asking for sizes"),
+            )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"interrupted: {kept} kernels are kept; run the same command to continue", err=True)
         sys.exit(INTERRUPTED)
@@ -339,7 +342,7 @@ def _say(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], Any]]:
+def _progress(what: str) -> Iterator[Callable[..., Any]]:
     """A progress bar on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -348,4 +351,4 @@ def _progress(what: str) -> Iterator[Callable[[int, int], Any]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total, now=what: bar.update(task, completed=done, total=total, description=now)

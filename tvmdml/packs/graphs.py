@@ -61,7 +61,9 @@ class Planned(NamedTuple):
 
 
 def planned(
-    sources: Sequence[Source | OpenSource], machines: Sequence[tuple[str, Target]]
+    sources: Sequence[Source | OpenSource],
+    machines: Sequence[tuple[str, Target]],
+    asking: Callable[[int, int], object] | None = None,
 ) -> tuple[list[Planned], list[OpenPlanned], list[str]]:
     """Every graph for every kind of targets, those with open sizes, and why some are left out.
 
@@ -80,7 +82,7 @@ def planned(
             alike = tuple(one for one in machines if one[1].kind == kind)
             try:
                 if isinstance(source, OpenSource):
-                    opened.append(open_graphs.planned(source, alike))
+                    opened.append(open_graphs.planned(source, alike, asking))
                     continue
                 plan = source.plan(alike[0][1])
             except Unsupported as error:

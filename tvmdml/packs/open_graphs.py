@@ -7,7 +7,7 @@ they are loaded: other sizes may read other forms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,8 +69,10 @@ class OpenPlanned(NamedTuple):
     choices: tuple[Choice, ...]
 
 
-def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenPlanned:
-    """A model for targets of one kind.
+def planned(
+    source: OpenSource, machines: Sequence[tuple[str, Target]], asking: Callable[[int, int], object] | None = None
+) -> OpenPlanned:
+    """A model for targets of one kind. ``asking`` is called with the number of sizes that were tried, and that of all.
 
     Raises:
         InvalidArgument: a size is open that no range was given for, or elements decide how the model is computed.
@@ -82,7 +84,10 @@ def planned(source: OpenSource, machines: Sequence[tuple[str, Target]]) -> OpenP
     choices: list[Choice] = []
     known: set[tuple[object, ...]] = set()
     ranges = [open_saved.Limits(*one) for one in source.ranges.items()]
-    for values in open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)):
+    several = list(open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)))
+    for done, values in enumerate(several):
+        if asking is not None:
+            asking(done, len(several))
         if len(model.recordings()) >= _MOST_RECORDINGS:
             break
         sizes = dict(zip(source.ranges, values, strict=True))
