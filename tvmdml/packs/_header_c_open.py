@@ -41,8 +41,8 @@ int pack_resize(pack_context *context, const int64_t *sizes);
    others. */
 const pack_tensor *pack_tensors(const pack_context *context);
 
-/* Run the graph of a context for the sizes that it is prepared for. No output may share memory with another tensor, but for rows that
-   attention keeps: they may be where those of earlier steps are. */
+/* Run the graph of a context for the sizes that it is prepared for. No output may share memory with another tensor. Only rows that
+   attention keeps may be where those of earlier steps are. */
 int pack_run_graph(pack_context *context, void *const *tensors);
 
 /* The same for one graph, and for sizes: a context of another graph is refused. */
