@@ -131,10 +131,11 @@ def test_inputs_and_outputs_of_the_last_run(model: Any) -> None:
     own.get_logits()
     assert own.get_input("attention_mask").tolist() == [[1] * 5]
     assert own.get_output("logits").shape == (1, 1, tiny.VOCABULARY)
-    with pytest.raises(RuntimeError, match="'nothing'.*logits"):
+    with pytest.raises(RuntimeError, match=r"'nothing'.*logits"):
         own.get_output("nothing")
 
 
+@pytest.mark.full
 def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) -> None:
     network = tiny.model(tables, kind=TensorProto.FLOAT16, positions=True)
     about = tiny.config()
@@ -151,12 +152,19 @@ def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) ->
     assert own.get_input("position_ids").tolist() == [[4], [2]]
 
 
-def test_adapters_are_inputs(tmp_path: Path, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = og.Model(str(tiny.write(tmp_path, tiny.model(tables, lora=True), tiny.config())))
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("lora", ["needed", "optional"])
+def test_adapters_are_inputs(tmp_path: Path, tables: dict[str, Any], lora: str, shares: bool) -> None:
+    model = og.Model(str(tiny.write(tmp_path, tiny.model(tables, lora=lora), tiny.config(past_present_share_buffer=shares))))
     own, adapters = generator(model), og.Adapters(model)
-    with pytest.raises(RuntimeError, match="lora_a, lora_b.*set_model_input"):
+    if lora == "needed":
+        with pytest.raises(RuntimeError, match=r"lora_a, lora_b.*set_model_input"):
+            own.append_tokens(PROMPT)
+    else:
         own.append_tokens(PROMPT)
-    with pytest.raises(RuntimeError, match="'mine'.*none"):
+        np.testing.assert_allclose(own.get_logits()[0, 0], tiny.logits(PROMPT, tables), rtol=0, atol=1e-4)
+        own.rewind_to(0)
+    with pytest.raises(RuntimeError, match=r"'mine'.*none"):
         own.set_active_adapter(adapters, "mine")
     rng = np.random.default_rng(1)
     pair = tuple(rng.standard_normal(shape).astype(np.float32) for shape in ((tiny.WIDTH, 2), (2, tiny.VOCABULARY)))
@@ -177,8 +185,10 @@ def test_files_of_adapters(tmp_path: Path, folder: Path, model: Any) -> None:
     adapters = og.Adapters(model)
     adapters.load(str(path), "mine")
     found = adapters.weights("mine")
-    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {n: (a.dtype, a.tolist()) for n, a in given.items()}
-    with pytest.raises(RuntimeError, match="'lora_a'.*input_ids, attention_mask"):
+    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
+        n: (a.dtype, a.tolist()) for n, a in given.items()
+    }
+    with pytest.raises(RuntimeError, match=r"'lora_a'.*input_ids, attention_mask"):
         generator(model).set_active_adapter(adapters, "mine")
     content = path.read_bytes()
     rng = np.random.default_rng(0)
@@ -203,7 +213,9 @@ def test_pipelines(tmp_path: Path, tables: dict[str, Any]) -> None:
     tiny.write(tmp_path, network, about)
     *before, last = network.graph.node
     own = {"words": [n for n in before if "x0" in n.output], "middle": [n for n in before if "x0" not in n.output], "head": [last]}
-    hidden = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", "columns", tiny.WIDTH]) for n in ("x0", "x2", "hidden")}
+    hidden = {
+        n: helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", "columns", tiny.WIDTH]) for n in ("x0", "x2", "hidden")
+    }
     last.input[0] = "hidden"
     known = {argument.name: argument for argument in (*network.graph.input, *network.graph.output)} | hidden
     presents = [name for name in known if name.startswith("present")]
@@ -216,7 +228,9 @@ def test_pipelines(tmp_path: Path, tables: dict[str, Any]) -> None:
         graph = helper.make_graph(nodes, name, [known[n] for n in inputs], [known[n] for n in outputs], tables_of)
         onnx.save(helper.make_model(graph, opset_imports=network.opset_import, ir_version=10), tmp_path / f"{name}.onnx")
         parts[name] = (inputs, outputs)
-    stages = [{name: {"filename": f"{name}.onnx", "inputs": inputs, "outputs": outputs}} for name, (inputs, outputs) in parts.items()]
+    stages = [
+        {name: {"filename": f"{name}.onnx", "inputs": inputs, "outputs": outputs}} for name, (inputs, outputs) in parts.items()
+    ]
     stages[1]["middle"]["output_names_forwarder"] = {"x2": "hidden"}
     about["model"]["decoder"]["pipeline"] = stages
     (tmp_path / "genai_config.json").write_text(json.dumps(about))
@@ -234,7 +248,11 @@ def test_an_encoder_and_a_decoder(tmp_path: Path, tables: dict[str, Any]) -> Non
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / f"{name}.onnx")
 
     node, hidden = helper.make_node, value("encoder_hidden_states", TensorProto.FLOAT, ["rows", "words", tiny.WIDTH])
-    masked = [node("Cast", ["attention_mask"], ["m"], to=1), node("Unsqueeze", ["m", "axis"], ["n"]), node("Mul", ["e", "n"], [hidden.name])]
+    masked = [
+        node("Cast", ["attention_mask"], ["m"], to=1),
+        node("Unsqueeze", ["m", "axis"], ["n"]),
+        node("Mul", ["e", "n"], [hidden.name]),
+    ]
     words = [value(name, TensorProto.INT64, ["rows", "words"]) for name in ("input_ids", "attention_mask")]
     axis = numpy_helper.from_array(np.array([2]), "axis")
     saved("encoder", [node("Gather", ["embedding", "input_ids"], ["e"]), *masked], words, [hidden], [table, axis])

@@ -112,7 +112,9 @@ def test_every_option_refuses_what_it_may_not_be(name: str) -> None:
     for value in wrong:
         with pytest.raises(Refused, match=name):
             check_names({name: value}, "set_search_options", Refused)
-    check_names({name: option.default or (option.default if isinstance(option.default, bool) else max(option.least, 0))}, "x", Refused)
+    check_names(
+        {name: option.default or (option.default if isinstance(option.default, bool) else max(option.least, 0))}, "x", Refused
+    )
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:
