@@ -131,10 +131,11 @@ def test_inputs_and_outputs_of_the_last_run(model: Any) -> None:
     own.get_logits()
     assert own.get_input("attention_mask").tolist() == [[1] * 5]
     assert own.get_output("logits").shape == (1, 1, tiny.VOCABULARY)
-    with pytest.raises(RuntimeError, match="'nothing'.*logits"):
+    with pytest.raises(RuntimeError, match=r"'nothing'.*logits"):
         own.get_output("nothing")
 
 
+@pytest.mark.full
 def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) -> None:
     network = tiny.model(tables, kind=TensorProto.FLOAT16, positions=True)
     about = tiny.config()
@@ -151,12 +152,19 @@ def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) ->
     assert own.get_input("position_ids").tolist() == [[4], [2]]
 
 
-def test_adapters_are_inputs(tmp_path: Path, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = og.Model(str(tiny.write(tmp_path, tiny.model(tables, lora=True), tiny.config())))
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("lora", ["needed", "optional"])
+def test_adapters_are_inputs(tmp_path: Path, tables: dict[str, Any], lora: str, shares: bool) -> None:
+    model = og.Model(str(tiny.write(tmp_path, tiny.model(tables, lora=lora), tiny.config(past_present_share_buffer=shares))))
     own, adapters = generator(model), og.Adapters(model)
-    with pytest.raises(RuntimeError, match="lora_a, lora_b.*set_model_input"):
+    if lora == "needed":
+        with pytest.raises(RuntimeError, match=r"lora_a, lora_b.*set_model_input"):
+            own.append_tokens(PROMPT)
+    else:
         own.append_tokens(PROMPT)
-    with pytest.raises(RuntimeError, match="'mine'.*none"):
+        np.testing.assert_allclose(own.get_logits()[0, 0], tiny.logits(PROMPT, tables), rtol=0, atol=1e-4)
+        own.rewind_to(0)
+    with pytest.raises(RuntimeError, match=r"'mine'.*none"):
         own.set_active_adapter(adapters, "mine")
     rng = np.random.default_rng(1)
     pair = tuple(rng.standard_normal(shape).astype(np.float32) for shape in ((tiny.WIDTH, 2), (2, tiny.VOCABULARY)))
@@ -180,7 +188,7 @@ def test_files_of_adapters(tmp_path: Path, folder: Path, model: Any) -> None:
     assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
         n: (a.dtype, a.tolist()) for n, a in given.items()
     }
-    with pytest.raises(RuntimeError, match="'lora_a'.*input_ids, attention_mask"):
+    with pytest.raises(RuntimeError, match=r"'lora_a'.*input_ids, attention_mask"):
         generator(model).set_active_adapter(adapters, "mine")
     content = path.read_bytes()
     rng = np.random.default_rng(0)

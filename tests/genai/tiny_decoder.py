@@ -104,7 +104,7 @@ def beams(tokens: Sequence[int], length: int, width: int, given: dict[str, Any],
 # -- The folder ---------------------------------------------------------------------------------------------------------
 
 
-def model(given: dict[str, Any], *, kind: Any = TensorProto.FLOAT, positions: bool = False, lora: bool = False) -> onnx.ModelProto:
+def model(given: dict[str, Any], *, kind: Any = TensorProto.FLOAT, positions: bool = False, lora: str = "") -> onnx.ModelProto:
     """The network."""
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     tables = {name: array.astype(dtype) for name, array in given.items()}
@@ -148,7 +148,7 @@ def model(given: dict[str, Any], *, kind: Any = TensorProto.FLOAT, positions: bo
             node("Add", [f"c{i}", f"f{i}"], [f"x{i + 1}"]),
         ]  # fmt: skip
     nodes.append(node("MatMul", [f"x{LAYERS}", "head"], ["plain" if lora else "logits"]))
-    words = [name for name in ("input_ids", "attention_mask", "position_ids")[: 3 if positions else 2]]
+    words = ["input_ids", "attention_mask", *(["position_ids"] if positions else [])]
     inputs = [helper.make_tensor_value_info(n, TensorProto.INT64, ["rows", "total" if "mask" in n else "columns"]) for n in words]
     past = [f"past_key_values.{i}.{n}" for i in range(LAYERS) for n in ("key", "value")]
     inputs += [helper.make_tensor_value_info(n, kind, ["rows", GROUPS, "past", SIZE]) for n in past]
@@ -160,6 +160,8 @@ def model(given: dict[str, Any], *, kind: Any = TensorProto.FLOAT, positions: bo
         ]
         shapes = {"lora_a": [WIDTH, 2], "lora_b": [2, VOCABULARY]}
         inputs += [helper.make_tensor_value_info(n, kind, shape) for n, shape in shapes.items()]
+        if lora == "optional":  # of zeros, if nobody gives them
+            tables |= {n: np.zeros(shape, dtype) for n, shape in shapes.items()}
     outputs = [helper.make_tensor_value_info("logits", kind, ["rows", "columns", VOCABULARY])]
     outputs += [
         helper.make_tensor_value_info(n.replace("past_key_values", "present"), kind, ["rows", GROUPS, "present", SIZE])

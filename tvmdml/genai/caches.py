@@ -93,6 +93,6 @@ class Growing:
 def _outputs(stage: Stage, values: Mapping[str, Any]) -> dict[str, Any]:
     """What a network computes of values, under its own names and those that other networks know."""
     network = stage.network
-    given = {argument.name: values[argument.name] for argument in network.inputs}
+    given = {argument.name: values[argument.name] for argument in network.feeds if argument.name in values}
     results = dict(zip((argument.name for argument in network.outputs), network(given), strict=True))
     return {**results, **{other: results[name] for name, other in stage.forwarded.items() if name in results}}

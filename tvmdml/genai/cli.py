@@ -10,6 +10,7 @@ import click
 
 from tvmdml.console import INTERRUPTED, print_json, printable, say, shown_bytes, shown_seconds
 from tvmdml.device_options import device_option
+from tvmdml.errors import counted
 
 if TYPE_CHECKING:
     from tvmdml.genai.command import Outcome
@@ -119,8 +120,8 @@ def _summarize(outcome: Outcome) -> None:
     say(
         f"{outcome.prompt_tokens} prompt tokens, first token after {shown_seconds(outcome.first_seconds)}; "
         f"{len(outcome.tokens)} new tokens, {outcome.tokens_per_second:.1f} a second ({outcome.finish}); "
-        f"loaded in {shown_seconds(outcome.load_seconds)}; at most {shown_bytes(outcome.peak_memory)} of memory; {outcome.target}, "
-        f"{outcome.threads} threads",
+        f"loaded in {shown_seconds(outcome.load_seconds)}; at most {shown_bytes(outcome.peak_memory)} of memory; "
+        f"{outcome.target.partition('+')[0]}, {counted(outcome.threads, 'thread')}",
         err=True,
         dim=True,
     )

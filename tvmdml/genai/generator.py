@@ -119,7 +119,8 @@ class Generator:
         Raises:
             Refused: there is no such input, or it is not an array.
         """
-        allowed = [own for own in self._model.inputs if own not in {slot.past for slot in self._model.slots}]
+        kept = {slot.past for slot in self._model.slots}
+        allowed = [own for own in (*self._model.inputs, *self._model.defaults) if own not in kept]
         if name not in allowed:
             raise Refused(message("set_model_input", safe_repr(name), ", ".join(allowed)))
         self._state.extra[name] = held(array, f"set_model_input {name}")

@@ -60,6 +60,8 @@ class Model:
         self.outputs = {argument.name: argument for stage in self.stages for argument in stage.network.outputs}
         made = {name for stage in self.stages for name in (*(a.name for a in stage.network.outputs), *stage.forwarded.values())}
         self.inputs = {name: argument for name, argument in inputs.items() if name not in made or len(self.stages) == 1}
+        self.defaults = [argument.name for stage in self.stages for argument in stage.network.defaults]
+        """Weights that a program may give instead, such as those of adapters."""
         self.feeds: list[Feed] = feeds(own.decoder, self.inputs)
         self.slots: list[Slot] = slots(own.decoder, self.inputs, list(self.outputs))
         self.room = min((slot.room for slot in self.slots if slot.room is not None), default=None)

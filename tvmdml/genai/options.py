@@ -102,8 +102,8 @@ def check_together(options: Mapping[str, Any], context: int, vocabulary: int) ->
             options["num_return_sequences"] > options["num_beams"],
             f"at most num_beams, {options['num_beams']}",
         ),
-        ("top_k", options["do_sample"] and options["top_k"] > vocabulary, f"at most {vocabulary}, the model's vocab_size"),
         ("do_sample", options["do_sample"] and options["num_beams"] > 1 and options["top_k"] != 1, "False with num_beams above 1"),
+        ("top_k", options["do_sample"] and options["top_k"] > vocabulary, f"at most {vocabulary}, the model's vocab_size"),
         ("diversity_penalty", options["diversity_penalty"] != 0, "0: groups of beams are not here"),
     )
     for name, wrong, allowed in rules:
