@@ -67,6 +67,8 @@ class _Past(NamedTuple):
     """How many of the new ones are no padding: int64, or a number for all batches."""
     room: int
     """The rows of what is kept."""
+    is_first: bool
+    """Whether these are the first rows of all texts."""
 
 
 def _past(node: Node, rows: int) -> _Past:
@@ -77,11 +79,12 @@ def _past(node: Node, rows: int) -> _Past:
         raise Refused(f"its total_sequence_length is {total}, for {rows} rows and a past of {room}")
     every = node.x(5).astype(np.int64).reshape(-1) + 1
     new: Any = rows
+    is_first = not node.has(16) and bool(total == rows)
     if node.has(16):
         new = node.x(16).astype(np.int64).reshape(-1)
-    elif total == rows:  # the first rows; behind those of shorter texts is padding
+    elif is_first:  # behind the rows of shorter texts is padding
         new = tvmdml.min(every, rows)
-    return _Past(every - new, new, room if window else max(room, total))
+    return _Past(every - new, new, room if window else max(room, total), is_first)
 
 
 def _turned(node: Node, query: Expression, key: Expression, heads: tuple[int, int], past: _Past) -> list[Expression]:
@@ -90,10 +93,13 @@ def _turned(node: Node, query: Expression, key: Expression, heads: tuple[int, in
         return [query, key]
     tables, interleaved = (node.x(7), node.x(8)), bool(node.integer("rotary_interleaved", 0))
     rows = query.shape[1]
+    first = past.lengths.reshape(-1, 1)
     if node.has(9):
-        places = node.x(9).astype(np.int64)
-    else:
-        places = past.lengths.reshape(-1, 1) + node.upto(rows).reshape(1, rows)
+        first = places = node.x(9).astype(np.int64)
+    if past.is_first and node.has(9):  # only the first place is read
+        first = first.reshape(-1)[:1].reshape(1, 1).broadcast(query.shape[0], 1)
+    if past.is_first or not node.has(9):
+        places = first + node.upto(rows).reshape(1, rows)
     pairs = zip((query, key), heads, strict=True)
     return [rotated(node, one, places, tables, n, 2 * tables[0].shape[1], interleaved) for one, n in pairs]
 
@@ -141,7 +147,10 @@ class _Rows(NamedTuple):
             **fields | ({} if is_plain else limits) | {"query_head_count": heads, "key_value_head_count": joint}
             | {"scale": self.scale, "mask_filter_value": 0.0, "mask_type": MaskType.NONE}
         )  # fmt: skip
-        return list(node.graph.add(desc, edges))
+        found, *every = node.graph.add(desc, edges)
+        if node.integer("local_window_size", -1) == 0 and found is not None:  # no row sees a key, not even its own
+            found = node.like(0, found).broadcast(found.shape)
+        return [found, *every]
 
     def of_window(self) -> list[Any]:
         """The same where only the last rows are kept, in increasing order from the first row on.

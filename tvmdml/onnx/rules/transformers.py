@@ -55,24 +55,18 @@ def _of_stacked(node: Node, whole: Expression, bias: Any) -> Results:
     heads = node.integer("num_heads", 0)
     if heads < 1 or whole.ndim != 3:
         raise Refused(f"it has {heads} heads, for queries of {whole.ndim} dimensions")
-    rows = whole.shape[1]
     sizes = list(node.attributes.get("qkv_hidden_sizes", [whole.shape[2] // 3] * 3))
     query, key, value = parted(whole, 2, sizes)
     past: list[Expression | None] = [None, None]
-    before = 0
     outputs = len(node.outputs) > 1 and node.outputs[1]
     if sizes[1] != sizes[2] and (node.has(4) or outputs):
         raise Refused(f"its keys have {sizes[1]} channels and its values {sizes[2]}: they cannot be one tensor, past or present")
     if node.has(4):
         both = node.x(4)
-        past, before = [both[0], both[1]], both.shape[3]
-    if node.integer("unidirectional", 0):
-        limit = node.real("mask_filter_value", -10000.0)
-        later = np.triu(np.full((rows, before + rows), limit, query.dtype), before + 1)
-        bias = node.constant(later).reshape(1, 1, *later.shape) if bias is None else bias + node.constant(later)
+        past = [both[0], both[1]]
     inputs = [_value(query), _value(key), _value(value), None, node.inputs[3] if node.has(3) else None, _value(bias)]
     inner = node.replaced("com.microsoft.MultiHeadAttention", [*inputs, *map(_value, past)], num_heads=heads)
-    for name in ("scale", "mask_filter_value"):
+    for name in ("scale", "mask_filter_value", "unidirectional"):
         if name in node.attributes:
             inner.attributes[name] = node.attributes[name]
     inner.outputs = (True, True, True) if outputs else (True,)
@@ -116,8 +110,11 @@ def _later(node: Node, inputs: Sequence[Value | None]) -> Expression:
         raise Refused("it is unidirectional, with queries and keys in one tensor")
     rows, before = node.shape()[1], 0 if past is None or past.shape is None else past.shape[2]
     total = before + key.shape[-2]
-    lowest = float(np.finfo(node.dtype()).min)
-    hidden = node.constant(np.triu(np.full((1, 1, rows, total), lowest, node.dtype()), total - rows + 1))
+    last = node.upto(rows).reshape(1, 1, rows, 1) + (total - rows)
+    lowest = node.constant(np.finfo(node.dtype()).min)
+    hidden: Expression = tvmdml.where(
+        tvmdml.less_than(last, node.upto(total).reshape(1, 1, 1, total)), lowest, node.like(0, lowest)
+    )
     found: Expression = hidden if inputs[5] is None else node.x(5) + hidden
     return found
 
