@@ -26,6 +26,7 @@ from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
+from tvmdml.schedules.cpu._matrix_bits import FewBits, of_bits, serves
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -61,7 +62,8 @@ _FEW_OWNED = {True: 1, False: 0}
 def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The factors change places if the result's columns are not contiguous, or are few."""
     contraction = desc.simplified()
-    found = plain(contraction)
+    own_bits = of_bits(desc)
+    found = plain(contraction) if own_bits is None else Plain(contraction) if serves(own_bits) else None
     if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
@@ -74,6 +76,9 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
 
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
+    if of_bits(desc) is not None:
+        few_bits: type[Writer] = FewBits
+        return few_bits
     contraction = found.contraction
     if contraction.computed == "int32":
         given = contraction.b.name not in desc.owned()
