@@ -67,7 +67,10 @@ class Bits(NamedTuple):
 
     def words(self, raw: Any) -> Any:
         """Bytes as words of elements without signs, counted from the lower end of the range."""
-        word = tensorir.reinterpret(f"int32x{self.lanes}", raw)
+        return self.signless(tensorir.reinterpret(f"int32x{self.lanes}" if self.lanes > 1 else "int32", raw))
+
+    def signless(self, word: Any) -> Any:
+        """Words of signed elements as those of elements without signs."""
         every = sum(self.middle << at for at in range(0, 32, self.bits))
         return word ^ T.splat(T.word_as(every, "int32"), self.lanes) if self.is_signed else word
 
@@ -82,6 +85,18 @@ class Bits(NamedTuple):
     def vector(self, value: float, dtype: str = "float32") -> Any:
         """A vector of a constant."""
         return T.splat(T.const(value, dtype), self.lanes)
+
+    def constants(self) -> list[Any]:
+        """What is subtracted in each step where no zero point is stored as elements are."""
+        middle = 0 if self.zero and not self.is_signed else self.middle
+        return [self.vector(self.base(step) + middle) for step in range(self.steps)]
+
+    def raised(self, zeros: Any) -> list[Any]:
+        """What is subtracted in each step, by zero points as they are stored."""
+        if self.is_signed:
+            zeros = zeros ^ self.vector(self.middle, "int32")
+        zero = T.hold(T.cast(zeros, "float32"))
+        return [T.hold(zero + self.vector(self.base(step))) for step in range(self.steps)]
 
     def floats(self, word: Any, less: list[Any], own: Any = None) -> list[Any]:
         """The elements of words less their zero points, each of a word in turn.
@@ -281,11 +296,8 @@ class BitRows:
         """What is subtracted in each step, and zero points that are floats."""
         bits = self.bits
         if bits.zero == "bits":
-            zero = T.hold(self._zero_points(base, c, is_last))
-            return [T.hold(zero + bits.vector(bits.base(step))) for step in range(bits.steps)], None
-        middle = 0 if bits.zero and not bits.is_signed else bits.middle
-        own = T.hold(self._of_blocks(self.zero, base, c, is_last)) if bits.zero else None
-        return [bits.vector(bits.base(step) + middle) for step in range(bits.steps)], own
+            return bits.raised(self._zero_points(base, c, is_last)), None
+        return bits.constants(), T.hold(self._of_blocks(self.zero, base, c, is_last)) if bits.zero else None
 
     def _zero_points(self, base: Any, c: Any, is_last: bool) -> Any:
         """The zero points of a chunk's lanes that are stored as elements are."""
@@ -304,12 +316,8 @@ class BitRows:
         shifts = T.Shuffle(
             [T.const(lane // bits.block * bits.bits, "int32") for lane in range(bits.lanes)], list(range(bits.lanes))
         )
-        lanes = (T.splat(T.hold(word >> shift) if size == 1 else T.hold(word), bits.lanes) >> shifts) & bits.vector(
-            (1 << bits.bits) - 1, "int32"
-        )
-        if bits.is_signed:
-            lanes = lanes ^ bits.vector(bits.middle, "int32")
-        return T.cast(lanes, "float32")
+        own = T.splat(T.hold(word >> shift) if size == 1 else T.hold(word), bits.lanes)
+        return (own >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
 
 
 def _added(vector: Any) -> Any:

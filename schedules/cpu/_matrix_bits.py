@@ -35,6 +35,18 @@ def of_bits(desc: Matrix) -> BlockwiseGemm | None:
     return head if isinstance(head, BlockwiseGemm) else None
 
 
+def stored(own: BlockwiseGemm, lanes: int) -> Bits:
+    """How the elements are stored, for vectors of so many words."""
+    kind = "" if own.zero_point_tensor is None else "floats" if own.zeros_are_floats else "bits"
+    return Bits(own.bits, own.is_signed, own.block_size * own.bits // 32, kind, lanes)
+
+
+def row_steps(own: BlockwiseGemm) -> tuple[int, int]:
+    """From one column's scales to the next one's, and from its zero points."""
+    zero = own.zero_point_tensor
+    return own.scale_tensor.layout[0], 0 if zero is None else zero.layout[0]
+
+
 class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by another name
     """Rows of floats."""
 
@@ -47,9 +59,7 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         self.own = own
         rows, columns, depth = plain.sizes
         lanes = self.bytes_of_vector // 4
-        zero = own.zero_point_tensor
-        kind = "" if zero is None else "floats" if own.zeros_are_floats else "bits"
-        self.bits = Bits(own.bits, own.is_signed, own.block_size * own.bits // 32, kind, lanes)
+        self.bits = stored(own, lanes)
         self.together_rows = 4 if rows >= 4 else 2 if rows >= 2 else 1
         self.together = min(_TOGETHER[lanes][self.together_rows], columns)
         batch = math.prod(plain.batch)
@@ -58,8 +68,7 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         tasks = min(wanted, batch * parts)
         room = BitRows(self.bits, self.together_rows, self.together).room(rows, depth)
         self.temporaries = (("float32", tasks * room),)
-        steps = (own.scale_tensor.layout[0], 0 if zero is None else zero.layout[0])
-        self.scalars = (tasks, batch, parts, rows, columns, depth, own.b_tensor.sizes[1], room, *steps, *self.numbers)
+        self.scalars = (tasks, batch, parts, rows, columns, depth, own.b_tensor.sizes[1], room, *row_steps(own), *self.numbers)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return (*self.key(), ("bits", " ".join(map(str, self.bits))), ("tile", f"{self.together_rows} {self.together}"))
