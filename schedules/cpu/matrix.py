@@ -22,10 +22,13 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, split
 from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves
+from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker
+from tvmdml.schedules.cpu._gemm_bits import Bits
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
+from tvmdml.schedules.cpu._matrix_bits import FewBits, of_bits, row_steps, serves, stored
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -50,6 +53,7 @@ KNOBS = Knobs(
     task_products=Knob(1 << 17, tuple(1 << n for n in range(10, 26)), "least products for each task"),
     few_columns=Knob(1 << 16, (0, 4, 32, 1 << 16), "most tiles beside each other for which rows that lie right are not packed"),
     few_rows=Knob(4, (0, 1, 2, 3, 4), "the most rows of floats that are computed without packing"),
+    few_rows_of_bits=Knob(8, (0, 1, 2, 4, 8, 16, 32), "the same over matrices of few bits"),
     few_rows_of_bytes=Knob(4, (0, 1, 2, 3, 4), "the same of bytes"),
     **_convolution_knobs.FOR_IMAGES,
 )  # fmt: skip
@@ -61,7 +65,8 @@ _FEW_OWNED = {True: 1, False: 0}
 def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The factors change places if the result's columns are not contiguous, or are few."""
     contraction = desc.simplified()
-    found = plain(contraction)
+    own_bits = of_bits(desc)
+    found = plain(contraction) if own_bits is None else Plain(contraction) if serves(own_bits) else None
     if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
@@ -74,6 +79,8 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
 
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
+    if of_bits(desc) is not None:
+        return FewBits if found.sizes[0] <= knobs.few_rows_of_bits else _TilesOfBits
     contraction = found.contraction
     if contraction.computed == "int32":
         given = contraction.b.name not in desc.owned()
@@ -94,6 +101,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
     """Both factors packed."""
 
     WAY = "tiles"
+    MORE: tuple[str, ...] = ()
+    """The names of further integers of the launch."""
 
     def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
         super().__init__(desc, plain, target, knobs)
@@ -160,7 +169,21 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         kinds = (self.arithmetic.packed, self.arithmetic.packed, self.arithmetic.total, "int32")
         self.temporaries = tuple((kind, tasks * one) for kind, one in zip(kinds, room, strict=True))
         self.packings = [self._packing(side, target) for side in (0, 1) if packs[side]]
-        self.scalars = (tasks, batch, row_parts, column_parts, rows, columns, depth, *blocks, every, asked, *room, *self.numbers)
+        self.scalars = (
+            tasks,
+            batch,
+            row_parts,
+            column_parts,
+            rows,
+            columns,
+            depth,
+            *blocks,
+            every,
+            asked,
+            *room,
+            *self._more(),
+            *self.numbers,
+        )
 
     def _may_be_short(self, total: str) -> bool:
         """Whether the last vector of the only panel of columns may begin within the one before: these are ``SIDE`` floats."""
@@ -263,6 +286,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             scratch = [f.buffer(f"scratch{i}", kind) for i, (kind, _) in enumerate(self.temporaries)]
             plan = Plan(*(f.scalar(name) for name in Plan._fields))
             room = [f.scalar(f"room{i}") for i in range(4)]
+            more = [f.scalar(name) for name in self.MORE]
             self.declare(f, tensors)
             zeros = self.zeros()
             factors = []
@@ -286,6 +310,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
                 (0 in self.packed, 1 in self.packed),
                 self.asks_for_columns,
             )
+            self._prepare(product, tensors, more)
             self.lines = [factors[side].buffer if side in self.packed else scratch[3] for side in (0, 1)]
             self.depth = plan.depth
 
@@ -297,12 +322,53 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             product.write(plan, room, scratch, start, self._finish, self.ask if self.asks else None)
         return f.result()
 
+    def _more(self) -> tuple[int, ...]:
+        """Those integers."""
+        return ()
+
+    def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
+        """Change what writes the loops, with the buffers of all tensors and those integers."""
+
     def _finish(self, row: Any, column: Any, total: Any, sums: tuple[Any, Any]) -> None:
         of_rows, of_columns = self.corrects()
         lanes = T.lanes(total)
         of_row = T.splat(self.lines[0][sums[0]], lanes) if of_rows else None
         of_column = self.lines[1][T.run(sums[1], lanes)] if of_columns else None
         self.put(row, column, self.corrected(row, column, total, (of_row, of_column)))
+
+
+class _TilesOfBits(_Tiles):
+    """Both factors packed, where the second one has few bits: panels of it have floats."""
+
+    WAY = "bit_tiles"
+    MORE = ("row_bytes", "scale_row", "zero_row")
+
+    def _may_be_short(self, total: str) -> bool:
+        return False
+
+    def _sides_that_never_change(self) -> tuple[bool, bool]:
+        return False, True
+
+    def _packed_sides(self) -> tuple[bool, bool]:
+        return super()._packed_sides()[0], False
+
+    def _bits(self) -> Bits:
+        own = of_bits(self.desc)
+        assert own is not None
+        return stored(own, self.shape.lanes)
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return (*super().parameters(), ("bits", " ".join(map(str, self._bits()))))
+
+    def _more(self) -> tuple[int, ...]:
+        own = of_bits(self.desc)
+        assert own is not None
+        return own.b_tensor.sizes[1], *row_steps(own)
+
+    def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
+        buffers = [tensors.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor")]
+        row_bytes, *steps = more
+        product.b = BitPacker(self._bits(), self.shape.columns, buffers, (self.steps[1][1], *steps), row_bytes)
 
 
 def _even(size: int, most: int, width: int) -> int:

@@ -31,6 +31,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
+from tvmdml.operators._matrix_blocks import BlockwiseGemm
 from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace, Tile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape
@@ -69,7 +70,7 @@ _SCRATCH = 1 << 24
 def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """One launch, or two; then those of a fused operator that needs whole rows."""
     contraction, after = desc.simplified(), None
-    if 0 in contraction.sizes:
+    if 0 in contraction.sizes or isinstance(desc.head(), BlockwiseGemm):
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
     if (rowwise := desc.of_rows()) is not None:

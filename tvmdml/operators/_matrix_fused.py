@@ -7,6 +7,7 @@ from typing import Any
 
 from tvmdml.operators._followed import Followed
 from tvmdml.operators._matrix import Matrix
+from tvmdml.operators._matrix_blocks import BlockwiseGemm
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.gemm import Gemm
 from tvmdml.operators.matrix_multiply_integer import (
@@ -88,6 +89,14 @@ class FusedGemm(FollowedMatrix, Gemm):
     HEAD = Gemm
 
 
+class FusedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
+    """A product with a matrix of few bits, and pointwise operators behind it."""
+
+    NAME = "FUSED_BLOCKWISE_GEMM"
+    SCHEDULE = "gemm"
+    HEAD = BlockwiseGemm
+
+
 class FusedMatrixMultiplyInteger(FollowedMatrix, MatrixMultiplyInteger):
     """A product of integers, and pointwise operators behind it."""
 
@@ -113,7 +122,7 @@ class FusedQuantizedLinearMatrixMultiply(FollowedMatrix, QuantizedLinearMatrixMu
 
 
 CLASSES: tuple[type[Any], ...] = (
-    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm),
+    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FusedBlockwiseGemm),
     *(FusedMatrixMultiplyInteger, FusedMatrixMultiplyIntegerToFloat, FusedQuantizedLinearMatrixMultiply),
 )
 

@@ -10,6 +10,7 @@ from tvmdml.graph.nodes import require_room
 from tvmdml.graph.passes import (
     activations,
     batch_normalization,
+    blockwise,
     chains,
     constants,
     empties,
@@ -33,6 +34,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("nodes without a reader are dropped", unused.run),
     ("quantized elements that are only moved are not dequantized", quantized_moves.run),
     ("operators between dequantized inputs and a quantized result compute with integers", quantized.run),
+    ("products read matrices of few bits as they are stored", blockwise.run),
     ("what depends on constants only is computed now", constants.run),
     ("inputs without elements are not read", empties.run),
     ("copies and casts that change nothing are dropped", identities.run),

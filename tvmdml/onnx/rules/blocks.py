@@ -10,12 +10,16 @@ import numpy as np
 import tvmdml
 from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
+from tvmdml.enums import QuantizationType
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.node import Node, Results, along, reshaped, rule
 from tvmdml.onnx.types import is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators.quantization import Dequantize
+from tvmdml.tensors import TensorDesc
 
 
 @rule("com.microsoft.MatMulNBits")
@@ -28,29 +32,67 @@ def _blocks(node: Node) -> Results:
     if not node.value(1).size:
         found = node.like(0, node.x()).broadcast((*node.shape()[:-1], n))
     else:
-        wide = _dequantized(node, n, k, size, bits)
-        found = tvmdml.gemm(node.x().reshape(-1, k), wide, trans_b="transpose").reshape(*node.shape()[:-1], n)
+        x = node.x().reshape(-1, k)
+        found = (_of_bits(node, x, n, size, bits) or _product(node, x, n, size, bits)).reshape(*node.shape()[:-1], n)
     return found + node.x(5) if node.has(5) else found
 
 
-def _dequantized(node: Node, n: int, k: int, size: int, bits: int) -> Expression:
-    """The matrix of a MatMulNBits, {n, k}."""
+def _is_in_order(node: Node, k: int, size: int) -> bool:
+    """Whether the block of each column is that of its place."""
+    return not node.has(4) or bool(np.array_equal(node.known(4).reshape(-1)[:k], np.arange(k) // size))
+
+
+def _of_bits(node: Node, x: Expression, n: int, size: int, bits: int) -> Expression | None:
+    """The product as one operator on the bytes as they are stored, where DirectML has no DEQUANTIZE for them."""
+    k = x.shape[1]
     count = -(-k // size)
-    matrix = of_bits(node.known(1).reshape(n, -1), bits, count * size)
-    scales = reshaped(node.x(2), (n, count))
     floats = node.has(3) and node.dtype(3).kind == "f"
-    if node.has(3) and not floats:
-        zeros = of_bits(node.known(3).reshape(n, -1), bits, count)
-    else:
-        zeros = typed(np.full((n, count), 0 if floats else 1 << (bits - 1), np.uint8), bits)
-    if node.has(4):
-        given = reshaped(node.x(3), (n, count)) if floats else node.constant(zeros.astype(np.uint8)).astype(scales.dtype)
-        return _in_order(node, matrix[:, :k].astype(np.uint8), scales, given)
-    wide = in_blocks(node, matrix, scales, zeros, size)
-    if floats:
-        own = (reshaped(node.x(3), (n, count)) * scales)[:, :, None]
-        wide = wide - own.broadcast(n, count, size).reshape(n, count * size)
-    return wide[:, :k]
+    if not (bits == 2 or floats) or not _is_in_order(node, k, size):
+        return None
+    given = [x, node.x(1).reshape(n, -1), reshaped(node.x(2), (n, count))]
+    if node.has(3):
+        given.append(reshaped(node.x(3), (n, count)) if floats else node.x(3).reshape(n, -1))
+    desc = BlockwiseGemm.of(*(one.desc for one in given), bits=bits, block_size=size, is_signed=False)
+    return node.graph.add(desc, [*given, None][:4])[0]
+
+
+def _product(node: Node, x: Expression, n: int, size: int, bits: int) -> Expression:
+    """DEQUANTIZE and GEMM, of which a pass makes one operator where the target has a kernel for that."""
+    k = x.shape[1]
+    count = -(-k // size)
+    scales = reshaped(node.x(2), (n, count))
+    stored = node.x(1).reshape(n, -1)
+    if not _is_in_order(node, k, size):
+        matrix = of_bits(node.known(1).reshape(n, -1), bits, count * size)
+        wide = _in_order(node, matrix[:, :k].astype(np.uint8), scales, _zero_points(node, n, count, bits, scales))
+        own: Expression = tvmdml.gemm(x, wide, trans_b="transpose")
+        return own
+    given, tensors = [stored, scales], [_narrow(stored, bits, count * size), scales.desc]
+    if node.has(3):
+        given.append(node.x(3).reshape(n, -1))
+        tensors.append(_narrow(given[-1], bits, count))
+    desc = Dequantize.of(tensors[0], tensors[1:], quantization_type=QuantizationType(len(given) - 1))
+    (floats,) = node.graph.add(desc, given)
+    assert floats is not None
+    found: Expression = tvmdml.gemm(x, floats[:, :k], trans_b="transpose")
+    return found
+
+
+def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:
+    """The first elements of rows of bytes, as DirectML describes them."""
+    rows, width = stored.shape
+    if width * 8 < count * bits:
+        raise Refused(f"its rows have {width} bytes, which are fewer than {count} elements of {bits} bits")
+    return TensorDesc(f"uint{bits}", (rows, count), (width * 8 // bits, 1))
+
+
+def _zero_points(node: Node, n: int, count: int, bits: int, scales: Expression) -> Expression:
+    """The zero point of each block as a float."""
+    if not node.has(3):
+        return node.constant(np.full((n, count), 1 << (bits - 1), scales.dtype))
+    if node.dtype(3).kind == "f":
+        return reshaped(node.x(3), (n, count))
+    return node.constant(of_bits(node.known(3).reshape(n, -1), bits, count).astype(np.uint8)).astype(scales.dtype)
 
 
 def _in_order(node: Node, matrix: NumpyArray, scales: Expression, zeros: Expression) -> Expression:

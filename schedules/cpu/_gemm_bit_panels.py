@@ -1,0 +1,111 @@
+"""Packing a matrix of few bits: a block of it becomes panels of floats, which stay in a cache while tiles of many rows read them.
+
+Words of as many lines as a vector has lanes are transposed, so that a vector has one word of each line. Then each element of these
+words is a place of the panel: nothing is transposed as floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvmdml.kernels import tensorir
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._gemm_bits import Bits
+from tvmdml.schedules.cpu._gemm_panels import times
+from tvmdml.schedules.cpu._tiles import transposed
+
+
+class BitPacker:
+    """Writes panels of a matrix of few bits, as ``Packer`` does of others.
+
+    Args:
+        bits: the matrix; its lanes are those of the tile.
+        width: lines of a panel.
+        buffers: the matrix, its scales, and zero points or ``None``.
+        steps: from one line's to the next one's, of each.
+        row_bytes: the bytes of a line that may be read.
+    """
+
+    together = 1
+
+    def __init__(self, bits: Bits, width: int, buffers: Any, steps: Any, row_bytes: Any) -> None:
+        self.bits, self.width = bits, width
+        (self.buffer, self.scale, self.zero), (self.row, self.scale_row, self.zero_row) = buffers, steps
+        self.row_bytes = row_bytes
+
+    def pack(self, base: Any, zeros: Any, to: Any, at: Any, line: Any, last: Any, place: Any, count: Any, done: Any = 0) -> None:
+        """Write a panel, as ``Packer.pack``: its first place begins a chunk."""
+        bits, lanes = self.bits, self.bits.lanes
+        self.to = to
+        end = T.hold(T.truncdiv(count + (bits.per_word - 1), T.i64(bits.per_word)))
+        wide = T.i64(lanes if lanes >= 4 else 1 << 40)
+        whole = T.hold(
+            T.min(
+                T.truncdiv(count, T.i64(bits.places)),
+                T.truncdiv(self.row_bytes - T.truncdiv(place, T.i64(bits.per_word)) * 4, wide * 4),
+            )
+        )
+        first = T.hold(T.truncdiv(place, T.i64(bits.per_word)))
+        with T.loop(T.i64(self.width // lanes)) as group:
+            start = T.hold(group * lanes)
+            lines = [T.hold(T.min(line + start + i, last)) for i in range(lanes)]
+            rows = [T.hold(base + times(one, self.row) + first * 4) for one in lines]
+            scales = [T.hold(times(one, self.scale_row)) for one in lines]
+            zero_rows = [T.hold(times(one, self.zero_row)) for one in lines] if self.zero is not None else []
+            begin = T.hold(at + start)
+
+            def block_of(
+                word: Any, scales: list[Any] = scales, zero_rows: list[Any] = zero_rows
+            ) -> tuple[Any, tuple[list[Any], Any]]:
+                block = T.hold(T.truncdiv(first + word, T.i64(bits.block)))
+                return self._scales(scales, block), self._less(zero_rows, block)
+
+            def put(word: Any, own: Any, parameters: Any, begin: Any = begin, guard: Callable[[Any], Any] | None = None) -> None:
+                scale, less = parameters
+                for j, value in enumerate(bits.floats(own, *less)):
+                    k = T.hold(word * bits.per_word + j)
+                    place = T.run(T.hold(begin + k * self.width), lanes)
+                    if guard is None:
+                        T.store(to, place, value * scale)
+                    else:
+                        with T.when(guard(k)):
+                            T.store(to, place, value * scale)
+
+            if lanes >= 4:
+                with T.loop(whole) as c:
+                    raws = []
+                    for one in rows:
+                        read_ahead(self.buffer, one + c * (4 * lanes) + 8 * 4 * lanes)
+                        raws.append(T.hold(bits.words(self.buffer[T.run(one + c * (4 * lanes), 4 * lanes)])))
+                    parameters = None
+                    for i, own in enumerate(transposed(raws)):
+                        word = T.hold(c * lanes + i)
+                        if i % min(bits.block, lanes) == 0:
+                            parameters = block_of(word)
+                        put(word, own, parameters)
+            with T.loop(T.hold(end - whole * lanes)) as i:
+                word = T.hold(whole * lanes + i)
+                own = [T.hold(tensorir.reinterpret("int32", self.buffer[T.run(one + word * 4, 4)])) for one in rows]
+                joined = T.hold(T.Shuffle(own, list(range(lanes)))) if lanes > 1 else own[0]
+                put(word, T.hold(bits.signless(joined)), block_of(word), guard=lambda k: k < count)
+
+    def _scales(self, rows: list[Any], block: Any) -> Any:
+        return T.hold(self._floats(self.scale, rows, block))
+
+    def _floats(self, buffer: Any, rows: list[Any], block: Any) -> Any:
+        """A block's number of each line, as float32."""
+        found = [T.hold(buffer[one + block]) for one in rows]
+        return T.cast(T.Shuffle(found, list(range(len(rows)))) if len(rows) > 1 else found[0], "float32")
+
+    def _less(self, rows: list[Any], block: Any) -> tuple[list[Any], Any]:
+        """What is subtracted in each step, and zero points that are floats."""
+        bits = self.bits
+        if bits.zero != "bits":
+            return bits.constants(), T.hold(self._floats(self.zero, rows, block)) if bits.zero else None
+        at = T.hold(block * bits.bits)
+        byte, shift = T.hold(at >> T.i64(3)), T.hold(T.cast(at & T.i64(7), "int32"))
+        found = [T.hold(T.cast(self.zero[one + byte], "int32")) for one in rows]
+        vector = T.Shuffle(found, list(range(len(rows)))) if len(rows) > 1 else found[0]
+        return bits.raised((vector >> T.splat(shift, bits.lanes)) & bits.vector((1 << bits.bits) - 1, "int32")), None

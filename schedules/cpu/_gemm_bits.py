@@ -1,0 +1,330 @@
+"""Products with a matrix of few bits in blocks: bits become floats in registers, and the matrix is read once, as it lies.
+
+A row of the matrix is read in words of 32 bits, a vector of them at a time (a chunk). Element ``j`` of word ``i`` has place
+``count * i + j``, where ``count`` elements are in a word. So the first factor is written once in the order of these: for each chunk
+and each ``j`` the elements of all words. No element of the matrix is moved.
+
+Bits become a float without a conversion: set as the last bits of a float whose first ones say ``2**23``, they add their value to
+it. Where they are further up in a word, the float has fewer bits behind them. A difference with ``2**23`` and the zero point is
+exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tvmdml.kernels import tensorir
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import multiply_add
+from tvmdml.schedules.cpu import per_task, share
+from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._gemm_panels import times
+from tvmdml.schedules.cpu._sums import zeros
+
+COLUMNS = 64
+"""Columns whose sums are finished together."""
+AHEAD = 4096
+"""Bytes between what is asked for and what is read."""
+_MANTISSA = 23
+
+
+class Bits(NamedTuple):
+    """How the elements of the matrix are stored."""
+
+    bits: int
+    is_signed: bool
+    block: int
+    """The words of a block of a row."""
+    zero: str
+    """Zero points: none, ``bits`` or a type of floats."""
+    lanes: int
+    """The words of a vector."""
+
+    @property
+    def per_word(self) -> int:
+        """The elements of a word."""
+        return 32 // self.bits
+
+    @property
+    def places(self) -> int:
+        """The elements of a chunk."""
+        return self.per_word * self.lanes
+
+    @property
+    def scales(self) -> int:
+        """The blocks of a chunk; 1 if a block has several chunks."""
+        return max(self.lanes // self.block, 1)
+
+    @property
+    def steps(self) -> int:
+        """The elements of a word that become floats without a shift of it."""
+        return min(4, 16 // self.bits)
+
+    @property
+    def middle(self) -> int:
+        """Of signed elements, what has the sign."""
+        return 1 << (self.bits - 1)
+
+    def words(self, raw: Any) -> Any:
+        """Bytes as words of elements without signs, counted from the lower end of the range."""
+        return self.signless(tensorir.reinterpret(f"int32x{self.lanes}" if self.lanes > 1 else "int32", raw))
+
+    def signless(self, word: Any) -> Any:
+        """Words of signed elements as those of elements without signs."""
+        every = sum(self.middle << at for at in range(0, 32, self.bits))
+        return word ^ T.splat(T.word_as(every, "int32"), self.lanes) if self.is_signed else word
+
+    def start(self, step: int) -> int:
+        """The bits of the float to which an element adds its value, by the element's place in a shifted word."""
+        return (127 + _MANTISSA - step * self.bits) << _MANTISSA
+
+    def base(self, step: int) -> float:
+        """That float."""
+        return 2.0 ** (_MANTISSA - step * self.bits)
+
+    def vector(self, value: float, dtype: str = "float32") -> Any:
+        """A vector of a constant."""
+        return T.splat(T.const(value, dtype), self.lanes)
+
+    def constants(self) -> list[Any]:
+        """What is subtracted in each step where no zero point is stored as elements are."""
+        middle = 0 if self.zero and not self.is_signed else self.middle
+        return [self.vector(self.base(step) + middle) for step in range(self.steps)]
+
+    def raised(self, zeros: Any) -> list[Any]:
+        """What is subtracted in each step, by zero points as they are stored."""
+        if self.is_signed:
+            zeros = zeros ^ self.vector(self.middle, "int32")
+        zero = T.hold(T.cast(zeros, "float32"))
+        return [T.hold(zero + self.vector(self.base(step))) for step in range(self.steps)]
+
+    def floats(self, word: Any, less: list[Any], own: Any = None) -> list[Any]:
+        """The elements of words less their zero points, each of a word in turn.
+
+        Args:
+            word: words of elements without signs.
+            less: for each step, what is subtracted.
+            own: zero points that are floats, which are subtracted from exact elements.
+        """
+        found = []
+        for number in range(self.per_word):
+            shift, step = divmod(number, self.steps)
+            if shift and not step:
+                word = T.hold(
+                    T.reinterpret(T.reinterpret(word, "uint32") >> self.vector(self.steps * self.bits, "uint32"), "int32")
+                )
+            mask = T.splat(T.word_as(((1 << self.bits) - 1) << (step * self.bits), "int32"), self.lanes)
+            raised = (word & mask) | self.vector(self.start(step), "int32")
+            value = T.hold(T.reinterpret(raised, "float32") - less[step])
+            found.append(value if own is None else T.hold(value - own))
+        return found
+
+
+class BitRows:
+    """Writes the loops of a product of some rows.
+
+    Args:
+        bits: the matrix.
+        rows: rows of the first factor that are computed together; there are at least as many.
+        together: columns that are, too.
+    """
+
+    def __init__(self, bits: Bits, rows: int, together: int) -> None:
+        self.bits, self.rows, self.together = bits, rows, together
+
+    def room(self, rows: int, depth: int) -> int:
+        """The elements of a task's scratch memory: the first factor, and sums of some columns."""
+        return rows * (-(-depth // self.bits.places) * self.bits.places + COLUMNS)
+
+    def write(self, owner: Any, sizes: Any, buffers: Any, steps: Any, scratch: Any) -> None:
+        """Write the kernel's statements.
+
+        Args:
+            owner: has ``begin(number)``, ``bases`` and ``put``.
+            sizes: tasks, batches, parts of the columns, rows, columns, places, and bytes of a row that may be read.
+            buffers: both factors, the scales, and zero points or ``None``.
+            steps: of the first factor for rows and places; of the others for columns.
+            scratch: the buffer, and elements of it for a task.
+        """
+        tasks, batch, parts, self.m, columns, self.depth, self.row_bytes = sizes
+        (self.a, self.b, self.scale, self.zero), (self.a_row, self.a_place, self.b_row, self.scale_row, self.zero_row) = (
+            buffers,
+            steps,
+        )
+        self.columns = columns
+        self.scratch, room = scratch
+        chunk = T.i64(self.bits.places)
+        self.chunks = T.hold(T.truncdiv(self.depth + (self.bits.places - 1), chunk))
+        self.whole = T.hold(T.min(T.truncdiv(self.depth, chunk), T.truncdiv(self.row_bytes, T.i64(4 * self.bits.lanes))))
+        self.blocks = T.hold(
+            T.truncdiv(self.depth + (self.bits.block * self.bits.per_word - 1), T.i64(self.bits.block * self.bits.per_word))
+        )
+        units = T.hold(batch * parts)
+
+        def task(number: Any) -> None:
+            self.at = T.hold(number * room)
+            self.sums = T.hold(self.at + self.m * self.chunks * self.bits.places)
+            begin, end = share(number, tasks, units)
+            with T.loop(T.hold(end - begin)) as i:
+                one, part = T.unravel(T.hold(begin + i), [None, parts])
+                owner.begin(one)
+                self.base_a, self.base_b = owner.bases[0], owner.bases[1]
+                self._spread()
+                low, high = (
+                    T.hold(T.Select(p == parts, columns, T.truncdiv(T.truncdiv(columns, T.i64(16)) * p, parts) * 16))
+                    for p in (part, part + 1)
+                )
+                with T.loop(T.hold(T.truncdiv(high - low + (COLUMNS - 1), T.i64(COLUMNS)))) as n:
+                    first = T.hold(low + n * COLUMNS)
+                    self._columns(first, T.hold(T.min(high - first, T.i64(COLUMNS))), owner)
+
+        per_task(tasks, task)
+
+    def _spread(self) -> None:
+        """Write the first factor in the order of the words' elements; behind its last place are zeros."""
+        bits = self.bits
+        with T.loop(self.m) as row:
+            source = T.hold(self.base_a + times(row, self.a_row))
+            to = T.hold(self.at + row * self.chunks * bits.places)
+            whole = T.hold(T.truncdiv(self.depth, T.i64(bits.places)))
+            with T.loop(whole) as c:
+                for j in range(bits.per_word):
+                    at = source + times(c * bits.places + j, self.a_place)
+                    step = bits.per_word if isinstance(self.a_place, int) else self.a_place * bits.per_word
+                    lanes = [T.cast(self.a[at + i * step], "float32") for i in range(bits.lanes)]
+                    for i, value in enumerate(lanes):
+                        T.store(self.scratch, T.hold(to + c * bits.places + (j * bits.lanes + i)), value)
+            with T.loop(T.hold((self.chunks - whole) * bits.places)) as k:
+                place = T.hold(whole * bits.places + k)
+                i, j = T.truncdiv(k, T.i64(bits.per_word)), T.truncmod(k, T.i64(bits.per_word))
+                inside = T.hold(T.min(place, self.depth - 1))
+                value = T.cast(self.a[source + times(inside, self.a_place)], "float32")
+                value = T.Select(place < self.depth, value, T.const(0, "float32"))
+                T.store(self.scratch, T.hold(to + whole * bits.places + j * bits.lanes + i), T.hold(value))
+
+    def _columns(self, first: Any, count: Any, owner: Any) -> None:
+        """All sums of up to ``COLUMNS`` columns."""
+        some = self.together
+        with T.loop(T.hold(T.truncdiv(count + (some - 1), T.i64(some)))) as group:
+            column = T.hold(T.min(first + group * some, self.columns - some))
+            with T.loop(T.hold(T.truncdiv(self.m + (self.rows - 1), T.i64(self.rows)))) as tile:
+                self._tile(first, column, T.hold(T.min(tile * self.rows, self.m - self.rows)))
+        lanes = self.bits.lanes
+        with T.loop(self.m) as row:
+            at = T.hold(self.sums + row * COLUMNS)
+            vectors = T.hold(T.truncdiv(count, T.i64(lanes)))
+            with T.loop(vectors) as v:
+                owner.put(row, T.hold(first + v * lanes), T.hold(self.scratch[T.run(at + v * lanes, lanes)]))
+            with T.loop(T.hold(count - vectors * lanes)) as i:
+                n = T.hold(vectors * lanes + i)
+                owner.put(row, T.hold(first + n), T.hold(self.scratch[at + n]))
+
+    def _tile(self, first: Any, column: Any, row: Any) -> None:
+        """The sums of some rows and columns. The last columns may begin before the first ones: those are left out."""
+        bits, lanes = self.bits, self.bits.lanes
+        own = [T.hold(column + n) for n in range(self.together)]
+        bases = [T.hold(self.base_b + times(one, self.b_row)) for one in own]
+        scales = [T.hold(times(one, self.scale_row)) for one in own]
+        zero_rows = [T.hold(times(one, self.zero_row)) for one in own]
+        xs = [T.hold(self.at + (row + m) * self.chunks * bits.places) for m in range(self.rows)]
+        totals = [[T.Variable(f"float32x{lanes}", zeros(lanes)) for _ in range(self.rows)] for _ in own]
+
+        def chunk(c: Any, is_last: bool) -> None:
+            sums: list[list[Any]] = [[None] * self.rows for _ in own]
+            words, factors, less = [], [], []
+            for n in range(self.together):
+                at = T.hold(bases[n] + c * (4 * lanes))
+                if not is_last:
+                    read_ahead(self.b, at + AHEAD)
+                words.append(T.hold(bits.words(self._last_words(bases[n], c) if is_last else self.b[T.run(at, 4 * lanes)])))
+                factors.append(self._scales(scales[n], c, is_last))
+                less.append(self._less(zero_rows[n], c, is_last))
+            elements = [bits.floats(word, *own_less) for word, own_less in zip(words, less, strict=True)]
+            for j in range(bits.per_word):
+                for m in range(self.rows):
+                    x = T.hold(self.scratch[T.run(xs[m] + c * bits.places + j * lanes, lanes)])
+                    for n in range(self.together):
+                        before = sums[n][m]
+                        product = x * elements[n][j]
+                        sums[n][m] = T.hold(product if before is None else multiply_add(elements[n][j], x, before))
+            for n in range(self.together):
+                for m in range(self.rows):
+                    total = totals[n][m]
+                    total.set(multiply_add(sums[n][m], factors[n], total.value))
+
+        with T.loop(self.whole) as c:
+            chunk(c, False)
+        with T.loop(T.hold(self.chunks - self.whole)) as i:
+            chunk(T.hold(self.whole + i), True)
+        for n, column_of in enumerate(own):
+            with T.when(column_of >= first):
+                for m in range(self.rows):
+                    T.store(self.scratch, T.hold(self.sums + (row + m) * COLUMNS + (column_of - first)), _added(totals[n][m].value))
+
+    def _last_words(self, base: Any, c: Any) -> Any:
+        """The bytes of a chunk that a row does not fill: behind its end is its last word again."""
+        lanes = self.bits.lanes
+        last = T.hold(T.truncdiv(self.row_bytes, T.i64(4)) - 1)
+        words = []
+        for i in range(lanes):
+            at = T.hold(base + T.min(c * lanes + i, last) * 4)
+            words.append(T.hold(tensorir.reinterpret("int32", self.b[T.run(at, 4)])))
+        return tensorir.reinterpret(f"uint8x{4 * lanes}", T.hold(T.Shuffle(words, list(range(lanes)))))
+
+    def _scales(self, base: Any, c: Any, is_last: bool) -> Any:
+        """The scale of each lane of a chunk; 0 behind the last block."""
+        return T.hold(self._of_blocks(self.scale, base, c, is_last))
+
+    def _of_blocks(self, buffer: Any, base: Any, c: Any, is_last: bool) -> Any:
+        """A float of its block for each lane; 0 behind the last one."""
+        bits, count = self.bits, self.bits.scales
+        if bits.block >= bits.lanes:
+            block = T.truncdiv(c, T.i64(bits.block // bits.lanes))
+            return T.splat(T.hold(T.cast(buffer[base + block], "float32")), bits.lanes)
+        order = [i // bits.block for i in range(bits.lanes)]
+        if not is_last:
+            some = T.hold(T.cast(buffer[T.run(T.hold(base + c * count), count)], "float32"))
+            return T.Shuffle([some] * (bits.lanes // count), order)  # as many lanes are given as taken
+        found = []
+        for i in range(count):
+            block = T.hold(c * count + i)
+            value = T.cast(buffer[base + T.min(block, self.blocks - 1)], "float32")
+            found.append(T.hold(T.Select(block < self.blocks, value, T.const(0, "float32"))))
+        return T.Shuffle(found * (bits.lanes // count), order)
+
+    def _less(self, base: Any, c: Any, is_last: bool) -> tuple[list[Any], Any]:
+        """What is subtracted in each step, and zero points that are floats."""
+        bits = self.bits
+        if bits.zero == "bits":
+            return bits.raised(self._zero_points(base, c, is_last)), None
+        return bits.constants(), T.hold(self._of_blocks(self.zero, base, c, is_last)) if bits.zero else None
+
+    def _zero_points(self, base: Any, c: Any, is_last: bool) -> Any:
+        """The zero points of a chunk's lanes that are stored as elements are."""
+        bits = self.bits
+        spread = bits.block // bits.lanes
+        number = T.truncdiv(c, T.i64(spread)) if spread > 1 else c * bits.scales
+        at = T.hold(number * bits.bits)
+        byte, shift = T.hold(at >> T.i64(3)), T.cast(at & T.i64(7), "int32")
+        size = -(-bits.scales * bits.bits // 8)
+        last = T.hold((self.blocks * bits.bits - 1) >> T.i64(3))
+        word = None
+        for i in range(size):
+            own = T.hold(T.min(byte + i, last)) if is_last else byte + i
+            value = T.cast(self.zero[base + own], "int32") << T.const(8 * i, "int32")
+            word = value if word is None else word | value
+        shifts = T.Shuffle(
+            [T.const(lane // bits.block * bits.bits, "int32") for lane in range(bits.lanes)], list(range(bits.lanes))
+        )
+        own = T.splat(T.hold(word >> shift) if size == 1 else T.hold(word), bits.lanes)
+        return (own >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
+
+
+def _added(vector: Any) -> Any:
+    """The sum of a vector's lanes, by halves."""
+    lanes = T.lanes(vector)
+    while lanes > 1:
+        vector, lanes = T.hold(vector), lanes // 2
+        halves = [T.Shuffle([vector], list(range(first, first + lanes))) for first in (0, lanes)]
+        vector = halves[0] + halves[1]
+    return T.hold(vector)

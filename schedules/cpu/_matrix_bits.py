@@ -1,0 +1,87 @@
+"""Products with a matrix of few bits in blocks on the CPU: rows over the matrix as it lies (``_gemm_bits.py``)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tvmdml.kernels import tensorir_values as T
+from tvmdml.operators._matrix import Matrix
+from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.schedules.cpu import split
+from tvmdml.schedules.cpu._gemm_bits import BitRows, Bits
+from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
+from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+_TOGETHER = {16: {1: 4, 2: 2, 4: 2}, 8: {1: 2, 2: 1, 4: 1}, 4: {1: 2, 2: 1, 4: 1}}
+"""Columns that are computed together, by the lanes of a vector and rows: sums and what they need have room in registers."""
+
+
+def serves(desc: BlockwiseGemm) -> bool:
+    """Whether blocks are whole words, and a power of two of them, which rows have one after the other."""
+    count, tensors = 32 // desc.bits, (desc.b_tensor, desc.scale_tensor, desc.zero_point_tensor)
+    words = desc.block_size // count
+    whole = desc.block_size % count == 0 and words & (words - 1) == 0
+    beside = all(one is None or one.sizes[1] == 1 or one.layout[1] == 1 for one in tensors)
+    return whole and beside and desc.b_tensor.sizes[1] // 4 * count >= desc.a_tensor.sizes[-1]
+
+
+def of_bits(desc: Matrix) -> BlockwiseGemm | None:
+    """The operator whose second factor has few bits, if it is one."""
+    head = desc.head()
+    return head if isinstance(head, BlockwiseGemm) else None
+
+
+def stored(own: BlockwiseGemm, lanes: int) -> Bits:
+    """How the elements are stored, for vectors of so many words."""
+    kind = "" if own.zero_point_tensor is None else "floats" if own.zeros_are_floats else "bits"
+    return Bits(own.bits, own.is_signed, own.block_size * own.bits // 32, kind, lanes)
+
+
+def row_steps(own: BlockwiseGemm) -> tuple[int, int]:
+    """From one column's scales to the next one's, and from its zero points."""
+    zero = own.zero_point_tensor
+    return own.scale_tensor.layout[0], 0 if zero is None else zero.layout[0]
+
+
+class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+    """Rows of floats."""
+
+    WAY = "bits"
+
+    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+        super().__init__(desc, plain, target, knobs)
+        own = of_bits(desc)
+        assert own is not None
+        self.own = own
+        rows, columns, depth = plain.sizes
+        lanes = self.bytes_of_vector // 4
+        self.bits = stored(own, lanes)
+        self.together_rows = 4 if rows >= 4 else 2 if rows >= 2 else 1
+        self.together = min(_TOGETHER[lanes][self.together_rows], columns)
+        batch = math.prod(plain.batch)
+        wanted = split(batch * rows * columns * depth, target, knobs.task_products)
+        parts = 1 if batch >= wanted else min(wanted, max(1, columns // 16))
+        tasks = min(wanted, batch * parts)
+        room = BitRows(self.bits, self.together_rows, self.together).room(rows, depth)
+        self.temporaries = (("float32", tasks * room),)
+        self.scalars = (tasks, batch, parts, rows, columns, depth, own.b_tensor.sizes[1], room, *row_steps(own), *self.numbers)
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return (*self.key(), ("bits", " ".join(map(str, self.bits))), ("tile", f"{self.together_rows} {self.together}"))
+
+    def function(self) -> PrimFunc:
+        names = ("tasks", "batch", "parts", "rows", "columns", "depth", "row_bytes", "room", "scale_row", "zero_row")
+        with T.function() as f:
+            tensors = f.tensors(self.desc)
+            scratch = f.buffer("scratch", "float32")
+            *sizes, room, scale_row, zero_row = (f.scalar(name) for name in names)
+            self.declare(f, tensors)
+            buffers = [tensors.get(name) for name in ("a_tensor", "b_tensor", "scale_tensor", "zero_point_tensor")]
+            (a_row, _, a_place), (_, b_row, _) = self.steps[:2]
+            rows = BitRows(self.bits, self.together_rows, self.together)
+            rows.write(self, sizes, buffers, (a_row, a_place, b_row, scale_row, zero_row), (scratch, room))
+        return f.result()
