@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.operators._followed import Followed
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.gemm import Gemm
 from tvmdml.operators.matrix_multiply_integer import (
@@ -92,7 +92,7 @@ class FusedGemm(FollowedMatrix, Gemm):
 class FusedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
     """A product with a matrix of few bits, and pointwise operators behind it."""
 
-    NAME = "FUSED_BLOCKWISE_GEMM"
+    NAME = "FUSED_FOLLOWED_BLOCKWISE_GEMM"
     SCHEDULE = "gemm"
     HEAD = BlockwiseGemm
 

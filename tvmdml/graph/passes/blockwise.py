@@ -15,7 +15,7 @@ from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._following import follow
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target

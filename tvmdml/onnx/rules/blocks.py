@@ -17,7 +17,7 @@ from tvmdml.onnx.node import Node, Results, along, reshaped, rule
 from tvmdml.onnx.types import is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.tensors import TensorDesc
 
