@@ -362,7 +362,7 @@ def _bench_file(text: str) -> Any:
 )
 @click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
 @click.option("--prepare", is_flag=True, help="With --models: export and compile them, and measure nothing.")
-@click.argument("models", metavar="[MODEL.onnx|NET.graph|NET.pack]…", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("models", metavar="[MODEL.onnx|NET.graph|NET.pack|FOLDER]…", nargs=-1, type=click.Path(exists=True))
 def bench(
     models: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...],
@@ -390,17 +390,27 @@ def bench(
     the device's copy speed.
 
     Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes; with --vary, what new sizes cost. Of
-    saved graphs and packs, latency and where the time goes.
+    saved graphs and packs, latency and where the time goes. Of folders of language models, words at two lengths, and prompts.
     """
     if vary and not models:
         raise click.UsageError("--vary needs the file of an ONNX model")
     if models:
+        from pathlib import Path
+
         from tvmdml.bench import changing
         from tvmdml.bench import models as of_models
 
         def note(text: str) -> None:
             click.secho(text, dim=True, err=True)
 
+        folders = [path for path in models if Path(path).is_dir()]
+        if folders and (len(folders) < len(models) or vary or sizes or json_path):
+            raise click.UsageError("folders of language models are measured alone, without --vary, --size and --json")
+        if folders:
+            from tvmdml.bench import language
+
+            language.run(folders, device, threads, full, note, table)
+            return
         if vary:
             if json_path or plot_path or page_path or old or resume or full:
                 raise click.UsageError("--vary prints a table, and has no --json, --plot, --page, --compare, --resume or --full")
