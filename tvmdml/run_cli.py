@@ -91,6 +91,9 @@ if TYPE_CHECKING:
     help="ONNX: all sizes of an input; may be repeated.",
 )
 @click.option(
+    "--fallback", metavar="MODULE", help="ONNX: what runs nodes that cannot be converted: onnxruntime, or a package with a backend."
+)
+@click.option(
     "--profile",
     metavar="FILE.json",
     help="ONNX: run once more, show the slowest kernels, and write the time of each for chrome://tracing or ui.perfetto.dev.",
@@ -118,6 +121,7 @@ def run(
     sizes: tuple[tuple[str, int], ...],
     dimensions: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    fallback: str | None,
     profile: str | None,
     output_path: str | None,
     overwrite: bool,
@@ -152,10 +156,10 @@ def run(
 
         output = command.Output(output_path, overwrite)
         given = {**dict(dimensions), **dict(sizes)}
-        command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes))
+        command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback)
         return
-    if inputs or sizes or dimensions or shapes or profile:
-        raise click.UsageError("--input, --size, -f, -b and --profile are for ONNX models and graphs.")
+    if inputs or sizes or dimensions or shapes or profile or fallback:
+        raise click.UsageError("--input, --size, -f, -b, --fallback and --profile are for ONNX models and graphs.")
     dxdispatch.read(model, input_path=input_path).run(
         target,
         feature_level=feature_level,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
@@ -17,6 +19,7 @@ from test_onnx_models import FLOAT, INT64, N, info  # noqa: E402 - they need ONN
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.cli import main  # noqa: E402
 
 STRING = TensorProto.STRING
 TABLE = np.random.default_rng(0).standard_normal((9, 4), np.float32)
@@ -84,6 +87,16 @@ def test_another_library_runs_what_is_not_mapped(evaluator: list[Any], target: s
     assert said.count("recorded with words") == 2, "one word, and all other numbers of words"
     assert "StringConcat, LabelEncoder" in said
     assert "evaluating_backend, given end, words" in said
+
+
+@pytest.mark.filterwarnings("ignore:.*evaluating_backend runs")
+def test_the_command_has_a_library_too(evaluator: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "words.onnx").write_bytes(words())
+    np.save(tmp_path / "words.npy", np.array(WORDS[0]))
+    given = [str(tmp_path / "words.onnx"), "--input", f"words={tmp_path / 'words.npy'}", "--size", "n=4", "--size", "k=3"]
+    done = CliRunner().invoke(main, ["run", *given, "--fallback", "evaluating_backend"])
+    assert "Output 'y': float32[4, 4]" in done.output, done.output
+    assert "it cannot be imported" in CliRunner().invoke(main, ["run", *given, "--fallback", "no such module"]).output
 
 
 def test_onnx_runtime_runs_what_is_not_mapped() -> None:

@@ -47,6 +47,7 @@ def run(
     write: Callable[[str], object],
     profile: str | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    fallback: str | None = None,
 ) -> None:
     """Run a model.
 
@@ -60,6 +61,7 @@ def run(
         write: receives the printed text.
         profile: the file that gets the time of each kernel of one more run, in Chrome's trace format; ``None`` for no such run.
         shapes: all sizes of inputs, which say what open sizes are.
+        fallback: what runs nodes that cannot be converted, as for ``load``.
 
     Raises:
         ModelError: the model or an output's name is wrong.
@@ -67,8 +69,8 @@ def run(
         OSError: the file of the profile cannot be written.
     """
     if shapes:
-        sizes = {**_sizes(load(path, target=target), shapes), **sizes}
-    model = load(path, sizes, target=target)
+        sizes = {**_sizes(load(path, target=target, fallback=fallback), shapes), **sizes}
+    model = load(path, sizes, target=target, fallback=fallback)
     known = [one.name for one in model.feeds]
     for name in inputs:
         if name not in known:
