@@ -319,7 +319,8 @@ def limits(draw: Any) -> Any:
     room = max(past, rows) + draw(st.integers(0, 20))
     desc: Any = attention(
         MultiheadAttention1, dtype, (batch, rows, rows, past), (joint * group, joint),
-        (channels, draw(st.sampled_from((channels, 24)))), optional=" ".join(words), room=room, scale=draw(st.sampled_from((0.25, -1.0))),
+        (channels, draw(st.sampled_from((channels, 24)))), optional=" ".join(words), room=room,
+        scale=draw(st.sampled_from((0.25, -1.0))),
     )  # fmt: skip
     return LimitedAttention(
         **{field.name: getattr(desc, field.name) for field in desc.fields()},
