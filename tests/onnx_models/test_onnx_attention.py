@@ -170,6 +170,38 @@ def test_the_first_step_has_no_rows_before(causal: int) -> None:
     assert found[1].shape == (2, B, H, S, D)
 
 
+@pytest.mark.parametrize("kind", ["Attention", "GroupQueryAttention"])
+def test_a_past_may_have_no_rows(kind: str) -> None:
+    """Results and what is kept are those without a past; of ONNX's operator also with a mask, and heads of four dimensions."""
+    rng = np.random.default_rng(7)
+    nothing = {name: np.zeros((B, H, 0, D), np.float32) for name in ("pk", "pv")}
+    shape = (B, H, S, D) if kind == "Attention" else (B, S, H * D)
+    given: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float32) for name in "qkv"}
+    if kind == "Attention":
+        given["m"] = rng.standard_normal((B, 1, S, S)).astype(np.float32)
+        names, domain, opset, own = ["q", "k", "v", "m", *nothing], "", 23, {}
+    else:
+        given |= {"last": np.full(B, S - 1, np.int32), "total": np.array(S, np.int32)}
+        names, domain, opset = ["q", "k", "v", *nothing, "last", "total"], "com.microsoft", 21
+        own = {"num_heads": H, "kv_num_heads": H}
+    without = ["" if name in nothing else name for name in names]
+    wanted = answers(kind, without, given, 3, domain, opset, **own)
+    found = answers(kind, names, {**given, **nothing}, 3, domain, opset, **own)
+    assert [(one.shape, one.tobytes()) for one in found] == [(one.shape, one.tobytes()) for one in wanted]
+    assert found[1].shape == (B, H, S, D)
+
+
+def test_a_mask_hides_no_less_than_what_comes_later() -> None:
+    """ONNX Runtime's Attention: where a mask hides all earlier keys, later ones are seen no more than before."""
+    rng = np.random.default_rng(8)
+    given: dict[str, Any] = {"x": rng.standard_normal((1, 3, 7)).astype(np.float32)}
+    given |= {"w": rng.standard_normal((7, 3 * H * D)).astype(np.float32), "m": np.array([[0, 0, 1]], np.int32)}
+    q, k, v = (apart(one, H) for one in np.split(given["x"].astype(np.float64) @ given["w"], 3, 2))
+    (found,) = answers("Attention", ["x", "w", "", "m"], given, 1, "com.microsoft", num_heads=H, unidirectional=1)
+    added = np.where(np.arange(3) <= np.arange(3)[:, None], HIDDEN * (given["m"] == 0), -1e30)
+    np.testing.assert_allclose(found, weighed(q, k, v, added), atol=1e-3)
+
+
 def test_what_onnxs_attention_keeps_has_its_own_sizes() -> None:
     """Version 23 does not say the sizes of keys that are kept without earlier ones; DirectML's are those of batches of heads."""
     rng = np.random.default_rng(5)

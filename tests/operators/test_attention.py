@@ -21,8 +21,10 @@ from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.errors import InvalidArgument
 from tvmdml.operators._accuracy import difference
+from tvmdml.operators._attention_limited_fused import LimitedAttention
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
 from tvmdml.trial import Trial
 
 f32, i32, inf, nan = np.float32, np.int32, math.inf, math.nan
@@ -305,6 +307,81 @@ def test_any_attention_is_as_the_reference_says(desc: Any, seed: int) -> None:
         return rng.integers(-(2**31), 2**31 - 1, sizes, dtype=data_type.numpy)
 
     assert not tried(desc, tvmdml.targets.resolve("cpu"), Trial(desc, (), values))
+
+
+@st.composite
+def limits(draw: Any) -> Any:
+    """Rows after earlier ones, with a window, a soft limit and sinks."""
+    joint, group, batch = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    rows, past = draw(st.sampled_from((1, 2, 5, 17, 40))), draw(st.sampled_from((0, 7, 60, 1100)))
+    words = [word for word in ("bias", "positions") if draw(st.booleans())] + ["past"] * (past > 0) + ["present", "lengths"]
+    channels, dtype = draw(st.sampled_from((1, 8, 20, 64))), draw(st.sampled_from(("float32", "float16")))
+    room = max(past, rows) + draw(st.integers(0, 20))
+    desc: Any = attention(
+        MultiheadAttention1, dtype, (batch, rows, rows, past), (joint * group, joint),
+        (channels, draw(st.sampled_from((channels, 24)))), optional=" ".join(words), room=room,
+        scale=draw(st.sampled_from((0.25, -1.0))),
+    )  # fmt: skip
+    return LimitedAttention(
+        **{field.name: getattr(desc, field.name) for field in desc.fields()},
+        window=draw(st.sampled_from((0, 1, 3, 16, 200, 2**32 - 1))),
+        softcap=draw(st.sampled_from((0.0, 1.5, 30.0))),
+        sink_tensor=TensorDesc(dtype, (joint * group,)) if draw(st.booleans()) else None,
+    )
+
+
+@pytest.mark.full
+@given(limits(), st.integers(0, 2**32 - 1))
+def test_limits_are_as_the_reference_says(desc: Any, seed: int) -> None:
+    from tvmdml.conformance.references import tried
+
+    rng = np.random.default_rng(seed)
+
+    def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
+        if data_type.is_float:
+            return rng.standard_normal(sizes).astype(data_type.numpy)
+        return rng.integers(-1, desc.sizes().total + 2, sizes, dtype=data_type.numpy)
+
+    assert not tried(desc, tvmdml.targets.resolve("cpu"), Trial(desc, (), values))
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize(("rows", "past"), [(1, 700), (20, 10), (300, 0)])
+def test_limits_are_those_of_the_reference_on_a_device(vulkan: Target, rows: int, past: int) -> None:
+    from tvmdml.conformance.references import tried
+
+    words = "past " * bool(past) + "present lengths"
+    desc: Any = attention(MultiheadAttention1, "float32", (2, rows, rows, past), (4, 2), (16, 16), optional=words, room=rows + past)
+    fields = {field.name: getattr(desc, field.name) for field in desc.fields()}
+    own = LimitedAttention(**fields, window=70, softcap=2.0, sink_tensor=TensorDesc("float32", (4,)))
+    rng = seeded(1)
+
+    def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
+        if data_type.is_float:
+            return rng.standard_normal(sizes).astype(data_type.numpy)
+        return rng.integers(past - 5, past + 1, sizes, dtype=data_type.numpy)
+
+    assert not tried(own, vulkan, Trial(own, (), values))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"past_sequence_lengths_tensor": None, "output_present_key_tensor": None, "output_present_value_tensor": None},
+            "past_seq",
+        ),
+        ({"softcap": -1.0}, "softcap"),
+        ({"softcap": inf}, "softcap"),
+        ({"sink_tensor": TensorDesc("float32", (5,))}, "sink_tensor"),
+        ({"sink_tensor": TensorDesc("float16", (4,))}, "sink_tensor"),
+    ],
+)
+def test_what_limits_do_not_allow(changed: Any, said: str) -> None:
+    desc: Any = attention(MultiheadAttention1, s=(2, 5, 5, 0), heads=(4, 2), optional="present lengths", room=8)
+    fields = {field.name: getattr(desc, field.name) for field in desc.fields()}
+    with pytest.raises(InvalidArgument, match=f"FUSED_LIMITED_ATTENTION {said}"):
+        LimitedAttention(**{**fields, "window": 3, "softcap": 0.0, **changed}).check()
 
 
 HOSTILE = (-(2**31), -1, 0, 1, 5, 6, 2**31 - 1)

@@ -92,6 +92,12 @@ class Wired:
                     sizes.append(argument.size)
             self.places.append(places)
             self.sizes.append(sizes)
+        self.looked_at = {
+            (*place, size)
+            for own, sizes in zip(self.places, self.sizes, strict=True)
+            for place, size in zip(own, sizes, strict=True)
+        }
+        """All of both, each once."""
         fixed = [isinstance(terms, int) for terms in plan.function.wanted]
         self.moving = [i for i, own in enumerate(self.places) if not all(fixed[n] for _, _, n in own)]
         """The launches whose offsets depend on sizes."""
@@ -274,11 +280,10 @@ class OpenPlan:
         offsets = layout.offsets
         if any(begin < 0 for begin in layout.sizes):
             raise ValueError("a piece of memory with less than no bytes")
-        for places, sizes in zip(wired.places, wired.sizes, strict=True):
-            for (slot, piece, n), size in zip(places, sizes, strict=True):
-                begin, nbytes = numbers[n] if piece < 0 else offsets[piece] + numbers[n], numbers[size] if size >= 0 else -1 - size
-                if begin < 0 or nbytes < 0 or begin + nbytes > most[slot]:
-                    raise ValueError(f"bytes {begin} to {begin + nbytes} of {most[slot]}")
+        for slot, piece, n, size in wired.looked_at:
+            begin, nbytes = numbers[n] if piece < 0 else offsets[piece] + numbers[n], numbers[size] if size >= 0 else -1 - size
+            if begin < 0 or nbytes < 0 or begin + nbytes > most[slot]:
+                raise ValueError(f"bytes {begin} to {begin + nbytes} of {most[slot]}")
 
     def packed(self, wired: Wired, chosen: Sequence[Chosen]) -> list[Weights]:
         """The packed weights.

@@ -11,7 +11,7 @@ from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.graph import Expression
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.normalizing import normalized
-from tvmdml.onnx.rules.transformers import rotated
+from tvmdml.onnx.rules.transformers import rotated, with_elements
 from tvmdml.onnx.rules.views import parted
 from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._attention_limited_fused import LimitedAttention
@@ -28,6 +28,7 @@ def _grouped(node: Node) -> Results:
             raise Refused(f"it has {what}")
     if any(node.outputs[3:]) and node.integer("qk_output", 0):
         raise Refused("its output of scores has no counterpart in DirectML")
+    node.inputs[3:5] = with_elements(node.inputs[3:5])
     heads, joint = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     if heads < 1 or joint < 1 or heads % joint:
         raise Refused(f"it has {heads} heads of queries, and {joint} of keys")

@@ -21,9 +21,15 @@ def _value(x: Any) -> Value | None:
     return None if x is None else Value.computed(x)
 
 
+def with_elements(past: Sequence[Value | None]) -> list[Value | None]:
+    """Earlier rows; a first step has none, and DirectML no tensors without elements."""
+    return [None if one is not None and not one.size else one for one in past]
+
+
 @rule("Attention")
 def _onnx_attention(node: Node) -> Results:
     """DirectML's operator has heads of four dimensions as batches; what is kept has ONNX's sizes."""
+    node.inputs[4:6] = with_elements(node.inputs[4:6])
     found = list(described.convert(node))
     heads = node.shape(1)[1] if len(node.shape()) == 4 else node.integer("kv_num_heads", 0)
     return [found[0], *(None if one is None else reshaped(one, (node.shape()[0], heads, *one.shape[2:])) for one in found[1:])]
@@ -89,7 +95,7 @@ def _several_heads(node: Node) -> Any:
         if not 0 <= before <= old[0].shape[2]:
             raise Refused(f"its past_sequence_length is {before}, of {old[0].shape[2]} rows")
         inputs[6:9] = [*(_value(one[:, :, :before]) if before else None for one in old), None]
-    inputs[6:8] = [None if one is not None and not one.size else one for one in inputs[6:8]]  # a first step has no rows before
+    inputs[6:8] = with_elements(inputs[6:8])
     if own.pop("unidirectional", 0):
         inputs[5] = _value(_later(node, inputs))
     inner = node.replaced(node.kind, inputs, **own)
