@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,7 +21,8 @@ from onnx import TensorProto
 from tvmdml import InvalidArgument, errors, genai, packs, targets
 from tvmdml.cli import main
 from tvmdml.packs import change, header
-from tvmdml.packs.format import Pack
+from tvmdml.packs import format as container
+from tvmdml.packs.format import Pack, Part
 from tvmdml.packs.sources import read
 
 LENGTH = 24
@@ -170,3 +172,23 @@ def test_c_goes_on_with_a_text(pack: Path, tables: dict[str, Any], tmp_path: Pat
         f"tiny_step: given 18 tokens after 7; allowed: 1 or more, up to {LENGTH} in all",
         after(*first, 8, 30, 8, *[3] * 17),
     ]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
+@pytest.mark.parametrize("said_of_it", [{"vocab_size": 41}, {"vocab_size": 1 << 40}, {"decoder": None}, {"vocab_size": "40"}])
+def test_what_a_pack_says_of_its_model_is_not_believed(pack: Path, tmp_path: Path, said_of_it: dict[str, Any]) -> None:
+    whole = Pack(pack)
+    about = json.loads(whole.file(CONFIG))
+    about["model"] |= said_of_it
+    contents = whole.contents()
+    parts = list(contents.parts)
+    parts[contents.head["files"][CONFIG]] = Part(container.FILE, json.dumps(about).encode())
+    container.write(tmp_path / "tiny.pack", contents._replace(parts=parts))
+    if said_of_it == {"vocab_size": 41}:  # which only the sizes of the logits tell
+        header.write(Pack(tmp_path / "tiny.pack"), tmp_path)
+        program = compiled("gcc", C / "steps.c", tmp_path, "-std=c99", "-pthread", "-ldl", before=SANITIZED)
+        assert "its model does not take a text" in said(program, tmp_path, "5", ok=False, ASAN_OPTIONS=ASAN)
+    else:
+        with pytest.raises(errors.PackError, match=CONFIG):
+            header.write(Pack(tmp_path / "tiny.pack"), tmp_path)

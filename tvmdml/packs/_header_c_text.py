@@ -53,6 +53,23 @@ static int pack_is_kept_(const pack_graph *graph, int tensor) {
     return 0;
 }
 
+/* Whether the model's tensors are those of a text: what the pack says of itself is not believed. */
+static int pack_text_fits_(const pack_tensor *tensors, int64_t count) {
+    const pack_tensor *logits = &tensors[PACK_LOGITS_];
+    int i, fits = logits->type.code == kDLFloat && logits->rank > 0 && logits->sizes[logits->rank - 1] >= PACK_VOCABULARY;
+    for (i = 0; i < pack_graphs[0].inputs; i++) {
+        const pack_tensor *tensor = &tensors[i];
+        const int64_t least = pack_roles_[i][0] == PACK_MASK_ ? PACK_TEXT_LENGTH : count;
+        if (pack_roles_[i][0] == PACK_KEPT_) {
+            fits = fits && tensor->bytes == tensors[pack_roles_[i][1]].bytes;
+            continue;
+        }
+        fits = fits && tensor->type.code == kDLInt && tensor->type.bits >= 32;
+        fits = fits && tensor->bytes / (tensor->type.bits / 8) >= least;
+    }
+    return fits ? 0 : pack_fail_("pack_step: the header is damaged: its model does not take a text");
+}
+
 /* Memory for a run of so many tokens. */
 static int pack_text_room_(pack_text *text, int64_t count) {
     const pack_graph *graph = &pack_graphs[0];
@@ -60,6 +77,7 @@ static int pack_text_room_(pack_text *text, int64_t count) {
     int i, total = graph->inputs + graph->outputs;
     if (pack_resize_to_(text->context, graph, &count) != 0) return -1;
     tensors = pack_tensors(text->context);
+    if (pack_text_fits_(tensors, count) != 0) return -1;
     for (i = 0; i < total; i++) {
         const size_t bytes = tensors[i].bytes > 0 ? (size_t)tensors[i].bytes : 1;
         if (bytes <= text->room[i]) continue;

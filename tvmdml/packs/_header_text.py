@@ -23,18 +23,27 @@ def columns(pack: Pack, inputs: Sequence[str], outputs: Sequence[str], sizes: Ma
         inputs: the decoder's, in the order of its function.
         outputs: the same.
         sizes: the open sizes, with the largest value of each.
+
+    Raises:
+        PackError: what the pack says of the model makes no sense.
     """
     if folders.CONFIG not in pack.files or len(sizes) != 1:
         return None
-    model: dict[str, Any] = json.loads(pack.file(folders.CONFIG))["model"]
-    decoder = model["decoder"]
-    logits = decoder.get("outputs", {}).get("logits", "logits")
-    roles = [place for name in inputs if (place := _role(decoder, name, inputs, outputs)) is not None]
-    if len(roles) < len(inputs) or logits not in outputs:
+    try:
+        model: dict[str, Any] = json.loads(pack.file(folders.CONFIG))["model"]
+        decoder, vocabulary = model["decoder"], model["vocab_size"]
+        logits = decoder.get("outputs", {}).get("logits", "logits")
+        roles = [place for name in inputs if (place := _role(decoder, name, inputs, outputs)) is not None]
+        if type(vocabulary) is not int or not 0 < vocabulary < 1 << 31:
+            raise ValueError(f"a vocabulary of {vocabulary!r}")
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise pack.damaged(f"{folders.CONFIG}: {type(error).__name__}: {error}") from None
+    (longest,) = sizes.values()
+    if len(roles) < len(inputs) or logits not in outputs or longest >= 1 << 31:
         return None
     return {
-        "TEXT_LENGTH": [str(int(model["context_length"]))],
-        "VOCABULARY": [str(int(model["vocab_size"]))],
+        "TEXT_LENGTH": [str(longest)],
+        "VOCABULARY": [str(vocabulary)],
         "ROLES": [f"{{{kind}, {place}}}," for kind, place in roles],
         "LOGITS": [str(len(inputs) + outputs.index(logits))],
     }
