@@ -204,7 +204,9 @@ class Arithmetic:
             # As in TVM's LLVM code: if one is NaN, the result is the second.
             return self.select(scalar, self.compare("LT" if node == "Min" else "GT", scalar, a, b), a, b)
         if node == "Mod" and scalar.kind == "float":
-            return self._float_remainder(scalar, a, b)
+            if scalar == _HALF:  # the remainder of two float16 is one
+                return self.cast(FLOAT, scalar, spirv_exact.remainder(self, FLOAT, self._wide(a), self._wide(b)))
+            return spirv_exact.remainder(self, scalar, a, b)
         if node == "Mod" and scalar.kind == "int":
             # Vulkan leaves OpSRem undefined for negative operands.
             return self.binary("Sub", scalar, a, self.binary("Mul", scalar, self.binary("Div", scalar, a, b), b))
@@ -436,6 +438,18 @@ class Arithmetic:
         pair = self.module.pure("CompositeConstruct", self.module.vector(UINT, 2), low, high)
         return self.module.pure("Bitcast", self.module.type(Scalar("float", 64)), pair)
 
+    def repeated(self, times: int, scalar: Scalar, value: int, step: Callable[[int], int]) -> int:
+        """The value after a step is done so many times (an int32), or not at all if that is below 1."""
+        none, one = (self.constant(_WORD, number) for number in (0, 1))
+        types = [self.type(_WORD), self.type(scalar)]
+        _, last = self.module.repeat(
+            types,
+            [times, value],
+            lambda left, _: self.compare("GT", _WORD, left, none),
+            lambda left, now: [self.binary("Sub", _WORD, left, one), step(now)],
+        )
+        return last
+
     def both(self, a: int, b: int) -> int:
         """Whether both truth values hold."""
         return self.module.pure("LogicalAnd", self.module.type(BOOL), a, b)
@@ -549,42 +563,3 @@ class Arithmetic:
         pair = self.module.pure("Bitcast", self.module.vector(UINT, 2), value)
         low, high = (self.module.pure("CompositeExtract", self.module.type(UINT), pair, lane) for lane in (0, 1))
         return low, high
-
-    def _float_remainder(self, scalar: Scalar, a: int, b: int) -> int:
-        """C's fmod, exact: OpFRem divides and rounds, so it is wrong by a whole ``b`` when the quotient is large.
-
-        This is binary long division: ``b`` is doubled up to the size of ``a``, and subtracted on the way back. No step rounds.
-        """
-        if scalar == _HALF:
-            return self.cast(FLOAT, scalar, self._float_remainder(FLOAT, self._wide(a), self._wide(b)))
-        x, y = self.math("fabs", scalar, a), self.math("fabs", scalar, b)
-        half, infinity = self.constant(scalar, 0.5), self.constant(scalar, float("inf"))
-        is_finite = self.compare("LT", scalar, x, infinity)
-        is_divided = self._all(
-            is_finite, self.compare("LT", scalar, y, infinity), self.compare("GT", scalar, y, self.constant(scalar, 0.0))
-        )
-        kind = self.type(scalar)
-        (largest,) = self.module.repeat(
-            [kind],
-            [y],
-            lambda t: self._all(is_divided, self.compare("LE", scalar, t, self.binary("Mul", scalar, x, half))),
-            lambda t: [self.binary("Add", scalar, t, t)],
-        )
-        rest, _ = self.module.repeat(
-            [kind, kind],
-            [x, largest],
-            lambda r, t: self._all(is_divided, self.compare("GE", scalar, t, y)),
-            lambda r, t: [
-                self.select(scalar, self.compare("GE", scalar, r, t), self.binary("Sub", scalar, r, t), r),
-                self.binary("Mul", scalar, t, half),
-            ],
-        )
-        is_whole = self._all(is_finite, self.compare("EQ", scalar, y, infinity))
-        other = self.select(scalar, is_whole, a, self.constant(scalar, float("nan")))
-        return self.select(scalar, is_divided, self.copy_sign(scalar, rest, a), other)
-
-    def _all(self, *truths: int) -> int:
-        result = truths[0]
-        for truth in truths[1:]:
-            result = self.binary("And", BOOL, result, truth)
-        return result
