@@ -319,6 +319,8 @@ class Arithmetic:
         if target.kind == "float":
             if target == _HALF:  # values beyond float32's range become infinite
                 return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
+            if source == UINT and target == FLOAT:
+                return self._float_of_word(value)
             return self.module.pure("ConvertSToF" if source.kind == "int" else "ConvertUToF", self.type(target), value)
         number = value
         if self.held(source).bits != self.held(target).bits:
@@ -507,6 +509,17 @@ class Arithmetic:
         sign = module.pure("ShiftRightArithmetic", module.type(UINT), value, module.constant(UINT, 31))
         pair = module.pure("CompositeConstruct", module.vector(UINT, 2), value, sign)
         return module.pure("Bitcast", self.type(target), pair)
+
+    def _float_of_word(self, value: int) -> int:
+        """A uint32 as a float32, rounded once, by its sum: SwiftShader's ConvertUToF rounds some twice."""
+        high, low = (
+            self.module.pure("ConvertSToF", self.module.type(FLOAT), half)
+            for half in (
+                self.binary("RShift", UINT, value, self.constant(UINT, 16)),
+                self.binary("BitwiseAnd", UINT, value, self.constant(UINT, 0xFFFF)),
+            )
+        )
+        return self.binary("Add", FLOAT, self.binary("Mul", FLOAT, high, self.constant(FLOAT, 65536.0)), low)
 
     def _cast_float(self, source: Scalar, target: Scalar, value: int) -> int:
         if target.kind == "float":

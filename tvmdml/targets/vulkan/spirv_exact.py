@@ -87,7 +87,7 @@ class _Words:
         return self.steps.select(self.word, condition, a, b)
 
     def parts(self, magnitude: int) -> tuple[int, int]:
-        """Of a float without its sign: the significand, its highest bit set, and the biased exponent (int32), below 1 for subnormals."""
+        """The significand of a magnitude, its highest bit set, and the biased exponent (int32), which is below 1 for subnormals."""
         hidden = 1 << self.fraction_bits
         fraction = self.op("BitwiseAnd", magnitude, self.n(hidden - 1))
         exponent = self.steps.cast(self.word, _INT, self.op("RShift", magnitude, self.n(self.fraction_bits)))
@@ -122,7 +122,7 @@ def quotient(steps: Steps, a: int, b: int) -> int:
     (mx, ex), (my, ey) = w.parts(x), w.parts(y)
     my = w.pick(w.has("EQ", my, w.n(0)), w.n(_HIDDEN), my)
     # The quotient of the significands, from 2**24 to 2**26, so with at least one bit too many.
-    near = steps.approximate_quotient(steps.cast(UINT, FLOAT, mx), steps.cast(UINT, FLOAT, my))
+    near = steps.approximate_quotient(steps.cast(_INT, FLOAT, mx), steps.cast(_INT, FLOAT, my))
     near = steps.binary("Mul", FLOAT, near, steps.constant(FLOAT, 2.0**25))
     low = w.op("Sub", steps.cast(FLOAT, UINT, near), w.n(_BELOW_QUOTIENT))
     left = w.op("Sub", w.op("LShift", mx, w.n(25)), w.op("Mul", low, my))
@@ -158,7 +158,7 @@ def root(steps: Steps, value: int) -> int:
     exponent = steps.binary("Add", _INT, exponent, steps.constant(_INT, 129))  # positive, and odd for an odd power of two
     odd_power = w.has("NE", w.op("BitwiseAnd", steps.cast(_INT, UINT, exponent), w.n(1)), w.n(0))
     m = w.pick(odd_power, w.op("LShift", m, w.n(1)), m)
-    near = steps.binary("Mul", FLOAT, steps.cast(UINT, FLOAT, m), steps.constant(FLOAT, 2.0**-23))
+    near = steps.binary("Mul", FLOAT, steps.cast(_INT, FLOAT, m), steps.constant(FLOAT, 2.0**-23))
     near = steps.binary("Mul", FLOAT, steps.approximate_root(near), steps.constant(FLOAT, 2.0**24))
     bits = w.op("Sub", steps.cast(FLOAT, UINT, near), w.n(_BELOW_ROOT))
     left = w.op("Sub", w.op("LShift", m, w.n(25)), w.op("Mul", bits, bits))
