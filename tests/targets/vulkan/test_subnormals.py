@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,8 @@ import pytest
 
 import tvmdml
 from tvmdml import TensorDesc, operators, targets
-from tvmdml.operators import Operator
+from tvmdml.flushing import flushing
+from tvmdml.operators import Operator, _accuracy
 from tvmdml.targets.vulkan import subnormals
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 from tvmdml.trial import Trial
@@ -106,3 +109,24 @@ def test_of_a_logarithm_both_are_right_and_nothing_between(vulkan: targets.Targe
     assert not judged(LOG, [x], flat)
     assert judged(LOG, [x], [-104.665, *flat[1:]])
     assert not judged(LOG, [x], np.asarray(tvmdml.log(np.array(x, "f4"), device=vulkan)), vulkan.flushed())
+
+
+def test_sums_of_products_may_lose_some_near_zero() -> None:
+    values, none = np.array([1.5 * NORMAL, 1.5]), np.zeros(2)
+    near = _accuracy.within_steps(values, "float32", 1)
+    for found, is_good in ((none, [True, False]), (values + 15 * NORMAL, [True, True]), (values - 20 * NORMAL, [False, True])):
+        settled = _accuracy.settled(found.astype("f4"), near, near, flushes=True)
+        assert (settled == values.astype("f4")).tolist() == is_good, found
+
+
+def test_numpy_can_compute_as_such_a_device() -> None:
+    least, normal = (np.full(9, number, "f4") for number in (LEAST, NORMAL))
+    with flushing():
+        flat = [(least + least)[8], (normal * np.float32(0.5))[8], (-least * np.float32(1))[8]]
+    assert np.copysign(1, flat).tolist() == [1, 1, -1]
+    if platform.machine() in ("x86_64", "aarch64") and sys.platform == "linux":
+        assert flat == [0, 0, 0]
+    assert (least + least)[8] == 2 * LEAST, "it stays so"
+    with pytest.raises(ZeroDivisionError), flushing():
+        raise ZeroDivisionError
+    assert (normal * np.float32(0.5))[8] == NORMAL / 2
