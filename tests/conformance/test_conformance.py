@@ -30,6 +30,7 @@ from tvmdml.errors import DeviceError, InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
+from tvmdml.targets.vulkan import VulkanTarget
 
 OPERATORS = operators.all_operators()
 each_operator = pytest.mark.each("name", OPERATORS)
@@ -549,3 +550,11 @@ def _ties() -> Path:
 def test_everything_passes(name: str, target: Target) -> None:
     report = conformance.run([target.kind], [name])
     assert not report.failed, "\n".join(report.lines())
+
+
+def test_a_model_with_a_type_that_the_device_lacks_is_not_run(vulkan: targets.Target) -> None:
+    assert isinstance(vulkan, VulkanTarget)
+    lacking = VulkanTarget("0", vulkan.capabilities._replace(int64=False), vulkan.info)
+    check = models.ModelCheck("TOP_K1", models.FOLDER / "top_k_64_bits.json", NEWEST_FEATURE_LEVEL)
+    with pytest.raises(Unsupported, match="lacks shaderInt64"):
+        check.problem(lacking, 1)

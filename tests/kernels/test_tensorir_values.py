@@ -330,3 +330,37 @@ def test_fused_sums_of_float64_are_rounded_once() -> None:
         exact = [float(Fraction(x) * Fraction(y) + Fraction(z)) for x, y, z in zip(a, b, last, strict=True)]
         found = spirv_exact.fused(Twin(0), Scalar("float", 64), a, b, last)  # type: ignore[arg-type]
         assert np.array_equal(found, exact)
+
+
+def test_remainders_are_exact_in_as_many_steps_as_the_exponents_differ_by() -> None:
+    special = special_values(TensorDataType.FLOAT32)
+    a, b = (one.ravel() for one in np.meshgrid(special, special))
+    for x, y in (*zip(a, b, strict=True), *seeded("remainders").integers(0, 1 << 32, (300, 2), dtype=np.uint32).view(np.float32)):
+        counted = Counted(0)
+        with np.errstate(all="ignore"):
+            found = spirv_exact.remainder(counted, Scalar("float", 32), x, y)  # type: ignore[arg-type]
+            assert not difference(found, np.fmod(x, y, dtype=np.float32), any_nan=True), (x, y)
+        assert counted.steps <= 255 + 23
+
+
+class Counted(Twin):
+    """It counts the steps of loops."""
+
+    steps = 0
+
+    def repeated(self, times: Any, scalar: Any, value: Any, step: Callable[[Any], Any]) -> Any:
+        self.steps += max(0, int(times))
+        return functools.reduce(lambda now, _: step(now), range(int(times)), value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
+def test_the_end_of_a_loop_does_not_depend_on_floats(dtype: str) -> None:
+    from tvm import tirx
+
+    x, i = tirx.Var("x", dtype), tirx.Var("i", "int32")
+    for condition in (x < tirx.const(1, dtype), tirx.And(i > 0, tirx.Not(x == tirx.const(0, dtype)))):
+        if dtype == "int32":
+            tensorir.loop_while(condition)
+            continue
+        with pytest.raises(AssertionError, match="that depends on floats"):
+            tensorir.loop_while(condition)

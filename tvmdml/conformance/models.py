@@ -22,6 +22,7 @@ from tvmdml import dxdispatch
 from tvmdml.conformance.checks import Check, is_taken
 from tvmdml.dxdispatch import commands, nodes
 from tvmdml.enums import FeatureLevel
+from tvmdml.errors import ModelError, Unsupported
 from tvmdml.operators._contract import Array
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType
@@ -46,6 +47,14 @@ class ModelCheck(Check):
 
     def problem(self, target: Target, seed: int) -> str:
         """The first result that is not as expected."""
+        try:
+            return self._problem(target)
+        except ModelError as error:  # it names a part of the file; what matters is whether the device lacks something
+            if (lacking := _cause(error)) is None:
+                raise
+            raise lacking from None
+
+    def _problem(self, target: Target) -> str:
         root = nodes.read(self.path)
         model = dxdispatch.read(self.path)
         said = io.StringIO()
@@ -63,6 +72,12 @@ class ModelCheck(Check):
                 if problem := _misread(Path(folder) / path, content):
                     return f"{path}: {problem}"
         return _misprinted(said.getvalue(), root.value.get("$printed", []))
+
+
+def _cause(error: BaseException | None) -> Unsupported | None:
+    while error is not None and not isinstance(error, Unsupported):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _look(name: str, number: int, model: dxdispatch.Model) -> commands.Command:

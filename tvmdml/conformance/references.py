@@ -41,7 +41,7 @@ class ReferenceCase(Check):
         # A case's seed does not depend on the other cases.
         number = zlib.crc32(self.what.encode())
         values = functools.partial(FILLS[fill], np.random.default_rng([seed, number]))
-        return tried(desc, target, Trial(desc, shared, values, shift=number % 4))
+        return tried(desc, target, Trial(desc, shared, values, shift=number % 4, flushed=target.flushed()))
 
 
 def line(desc: Operator, shared: Shared = ()) -> str:

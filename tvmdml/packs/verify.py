@@ -384,7 +384,7 @@ class _Check:
             rng = np.random.default_rng(
                 [self._seed, *one.operation.key]
             )  # the same input for an operation, whichever others are run
-            trial = Trial(one.desc, one.shared, functools.partial(any_values, rng))
+            trial = Trial(one.desc, one.shared, functools.partial(any_values, rng), flushed=one.machine.flushed())
             for threads, kernel in one.kernels:
                 self._launches += 1
                 try:

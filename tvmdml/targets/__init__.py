@@ -139,6 +139,14 @@ class Target(abc.ABC):
         """The same as ``asarray``, and the strides are kept."""
         return array
 
+    def flushed(self) -> frozenset[str]:
+        """The float types whose subnormals it takes for 0: ``float32`` …
+
+        Raises:
+            DeviceError: the device cannot be used.
+        """
+        return frozenset()
+
     @contextmanager
     def holding(self, buffers: Iterable[NumpyArray]) -> Iterator[Callable[[Any], Any]]:
         """Keep the buffers in the target's memory until exit. Yields a function that maps a view of a buffer to its view there."""

@@ -180,11 +180,30 @@ def test_float_rules_are_stated_where_the_device_has_them() -> None:
     kernel = written({"source*": "float32", "result*": "float16"}, body)
     modes = [operands[1:] for name, operands in instructions(kernel.emit().code) if name == "ExecutionMode"]
     assert sorted(modes) == [(17, 64, 1, 1), (4461, 16), (4461, 32), (4462, 16), (4462, 32)]
-    assert len(decorations(kernel.emit().code, "NoContraction")) == 1
+    assert len(decorations(kernel.emit().code, "NoContraction")) == 2
     assert not decorations(kernel.emit().code, "FPRoundingMode")
     bare = kernel.emit(RICH._replace(nearest_even=(), keep_special=())).code
     assert [operands[1] for name, operands in instructions(bare) if name == "ExecutionMode"] == [17]
     assert len(decorations(bare, "FPRoundingMode")) == 1
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [("float32", "float16"), ("float64", "float16"), ("float64", "float32")])
+@pytest.mark.parametrize("float16", [True, False])
+def test_a_conversion_and_back_may_not_be_left_out(wide: str, narrow: str, float16: bool) -> None:
+    """Mesa 26 leaves it out, and then nothing is rounded."""
+    kernel = store_of(wide, lambda i, x: T.Cast(wide, T.Cast(narrow, x[i])))
+    code = kernel.emit(RICH._replace(float16=float16)).code
+    conversions = sum(name == "FConvert" for name, _ in instructions(code))
+    assert 2 <= conversions <= len(decorations(code, "NoContraction"))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_no_float_decides_how_long_a_remainder_takes(dtype: str) -> None:
+    """A device that takes subnormals for 0 would add them without end."""
+    code = store_of(dtype, lambda i, x: T.fmod(x[i], x[i + 1])).emit().code
+    names = {name for name, _ in instructions(code)}
+    assert "LoopMerge" in names
+    assert not {name for name in names if name.startswith(("FAdd", "FSub", "FMul", "FDiv", "FRem", "FOrd", "FUnord"))}
 
 
 def test_buffers_say_how_they_are_used() -> None:

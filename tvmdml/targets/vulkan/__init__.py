@@ -64,6 +64,12 @@ class VulkanTarget(DeviceTarget):
             raise DeviceError(f"{self.name} is a set of features to compile for, not a device. `tvmdml devices` lists devices.")
         return driver.open_device(self.info.index)
 
+    def flushed(self) -> frozenset[str]:
+        """As the device answers when it is asked, once."""
+        from tvmdml.targets.vulkan import subnormals
+
+        return frozenset() if self.info is None else subnormals.flushed(self.info)
+
     def tasks(self) -> int:
         """Few, if the device is really a CPU."""
         if self._tasks:

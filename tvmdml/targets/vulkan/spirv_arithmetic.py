@@ -211,7 +211,9 @@ class Arithmetic:
             # As in TVM's LLVM code: if one is NaN, the result is the second.
             return self.select(scalar, self.compare("LT" if node == "Min" else "GT", scalar, a, b), a, b)
         if node == "Mod" and scalar.kind == "float":
-            return self._float_remainder(scalar, a, b)
+            if scalar == _HALF:  # the remainder of two float16 is one
+                return self.cast(FLOAT, scalar, spirv_exact.remainder(self, FLOAT, self._wide(a), self._wide(b)))
+            return spirv_exact.remainder(self, scalar, a, b)
         if node == "Mod" and scalar.kind == "int":
             # Vulkan leaves OpSRem undefined for negative operands.
             return self.binary("Sub", scalar, a, self.binary("Mul", scalar, self.binary("Div", scalar, a, b), b))
@@ -331,6 +333,8 @@ class Arithmetic:
                 return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
             if self._is_pair(source):
                 return self._pairs.to_float(source, target, value)
+            if source == UINT and target == FLOAT:
+                return self._float_of_word(value)
             return self.module.pure("ConvertSToF" if source.kind == "int" else "ConvertUToF", self.type(target), value)
         number = value
         if self.held(source).bits != self.held(target).bits:
@@ -451,6 +455,18 @@ class Arithmetic:
         """The float64 with these bits."""
         return self._of_halves(Scalar("float", 64), low, high)
 
+    def repeated(self, times: int, scalar: Scalar, value: int, step: Callable[[int], int]) -> int:
+        """The value after a step is done so many times (an int32), or not at all if that is below 1."""
+        none, one = (self.constant(_WORD, number) for number in (0, 1))
+        types = [self.type(_WORD), self.type(scalar)]
+        _, last = self.module.repeat(
+            types,
+            [times, value],
+            lambda left, _: self.compare("GT", _WORD, left, none),
+            lambda left, now: [self.binary("Sub", _WORD, left, one), step(now)],
+        )
+        return last
+
     def both(self, a: int, b: int) -> int:
         """Whether both truth values hold."""
         return self.module.pure("LogicalAnd", self.module.type(BOOL), a, b)
@@ -507,6 +523,17 @@ class Arithmetic:
         module = self.module
         sign = module.pure("ShiftRightArithmetic", module.type(UINT), value, module.constant(UINT, 31))
         return self._of_halves(target, value, sign)
+
+    def _float_of_word(self, value: int) -> int:
+        """A uint32 as a float32, rounded once, by its sum: SwiftShader's ConvertUToF rounds some twice."""
+        high, low = (
+            self.module.pure("ConvertSToF", self.module.type(FLOAT), half)
+            for half in (
+                self.binary("RShift", UINT, value, self.constant(UINT, 16)),
+                self.binary("BitwiseAnd", UINT, value, self.constant(UINT, 0xFFFF)),
+            )
+        )
+        return self.binary("Add", FLOAT, self.binary("Mul", FLOAT, high, self.constant(FLOAT, 65536.0)), low)
 
     def _cast_float(self, source: Scalar, target: Scalar, value: int) -> int:
         if target.kind == "float":
@@ -569,42 +596,3 @@ class Arithmetic:
     def _of_halves(self, scalar: Scalar, low: int, high: int) -> int:
         pair = self._pairs.join(low, high)
         return pair if self._is_pair(scalar) else self.module.pure("Bitcast", self.type(scalar), pair)
-
-    def _float_remainder(self, scalar: Scalar, a: int, b: int) -> int:
-        """C's fmod, exact: OpFRem divides and rounds, so it is wrong by a whole ``b`` when the quotient is large.
-
-        This is binary long division: ``b`` is doubled up to the size of ``a``, and subtracted on the way back. No step rounds.
-        """
-        if scalar == _HALF:
-            return self.cast(FLOAT, scalar, self._float_remainder(FLOAT, self._wide(a), self._wide(b)))
-        x, y = self.math("fabs", scalar, a), self.math("fabs", scalar, b)
-        half, infinity = self.constant(scalar, 0.5), self.constant(scalar, float("inf"))
-        is_finite = self.compare("LT", scalar, x, infinity)
-        is_divided = self._all(
-            is_finite, self.compare("LT", scalar, y, infinity), self.compare("GT", scalar, y, self.constant(scalar, 0.0))
-        )
-        kind = self.type(scalar)
-        (largest,) = self.module.repeat(
-            [kind],
-            [y],
-            lambda t: self._all(is_divided, self.compare("LE", scalar, t, self.binary("Mul", scalar, x, half))),
-            lambda t: [self.binary("Add", scalar, t, t)],
-        )
-        rest, _ = self.module.repeat(
-            [kind, kind],
-            [x, largest],
-            lambda r, t: self._all(is_divided, self.compare("GE", scalar, t, y)),
-            lambda r, t: [
-                self.select(scalar, self.compare("GE", scalar, r, t), self.binary("Sub", scalar, r, t), r),
-                self.binary("Mul", scalar, t, half),
-            ],
-        )
-        is_whole = self._all(is_finite, self.compare("EQ", scalar, y, infinity))
-        other = self.select(scalar, is_whole, a, self.constant(scalar, float("nan")))
-        return self.select(scalar, is_divided, self.copy_sign(scalar, rest, a), other)
-
-    def _all(self, *truths: int) -> int:
-        result = truths[0]
-        for truth in truths[1:]:
-            result = self.binary("And", BOOL, result, truth)
-        return result

@@ -1,14 +1,15 @@
-"""Quotients and square roots of float32, and fused sums of float32 and float64, correctly rounded on every device.
+"""Quotients and square roots of float32, and fused sums and remainders of float32 and float64, correctly rounded on every device.
 
 Vulkan allows errors of several units in the last place, and a device may flush subnormals. So the device divides the significands
 only, which gives nearly all bits; integer arithmetic then finds the remainder, the missing bits and the rounding. The remainder is
 small, so its low 32 bits are enough.
 
-A device's ``Fma`` may round the product, too.
+A device's ``Fma`` may round the product, too. Its ``FRem`` is wrong by a whole divisor where the quotient is large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tvmdml.targets.vulkan.spirv_tables import FLOAT, UINT, Scalar
@@ -49,6 +50,9 @@ class Steps(Protocol):
     def leading_zeros(self, scalar: Scalar, value: int) -> int:
         """The number of zero bits above the highest set bit, as an int32."""
 
+    def repeated(self, times: int, scalar: Scalar, value: int, step: Callable[[int], int]) -> int:
+        """The value after a step is done so many times (an int32), or not at all if that is below 1."""
+
     def both(self, a: int, b: int) -> int:
         """Whether both truth values hold."""
 
@@ -63,33 +67,37 @@ class Steps(Protocol):
 
 
 class _Words:
-    """Short names for steps with 32-bit integers."""
+    """Short names for steps with the bits of a float type, as integers."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, scalar: Scalar = FLOAT) -> None:
         self.steps = steps
+        self.word = Scalar("uint", scalar.bits)
+        self.fraction_bits = {32: 23, 64: 52}[scalar.bits]
 
     def n(self, value: int) -> int:
-        return self.steps.constant(UINT, value)
+        return self.steps.constant(self.word, value)
 
     def op(self, node: str, a: int, b: int) -> int:
-        return self.steps.binary(node, UINT, a, b)
+        return self.steps.binary(node, self.word, a, b)
 
     def has(self, node: str, a: int, b: int) -> int:
-        return self.steps.compare(node, UINT, a, b)
+        return self.steps.compare(node, self.word, a, b)
 
     def pick(self, condition: int, a: int, b: int) -> int:
-        return self.steps.select(UINT, condition, a, b)
+        return self.steps.select(self.word, condition, a, b)
 
     def parts(self, magnitude: int) -> tuple[int, int]:
-        """The significand of a float without its sign, with 24 bits, and its biased exponent (int32), below 1 for subnormals."""
-        fraction = self.op("BitwiseAnd", magnitude, self.n(_FRACTION))
-        exponent = self.steps.cast(UINT, _INT, self.op("RShift", magnitude, self.n(23)))
-        zeros = self.steps.binary("Sub", _INT, self.steps.leading_zeros(UINT, fraction), self.steps.constant(_INT, 8))
-        # The significand of zero is 0, and no shift is larger than 24.
-        moved = self.op("LShift", fraction, self.steps.cast(_INT, UINT, zeros))
-        subnormal = self.has("LT", magnitude, self.n(_HIDDEN))
+        """The significand of a magnitude, its highest bit set, and the biased exponent (int32), which is below 1 for subnormals."""
+        hidden = 1 << self.fraction_bits
+        fraction = self.op("BitwiseAnd", magnitude, self.n(hidden - 1))
+        exponent = self.steps.cast(self.word, _INT, self.op("RShift", magnitude, self.n(self.fraction_bits)))
+        above = self.steps.constant(_INT, self.word.bits - 1 - self.fraction_bits)
+        zeros = self.steps.binary("Sub", _INT, self.steps.leading_zeros(self.word, fraction), above)
+        # The significand of zero is 0, and no shift is larger than its bits.
+        moved = self.op("LShift", fraction, self.steps.cast(_INT, self.word, zeros))
+        subnormal = self.has("LT", magnitude, self.n(hidden))
         below = self.steps.binary("Sub", _INT, self.steps.constant(_INT, 1), zeros)
-        whole = self.op("BitwiseOr", fraction, self.n(_HIDDEN))
+        whole = self.op("BitwiseOr", fraction, self.n(hidden))
         return self.pick(subnormal, moved, whole), self.steps.select(_INT, subnormal, below, exponent)
 
     def rounded(self, bits: int, drop: int, sticky: int) -> int:
@@ -114,7 +122,7 @@ def quotient(steps: Steps, a: int, b: int) -> int:
     (mx, ex), (my, ey) = w.parts(x), w.parts(y)
     my = w.pick(w.has("EQ", my, w.n(0)), w.n(_HIDDEN), my)
     # The quotient of the significands, from 2**24 to 2**26, so with at least one bit too many.
-    near = steps.approximate_quotient(steps.cast(UINT, FLOAT, mx), steps.cast(UINT, FLOAT, my))
+    near = steps.approximate_quotient(steps.cast(_INT, FLOAT, mx), steps.cast(_INT, FLOAT, my))
     near = steps.binary("Mul", FLOAT, near, steps.constant(FLOAT, 2.0**25))
     low = w.op("Sub", steps.cast(FLOAT, UINT, near), w.n(_BELOW_QUOTIENT))
     left = w.op("Sub", w.op("LShift", mx, w.n(25)), w.op("Mul", low, my))
@@ -150,7 +158,7 @@ def root(steps: Steps, value: int) -> int:
     exponent = steps.binary("Add", _INT, exponent, steps.constant(_INT, 129))  # positive, and odd for an odd power of two
     odd_power = w.has("NE", w.op("BitwiseAnd", steps.cast(_INT, UINT, exponent), w.n(1)), w.n(0))
     m = w.pick(odd_power, w.op("LShift", m, w.n(1)), m)
-    near = steps.binary("Mul", FLOAT, steps.cast(UINT, FLOAT, m), steps.constant(FLOAT, 2.0**-23))
+    near = steps.binary("Mul", FLOAT, steps.cast(_INT, FLOAT, m), steps.constant(FLOAT, 2.0**-23))
     near = steps.binary("Mul", FLOAT, steps.approximate_root(near), steps.constant(FLOAT, 2.0**24))
     bits = w.op("Sub", steps.cast(FLOAT, UINT, near), w.n(_BELOW_ROOT))
     left = w.op("Sub", w.op("LShift", m, w.n(25)), w.op("Mul", bits, bits))
@@ -165,6 +173,39 @@ def root(steps: Steps, value: int) -> int:
     found = w.pick(w.has("GT", whole, w.n(_INFINITY)), w.n(_NAN), found)
     same = steps.any(w.has("EQ", whole, w.n(_INFINITY)), w.has("EQ", w.op("BitwiseAnd", whole, w.n(_MAGNITUDE)), w.n(0)))
     return steps.bits(UINT, FLOAT, w.pick(same, whole, found))
+
+
+def remainder(steps: Steps, scalar: Scalar, a: int, b: int) -> int:
+    """C's fmod: what is left of ``a`` after subtracting a whole multiple of ``b``; for float32 and float64. It is exact.
+
+    This is long division of the significands, in as many steps as the exponents differ by, whatever the device takes for 0.
+    """
+    w = _Words(steps, scalar)
+    sign_bit, hidden = 1 << scalar.bits - 1, 1 << w.fraction_bits
+    infinity = w.n((sign_bit - 1) & -hidden)
+    first, second = (steps.bits(scalar, w.word, value) for value in (a, b))
+    x, y = (w.op("BitwiseAnd", value, w.n(sign_bit - 1)) for value in (first, second))
+    (mx, ex), (my, ey) = w.parts(x), w.parts(y)
+    y_zero, none, one = w.has("EQ", y, w.n(0)), steps.constant(_INT, 0), steps.constant(_INT, 1)
+
+    def less(value: int) -> int:
+        return w.pick(w.has("GE", value, my), w.op("Sub", value, my), value)
+
+    # (If the divisor is 0, the result is not used.)
+    rest = steps.repeated(steps.binary("Sub", _INT, ex, ey), w.word, less(mx), lambda rest: less(w.op("LShift", rest, w.n(1))))
+    # In units of the divisor's last bit: normalized again, as far as the exponent allows.
+    above = steps.constant(_INT, scalar.bits - 1 - w.fraction_bits)
+    zeros = steps.binary("Sub", _INT, steps.leading_zeros(w.word, rest), above)
+    most = steps.binary("Sub", _INT, ey, one)
+    up = steps.binary("Min", _INT, zeros, most)
+    raised = steps.compare("GE", _INT, up, none)
+    by = steps.cast(_INT, w.word, steps.select(_INT, raised, up, steps.binary("Sub", _INT, none, up)))
+    bits = w.pick(raised, w.op("LShift", rest, by), w.op("RShift", rest, by))
+    field = w.op("LShift", steps.cast(_INT, w.word, steps.binary("Sub", _INT, most, up)), w.n(w.fraction_bits))
+    found = w.pick(w.has("EQ", rest, w.n(0)), w.n(0), w.op("Add", bits, field))
+    found = w.op("BitwiseOr", w.pick(w.has("LT", x, y), x, found), w.op("BitwiseAnd", first, w.n(sign_bit)))
+    nan = steps.any(y_zero, steps.any(w.has("GE", x, infinity), w.has("GT", y, infinity)))
+    return steps.bits(w.word, scalar, w.pick(nan, w.op("BitwiseOr", infinity, w.n(hidden >> 1)), found))
 
 
 def fused(steps: Steps, scalar: Scalar, a: int, b: int, c: int) -> int:

@@ -346,8 +346,11 @@ COMPARE: dict[str, dict[str, str]] = {
 LEAVES_RANGE = {"IAdd", "ISub", "IMul", "ShiftLeftLogical", "Not"}
 """Instructions whose result may have more bits than a narrow integer."""
 
-NO_CONTRACTION = {"FAdd", "FSub", "FMul", "FDiv"}
-"""Instructions that a driver could fuse (FMA contraction) or reorder, and must not."""
+NO_CONTRACTION = {"FAdd", "FConvert", "FSub", "FMul", "FDiv"}
+"""Instructions that a driver could fuse (FMA contraction), reorder or leave out, and must not.
+
+Mesa 26 takes a conversion to fewer bits and back for the value itself, unless it may not be contracted.
+"""
 
 EXACT_MATH = {
     "ceil": "Ceil",
