@@ -328,7 +328,6 @@ def test_onnx_cases_of_all_operators_run_and_those_that_cannot_have_a_reason(
         "SimplifiedLayerNormalization",
         "com.microsoft.FusedMatMul",
         "com.microsoft.Gelu",
-        "com.microsoft.GroupQueryAttention",
         "com.microsoft.MatMulIntegerToFloat",
         "com.microsoft.MultiHeadAttention",
         "com.microsoft.QLinearAdd",

@@ -99,6 +99,13 @@ CASES: dict[tuple[str, str], Case] = {
         [[[[[-1, -1], [1, -1]]]]],
     ),
     ("ArgMax, ArgMin", "NaN"): Case([f(1, NAN, 3)], {"keepdims": 0}, [1, 1], [2, 0], [1, 1]),
+    ("Attention", "is_causal, one query, earlier rows and several new ones"): Case(
+        [ZERO[:, :, :1], ZERO, f(1, 3).reshape(ZERO.shape), None, ZERO[:, :, :1], f(7).reshape(1, 1, 1, 1)],
+        {"opset": 23, "outputs": 3, "is_causal": 1},
+        [[[[[4]]]], [[[[0], [0], [0]]]], [[[[7], [1], [3]]]]],
+        [[[[[11 / 3]]]], [[[[0], [0], [0]]]], [[[[7], [1], [3]]]]],
+        [[[[[4]]]], [[[[0], [0], [0]]]], [[[[7], [1], [3]]]]],
+    ),
     ("Attention", "scores that are masked, as an output"): Case(
         [ZERO, ZERO, f(1, 3).reshape(ZERO.shape)],
         {"opset": 23, "outputs": 4, "is_causal": 1, "qk_matmul_output_mode": 2},

@@ -115,33 +115,6 @@ def _mask(mask: ArrayTensorDesc, sizes: tuple[int, ...]) -> tuple[MaskType, Arra
     return MaskType.BOOLEAN, repeated(_with(mask, *own), sizes)
 
 
-def group_query_attention(cls: Any, node: OnnxNode) -> Any:
-    """ONNX Runtime's GroupQueryAttention of one query row: its lengths are then those of earlier rows."""
-    _refuse(node, do_rotary=0, softcap=0.0, local_window_size=-1, smooth_softmax=0, rotary_interleaved=0)
-    _absent(node, cos_cache=7, sin_cache=8, position_ids=9, attention_bias=10, head_sink=11)
-    if not node.has(1):
-        raise Refused("its queries, keys and values are packed")
-    query, key, value = (node.tensor(i) for i in range(3))
-    if query.sizes[1] != 1:
-        raise Refused("it has several query rows, whose lengths are not those of earlier rows")
-    past = _optional(node, 3), _optional(node, 4)
-    if past[0] is None or past[1] is None:
-        raise Refused("it has no rows of earlier steps")
-    heads, joint = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
-    total = max(past[0].sizes[-2], node.constant("total_sequence_length", 6))
-    kept = {
-        name: one.with_sizes((*one.sizes[:2], total, one.sizes[3]))
-        for name, one in zip(("output_present_key_tensor", "output_present_value_tensor"), past, strict=True)
-        if one is not None
-    }
-    lengths = node.tensor(5)
-    inputs = (query, key, value, None, None, None, None, None, None, *past, lengths)
-    return cls.of(
-        *inputs, query_head_count=heads, key_value_head_count=joint, scale=_scale(node, query.sizes[-1] // max(heads, 1)),
-        mask_filter_value=0.0, mask_type=MaskType.NONE, **kept,
-    )  # fmt: skip
-
-
 def attention(cls: Any, node: OnnxNode) -> Any:
     """ONNX's Attention. With four dimensions a head is a batch, and heads that share keys are query rows."""
     _refuse(node, is_causal=0, softcap=0.0, left_window_size=-1, right_window_size=-1)

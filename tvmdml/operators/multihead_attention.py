@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from tvmdml.enums import MultiheadAttentionMaskType
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._attention_onnx import attention, group_query_attention, multi_head_attention
+from tvmdml.operators._attention_onnx import attention, multi_head_attention
 from tvmdml.operators._contract import Float, Operator, OptionalInput, OptionalOutput, Output, Shared, Uint
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import Support, support
@@ -89,7 +89,7 @@ class MultiheadAttention1(Attention):
     """
 
     SUPPORT = supported("6.3", "attention_bias_tensor", past_sequence_lengths_tensor="6.3 i r1-5")
-    ONNX = ("Attention", "com.microsoft.GroupQueryAttention")
+    ONNX = ("Attention",)
     POSITIONS = "attention_bias_tensor"
     SYNONYMS = MappingProxyType({"RelativePositionBiasTensor": "AttentionBiasTensor"})
     SHARES = (
@@ -120,8 +120,8 @@ class MultiheadAttention1(Attention):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
-        """ONNX's Attention, and ONNX Runtime's GroupQueryAttention."""
-        found: Operator = (attention if node.kind == "Attention" else group_query_attention)(cls, node)
+        """ONNX's Attention."""
+        found: Operator = attention(cls, node)
         return found
 
     @property
