@@ -238,7 +238,11 @@ def test_pipelines(tmp_path: Path, tables: dict[str, Any]) -> None:
     assert text.get_sequence(0).tolist() == tiny.greedy(PROMPT, 12, tables)
 
 
-def test_an_encoder_and_a_decoder(tmp_path: Path, tables: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("out", "into", "layers"),
+    [("encoder_hidden_states", "encoder_hidden_states", 0), ("present_key_cross_0", "past_key_cross_0", 1)],
+)
+def test_an_encoder_and_a_decoder(tmp_path: Path, tables: dict[str, Any], out: str, into: str, layers: int) -> None:
     """The decoder's logits are of its last token and of the mean of what the encoder makes of the prompt."""
     value, sizes = helper.make_tensor_value_info, ["rows", "columns"]
     table, head = (numpy_helper.from_array(tables[name], name) for name in ("embedding", "head"))
@@ -247,7 +251,7 @@ def test_an_encoder_and_a_decoder(tmp_path: Path, tables: dict[str, Any]) -> Non
         graph = helper.make_graph(nodes, name, inputs, outputs, initializers)
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / f"{name}.onnx")
 
-    node, hidden = helper.make_node, value("encoder_hidden_states", TensorProto.FLOAT, ["rows", "words", tiny.WIDTH])
+    node, (hidden, theirs) = helper.make_node, [value(n, TensorProto.FLOAT, ["rows", "words", tiny.WIDTH]) for n in (out, into)]
     masked = [
         node("Cast", ["attention_mask"], ["m"], to=1),
         node("Unsqueeze", ["m", "axis"], ["n"]),
@@ -258,15 +262,15 @@ def test_an_encoder_and_a_decoder(tmp_path: Path, tables: dict[str, Any]) -> Non
     saved("encoder", [node("Gather", ["embedding", "input_ids"], ["e"]), *masked], words, [hidden], [table, axis])
     nodes = [
         node("Gather", ["embedding", "input_ids"], ["e"]),
-        node("ReduceMean", [hidden.name], ["mean"], axes=[1], keepdims=1),
+        node("ReduceMean", [theirs.name], ["mean"], axes=[1], keepdims=1),
         node("Add", ["e", "mean"], ["sum"]),
         node("MatMul", ["sum", "head"], ["logits"]),
     ]
     ids, logits = value("input_ids", TensorProto.INT64, sizes), value("logits", TensorProto.FLOAT, [*sizes, tiny.VOCABULARY])
-    saved("decoder", nodes, [ids, hidden], [logits], [table, head])
+    saved("decoder", nodes, [ids, theirs], [logits], [table, head])
     about = tiny.config(max_length=8)
     about["model"] |= {"type": "marian", "decoder_start_token_id": 4, "encoder": {"filename": "encoder.onnx"}}
-    about["model"]["decoder"] |= {"filename": "decoder.onnx", "num_hidden_layers": 0}
+    about["model"]["decoder"] |= {"filename": "decoder.onnx", "num_hidden_layers": layers}
     (tmp_path / "genai_config.json").write_text(json.dumps(about))
     own = finished(generator(og.Model(str(tmp_path)), batch_size=2), BATCH[:2])
     for index, prompt in enumerate((PROMPT, [8, 11])):
@@ -274,6 +278,42 @@ def test_an_encoder_and_a_decoder(tmp_path: Path, tables: dict[str, Any]) -> Non
         while len(text) < 8:
             text.append(int(np.argmax((tables["embedding"][text[-1]] + mean) @ tables["head"].astype(np.float64))))
         assert own.get_sequence(index).tolist() == text
+
+
+def test_an_encoder_is_given_its_inputs_by_name(tmp_path: Path, tables: dict[str, Any]) -> None:
+    """Features are given by ``set_inputs``, and so are the tokens that the decoder begins with."""
+    value, sizes = helper.make_tensor_value_info, ["rows", "columns"]
+    sound = value("audio_features", TensorProto.FLOAT, ["rows", tiny.WIDTH])
+    hidden = value("encoder_hidden_states", TensorProto.FLOAT, ["rows", tiny.WIDTH])
+    ids, logits = value("input_ids", TensorProto.INT64, sizes), value("logits", TensorProto.FLOAT, [*sizes, tiny.VOCABULARY])
+    table, head = (numpy_helper.from_array(tables[name], name) for name in ("embedding", "head"))
+    one, node = numpy_helper.from_array(np.array([1]), "one"), helper.make_node
+    nodes = [
+        node("Gather", ["embedding", "input_ids"], ["e"]),
+        node("Unsqueeze", [hidden.name, "one"], ["u"]),
+        node("Add", ["e", "u"], ["sum"]),
+        node("MatMul", ["sum", "head"], ["logits"]),
+    ]
+    graphs = {
+        "encoder": helper.make_graph([node("Neg", [sound.name], [hidden.name])], "encoder", [sound], [hidden]),
+        "decoder": helper.make_graph(nodes, "decoder", [ids, hidden], [logits], [table, head, one]),
+    }
+    for name, graph in graphs.items():
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / f"{name}.onnx")
+    about = tiny.config(max_length=8)
+    about["model"] |= {"type": "whisper", "encoder": {"filename": "encoder.onnx"}}
+    about["model"]["decoder"] |= {"filename": "decoder.onnx", "num_hidden_layers": 0}
+    (tmp_path / "genai_config.json").write_text(json.dumps(about))
+    named, features = og.NamedTensors(), np.random.default_rng(6).standard_normal((2, tiny.WIDTH)).astype(np.float32)
+    own = generator(og.Model(str(tmp_path)), batch_size=2, num_beams=2)
+    with pytest.raises(RuntimeError, match="encoder: given nothing for audio_features"):
+        own.set_inputs(named)
+    named["audio_features"], named["input_ids"] = features, np.array([[4, 7], [9, 8]], np.int32)
+    own.set_inputs(named)
+    own.get_logits()
+    rows = tables["embedding"][[7, 7, 8, 8]].astype(np.float64) - features.astype(np.float64).repeat(2, 0)
+    np.testing.assert_allclose(own.get_logits()[:, 0], rows @ tables["head"].astype(np.float64), rtol=0, atol=1e-4)
+    assert own.get_sequence(0).tolist() == [4, 7]
 
 
 # -- What is refused ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from tvmdml.genai.beams import Best
 from tvmdml.genai.options import OPTIONS, check_names, check_together, completed
 from tvmdml.genai.refusing import Refused
-from tvmdml.genai.search import Greedy, drawn, penalized
+from tvmdml.genai.search import Greedy, drawn, largest, penalized
 from tvmdml.genai.state import padding
 
 LOWEST = np.finfo(np.float32).min
@@ -45,6 +45,33 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(given: dict[str, Any], rig
     found = shares(**given)
     assert found.keys() == right.keys()
     assert max(abs(found[token] - right[token]) for token in right) < 0.03
+
+
+@pytest.mark.parametrize("size", [100, 20000, 40000])
+def test_the_largest_of_many(size: int) -> None:
+    row = np.random.default_rng(2).integers(0, 1000, size).astype(np.float32)
+    row[row > 990] = 500
+    right = sorted(range(size), key=lambda place: (-row[place], place))
+    for count in (1, 50, min(1024, size), size):
+        found = largest(row, count)
+        np.testing.assert_array_equal(row[found], row[right[:count]])
+        assert len(set(found.tolist())) == count
+    assert largest(row, size).tolist() == right
+
+
+@pytest.mark.parametrize("p", [0.05, 0.6, 0.999])
+def test_few_tokens_of_many_are_likely(p: float) -> None:
+    """Of many tokens, those are drawn that the definition says; some are found among the first ones, others among all."""
+    row = np.random.default_rng(3).standard_normal(30000).astype(np.float32)
+    probabilities = np.exp(row.astype(np.float64)) / np.exp(row.astype(np.float64)).sum()
+    order = np.argsort(-row, kind="stable")
+    allowed = order[: np.searchsorted(np.cumsum(probabilities[order]), p) + 2]
+    rng, many = np.random.default_rng(4), options(top_p=p)
+    found = np.array([drawn(row, many, rng) for _ in range(300)])
+    assert np.isin(found, allowed).all()
+    assert len(set(found.tolist())) > 100
+    right = (probabilities[allowed] * row[allowed]).sum() / probabilities[allowed].sum()
+    assert abs(row[found].mean() - right) < 0.25
 
 
 def test_the_same_seed_draws_the_same_tokens() -> None:

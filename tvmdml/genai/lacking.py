@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from tvmdml.errors import Unsupported, message
 
-_FEATURES = "Compute its features in the program, and give them to Generator.set_inputs under the names of the network's inputs."
+FEATURES = "Compute features in the program, and give them to Generator.set_inputs under the names of the network's inputs."
 
 
 def lacks(what: str, allowed: str, advice: str = "") -> NoReturn:
@@ -28,7 +28,7 @@ class Images:
         Raises:
             Unsupported: always.
         """
-        lacks("Images", "models of text", _FEATURES)
+        lacks("Images", "models of text", FEATURES)
 
     @classmethod
     def open_bytes(cls, *contents: bytes) -> Images:
@@ -37,7 +37,7 @@ class Images:
         Raises:
             Unsupported: always.
         """
-        lacks("Images", "models of text", _FEATURES)
+        lacks("Images", "models of text", FEATURES)
 
 
 class Audios:
@@ -50,7 +50,7 @@ class Audios:
         Raises:
             Unsupported: always.
         """
-        lacks("Audios", "models of text", _FEATURES)
+        lacks("Audios", "models of text", FEATURES)
 
     @classmethod
     def open_bytes(cls, *contents: bytes) -> Audios:
@@ -59,21 +59,21 @@ class Audios:
         Raises:
             Unsupported: always.
         """
-        lacks("Audios", "models of text", _FEATURES)
+        lacks("Audios", "models of text", FEATURES)
 
 
 class MultiModalProcessor:
     """What makes pictures and sounds into a network's inputs: not here."""
 
     def __init__(self, model: Any = None) -> None:
-        lacks("MultiModalProcessor", "models of text", _FEATURES)
+        lacks("MultiModalProcessor", "models of text", FEATURES)
 
 
 class StreamingProcessor:
     """What makes sound into features while it is recorded: not here."""
 
     def __init__(self, model: Any = None) -> None:
-        lacks("StreamingProcessor", "models of text", _FEATURES)
+        lacks("StreamingProcessor", "models of text", FEATURES)
 
 
 class MtpGenerator:

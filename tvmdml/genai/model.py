@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.genai.config import FILE, Config
+from tvmdml.genai.lacking import FEATURES
 from tvmdml.genai.names import CROSS, Feed, Slot, feeds, named, numbered, slots
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.onnx.model import load
@@ -140,10 +141,10 @@ class Model:
         """Not here.
 
         Raises:
-            Unsupported: always; such models are refused when they are read.
+            Unsupported: always.
         """
         raise Unsupported(
-            message("create_multimodal_processor", f"a model of type {safe_repr(self.type)}", "models that see or hear")
+            message("create_multimodal_processor", f"a model of type {safe_repr(self.type)}", "models of text", FEATURES)
         )
 
     def create_streaming_processor(self) -> NoReturn:
@@ -152,7 +153,9 @@ class Model:
         Raises:
             Unsupported: always.
         """
-        raise Unsupported(message("create_streaming_processor", f"a model of type {safe_repr(self.type)}", "models that hear"))
+        raise Unsupported(
+            message("create_streaming_processor", f"a model of type {safe_repr(self.type)}", "models of text", FEATURES)
+        )
 
     def checked(self, tokens: Any, where: str) -> Any:
         """Tokens as int32, flat or in rows.

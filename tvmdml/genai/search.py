@@ -7,9 +7,15 @@ from typing import Any
 
 import numpy as np
 
+import tvmdml
 from tvmdml.arrays import NumpyArray
+from tvmdml.errors import CompileError
 
 _LOWEST = np.finfo(np.float32).min
+_MANY = 1 << 14
+"""Logits of which DirectML's TOP_K finds the largest faster than NumPy."""
+_FEW, _MORE = 1 << 10, 1 << 14
+"""How many of the likeliest tokens are looked at for ``top_p``, before all are."""
 
 
 def penalized(logits: NumpyArray, texts: NumpyArray, options: Mapping[str, Any], eos: Sequence[int]) -> NumpyArray:
@@ -42,14 +48,37 @@ def drawn(logits: NumpyArray, options: Mapping[str, Any], rng: np.random.Generat
         options: those of the search; a temperature above 0.
         rng: random numbers.
     """
-    k, p = options["top_k"], options["top_p"]
-    among = np.argpartition(logits, -k)[-k:] if 0 < k < logits.size else np.arange(logits.size)
-    among = among[np.argsort(-logits[among], kind="stable")]
-    scaled = logits[among].astype(np.float64) / options["temperature"]
-    sums = np.cumsum(np.exp(scaled - scaled[0]))
-    if p < 1 and (p > 0 or k == 0):
-        sums = sums[: np.searchsorted(sums, p * sums[-1]) + 1]
+    k, p, size = options["top_k"], options["top_p"], logits.size
+    narrow = p < 1 and (p > 0 or k == 0)
+    weights = np.exp((logits - logits.max()) / np.float32(options["temperature"]))
+    if 0 < k < size:
+        among = largest(logits, k)
+        sums = np.cumsum(weights[among], dtype=np.float64)
+        whole = sums[-1]
+    elif not narrow:
+        among, sums = np.arange(size), np.cumsum(weights, dtype=np.float64)
+    else:
+        whole = weights.sum(dtype=np.float64)
+        for count in (_FEW, _MORE, size):
+            among = largest(logits, min(count, size))
+            sums = np.cumsum(weights[among], dtype=np.float64)
+            if sums[-1] >= p * whole:
+                break
+    if narrow:
+        sums = sums[: np.searchsorted(sums, p * whole) + 1]
     return int(among[np.searchsorted(sums, rng.random() * sums[-1], side="right")])
+
+
+def largest(logits: NumpyArray, count: int) -> NumpyArray:
+    """The places of the largest logits, the largest first; of equal ones the first one first."""
+    if logits.size >= _MANY and count <= _MORE:
+        try:
+            return np.asarray(tvmdml.top_k(logits[None], count).indices[0], np.int64)
+        except CompileError:  # there is no compiler, and no kernel
+            pass
+    among = np.argpartition(logits, -count)[-count:] if count < logits.size else np.arange(logits.size)
+    order: NumpyArray = among[np.lexsort((among, -logits[among]))]
+    return order
 
 
 class Greedy:
