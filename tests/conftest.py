@@ -281,16 +281,16 @@ def cuda() -> targets.Target:
     return _found("cuda")
 
 
-@pytest.fixture(scope="session", params=["vulkan", "vulkan with wide arithmetic alone", "cuda"])
+@pytest.fixture(scope="session", params=["vulkan", "vulkan with words alone", "cuda"])
 def machine(request: pytest.FixtureRequest) -> Any:
-    """Every kind of device that kernels are generated for; also Vulkan as if it lacked arithmetic on 8 and 16 bits."""
+    """Every kind of device that kernels are generated for; also Vulkan as if it had integers of 32 bits and float32 alone."""
     import generators
 
-    kind, *wide = request.param.split(" ", 1)
+    kind, *words = request.param.split(" ", 1)
     if kind == "cuda":
         return generators.CudaMachine(_found(kind))
-    lacking = ("int8", "int16", "float16", "subgroup_extended_types") if wide else ()
-    return generators.VulkanMachine(_found(kind), **dict.fromkeys(lacking, False))
+    lacking = (*(f"int{bits}" for bits in (8, 16, 64)), "float16", "atomic64", "shared_atomic64", "subgroup_extended_types")
+    return generators.VulkanMachine(_found(kind), **dict.fromkeys(lacking if words else (), False))
 
 
 def _found(kind: str) -> targets.Target:

@@ -33,7 +33,6 @@ _NEEDS = {
     "int8": ("storage8", "storageBuffer8BitAccess"),
     "int16": ("storage16", "storageBuffer16BitAccess"),
     "float16": ("storage16", "storageBuffer16BitAccess"),  # storage is enough: without float16 arithmetic it is computed in float32
-    "int64": ("int64", "shaderInt64"),
     "float64": ("float64", "shaderFloat64"),
 }
 """The feature that a type needs, and Vulkan's name for it; unsigned integers need the same feature as signed ones."""
@@ -148,7 +147,7 @@ class Numbers:
             yield from self._of(name)
 
 
-def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str) -> None:
+def require(desc: Operator, target: DeviceTarget, *types: str) -> None:
     """Raise an error if the device lacks a feature that a kernel needs. Each schedule's ``kernel`` calls this.
 
     ``types`` are the types in which elements are loaded, computed and stored; 32-bit words need no feature, whatever they contain.
@@ -156,15 +155,10 @@ def require(desc: Operator, target: DeviceTarget, numbers: Numbers, *types: str)
     Raises:
         Unsupported: names the tensor, the device and the missing feature.
     """
-    tensors = [(name, tensor) for name, tensor in desc.tensors() if tensor is not None]
     for dtype in types:
         feature, called = _NEEDS.get(dtype.removeprefix("u"), ("", ""))
         if feature and not target.has(feature):
             _refuse_type(desc, target, called)
-    if numbers.dtype == "int64" and not target.has("int64"):
-        name, _ = max(tensors, key=lambda t: t[1].span)
-        given, allowed = f"offsets past 2^30 on {target.name}", "smaller ones, as the device lacks shaderInt64"
-        refuse(desc.where(name), given, allowed, target.advice("shaderInt64"))
 
 
 def checked(desc: Operator, target: DeviceTarget, kernel: Kernel) -> Kernel:
@@ -184,7 +178,7 @@ def checked(desc: Operator, target: DeviceTarget, kernel: Kernel) -> Kernel:
 
 def one_launch(desc: Operator, target: DeviceTarget, name: str, writer: Any, *types: str) -> Kernel:
     """The kernel of a writer, which has ``numbers``, ``parameters`` and ``function``; ``types`` as ``require`` takes them."""
-    require(desc, target, writer.numbers, *types)
+    require(desc, target, *types)
     module, *also = desc.modules()
     return checked(desc, target, Kernel(module, name, writer.parameters, writer.function, writer.numbers.scalars, also=tuple(also)))
 

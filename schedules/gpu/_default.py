@@ -25,7 +25,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     """A kernel for a class of shapes, if the operator allows that; or else for exactly these sizes and strides."""
     tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
     numbers = Numbers(max(max(tensor.span, tensor.element_count, *tensor.layout) for tensor in tensors))
-    require(desc, target, numbers, *sorted(desc.stored_types()))
+    require(desc, target, *sorted(desc.stored_types()))
     shapes = OpenShapes()
     opened = desc.with_tensors(shapes.open) if desc.LAUNCHED_SHAPES else None
     if opened is not None and numbers.have_room(shapes.scalars):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._movement_scatter import Scattered
-from tvmdml.schedules.gpu import Numbers, _scatter_combined, checked, groups_for, position, require, strided
+from tvmdml.schedules.gpu import Numbers, _scatter_combined, checked, groups_for, position, strided
 from tvmdml.schedules.gpu._scatter_plan import Plan, Updating
 from tvmdml.targets._device import DeviceTarget
 
@@ -29,7 +29,6 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     rounds = (plan.table, plan.entered, plan.items)
     groups = tuple(groups_for(items, threads, target, knobs.most_groups) for items in rounds)
     numbers = Numbers(max(plan.span, *rounds), groups=groups, **plan.numbers)
-    require(desc, target, numbers, "uint32")
     writer = _Writer(numbers, types=desc.kinds(), threads=threads, lanes=plan.lanes, ranks=plan.ranks)
     module, *also = desc.modules()
     temporaries = (("uint32", plan.table),)

@@ -12,7 +12,7 @@ from tvmdml.enums import AxisDirection
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._movement_scatter import Scattered
-from tvmdml.schedules.gpu import Numbers, checked, groups_for, position, refuse, require, strided, top_k
+from tvmdml.schedules.gpu import Numbers, checked, groups_for, position, refuse, strided, top_k
 from tvmdml.schedules.gpu._bitonic import POSITION
 from tvmdml.schedules.gpu._keys import Keys
 from tvmdml.schedules.gpu._rows import Batch, Rows
@@ -36,7 +36,6 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     if plan.table >= 1 << 31 or plan.entered >= 1 << 31:
         refuse(desc.where("input_tensor"), f"{plan.table} places and {plan.entered} indices", f"fewer than {1 << 31}")
     writer = _Combined(_Places(plan, desc, target, sorting), target, sorting, threads, knobs)
-    require(desc, target, writer.numbers, "uint32")
     module, *also = desc.modules()
     built = Kernel(
         module, "updates_combined", writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries, tuple(also)

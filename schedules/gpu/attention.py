@@ -46,7 +46,7 @@ def kernel(desc: Attention, target: DeviceTarget, shared: Shared, knobs: Any) ->
     if writer is None:
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
-    require(desc, target, writer.numbers, *sorted(desc.stored_types()))
+    require(desc, target, *sorted(desc.stored_types()))
     if target.max_rounds is not None and writer.whole_rounds > target.max_rounds:
         given = f"{writer.whole_rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")

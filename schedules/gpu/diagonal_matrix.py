@@ -91,7 +91,7 @@ def kernel(desc: DiagonalMatrix1, target: DeviceTarget, shared: Shared, knobs: A
         threads=threads,
     )
     whole_words = way == "vectors" and aligned
-    require(desc, target, numbers, "uint32" if whole_words else writer.element)
+    require(desc, target, "uint32" if whole_words else writer.element)
     return Kernel("diagonal_matrix", way, writer.parameters, writer.function, numbers.scalars)
 
 

@@ -133,9 +133,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         blocks=blocks,
         each=tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0),
     )
-    require(
-        desc, target, numbers, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None), contraction.computed
-    )
+    require(desc, target, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None), contraction.computed)
     deep = contraction.computed != "int32" and depth > KC and not split
     choices = {"leaf": leaf, "moved": ways, "deep": deep, "single": groups == total, "known": known}
     choices["adds"] = threads if split else 0
@@ -165,7 +163,7 @@ def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: A
     each = tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0)
     numbers = Numbers(max(contraction.span, count + groups * threads), groups=(groups,), total=count, each=each)
     types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
-    require(desc, target, numbers, *types, contraction.computed)
+    require(desc, target, *types, contraction.computed)
     writer = Each(desc, contraction, numbers, None, known=known, adds=0, threads=threads)
     module, *also = desc.modules()
     built = Kernel(module, "each", writer.parameters, writer.function, numbers.scalars, (), also=tuple(also))

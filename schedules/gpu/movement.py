@@ -98,7 +98,7 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
     numbers = Numbers(
         transfer.span, plain=("moves", "sizes"), divisors=divisors, groups=tuple(groups), sizes=tuple(sizes), moves=others
     )
-    require(desc, target, numbers, *(one.tvm for one in types if formula.key))
+    require(desc, target, *(one.tvm for one in types if formula.key))
     way = max(way for way, _ in ways)
     writer = _Writer(transfer, formula, numbers, kinds, ways, threads)
     module, *also = desc.modules()

@@ -99,7 +99,7 @@ def kernel(desc: NonzeroCoordinates, target: DeviceTarget, shared: Shared, knobs
         rank=rank,
         walk_rank=walk.rank,
     )
-    require(desc, target, numbers, writer.element)
+    require(desc, target, writer.element)
     temporaries = {
         "alone": (),
         "scan": (("uint32", tiles * threads), ("uint32", tiles)),

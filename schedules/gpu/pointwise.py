@@ -89,7 +89,7 @@ def kernel_of(formula: Formula, desc: Operator, target: DeviceTarget, knobs: Any
     span, words = max(elements, *(tensor.span for tensor in tensors)), launched.patterns(formula.words)
     divisors = ("sizes",) if way == "rows" and target.has("int64") else ()
     numbers = Numbers(span, words, divisors=divisors, groups=groups, sizes=sizes, steps=sum(steps, ()))
-    require(desc, target, numbers, *(one.tvm for one in types))
+    require(desc, target, *(one.tvm for one in types))
     repeated = tuple(own[-1] == 0 for own in steps)
     writer = _Writer(
         formula, numbers, way=way, lanes=lanes, threads=threads, rank=len(sizes), repeated=tuple(map(int, repeated)), turned=turned

@@ -12,7 +12,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.random_generator import BLOCK, RandomGenerator, advance, loaded, philox, product_in_64_bits
-from tvmdml.schedules.gpu import Numbers, group_knobs, groups_for, position, require, strided
+from tvmdml.schedules.gpu import Numbers, group_knobs, groups_for, position, strided
 from tvmdml.schedules.gpu._words import offset, save, unravel
 from tvmdml.targets._device import DeviceTarget
 
@@ -32,7 +32,6 @@ def kernel(desc: RandomGenerator, target: DeviceTarget, shared: Shared, knobs: A
     states = tuple(5 * tensor.layout[-1] for tensor in (old, new) if tensor is not None)
     span = max(result.span, result.element_count, *states)
     numbers = Numbers(span, elements=result.element_count, groups=groups, sizes=sizes, steps=steps)
-    require(desc, target, numbers, "uint32")
     writer = _Writer(desc, numbers, threads=threads, packed=steps == (1,), shared=bool(shared), wide=target.has("int64"))
     parameters = (*writer.parameters, ("rank", len(sizes)), ("states", states))
     return Kernel("random_generator", "blocks", parameters, writer.function, numbers.scalars)

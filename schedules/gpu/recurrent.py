@@ -60,7 +60,7 @@ def kernel(desc: Recurrent, target: DeviceTarget, shared: Shared, knobs: Any) ->
         groups=(*turners, groups),
         **{f"{name}_step": taken_steps(tensor.sizes, tensor.layout) for name, tensor in tensors.items()},
     )
-    require(desc, target, numbers, desc.computed, *sorted(desc.stored_types()))
+    require(desc, target, desc.computed, *sorted(desc.stored_types()))
     writer = _Writer(desc, numbers, threads=threads, room=room if shares else 0)
     scratch = [(desc.computed, count) for count in weights]
     scratch.append((desc.computed, 1 if shares else groups * rows * desc.hidden))

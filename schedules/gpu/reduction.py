@@ -93,7 +93,7 @@ def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:
         outer_steps=sum(spaces.outer_steps, ()),
         inner_steps=sum(spaces.inner_steps, ()),
     )
-    require(desc, target, numbers, *(tensor.data_type.tvm for _, tensor in (*operands, *slices)))
+    require(desc, target, *(tensor.data_type.tvm for _, tensor in (*operands, *slices)))
     ranks = len(spaces.outer), len(spaces.inner)
     scratch = tuple((kind, units) for walk in desc.walks() for kind in desc.state_types(walk)) if parts > 1 else ()
     return Writer(desc, numbers, scratch, way=way, threads=threads, ranks=ranks, parts=parts > 1)

@@ -77,7 +77,7 @@ def kernel(desc: Scan, target: DeviceTarget, shared: Shared, knobs: Any) -> Kern
         steps=sum(steps, ()),
         along=along,
     )
-    require(desc, target, numbers, source.data_type.tvm)
+    require(desc, target, source.data_type.tvm)
     writer = _Writer(
         desc,
         numbers,

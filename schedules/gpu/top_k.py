@@ -99,7 +99,7 @@ def kernel(desc: TopK1, target: DeviceTarget, shared: Shared, knobs: Any) -> Ker
     index_words = desc.output_index_tensor.data_type.itemsize // 4
     rows = Rows(keys, batch, index_words, target, min(knobs.most_groups, target.max_groups), often=way != "short")
     writer = _WAYS[way](way, rows, target, knobs, threads, most)
-    require(desc, target, writer.numbers, keys.element)
+    require(desc, target, keys.element)
     if batch.length > _MOST_LENGTH:
         raise Unsupported(message(desc.where("axis"), f"size {batch.length} on {target.name}", f"up to {_MOST_LENGTH}"))
     return Kernel("top_k", way, writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries)

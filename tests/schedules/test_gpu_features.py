@@ -9,6 +9,7 @@ from drawn import budget, forced, of, plain, some_operators, spread
 from support import diagonal_desc, round_desc, tensor
 
 from tvmdml import Operator, TensorDataType, TensorDesc
+from tvmdml.conformance import SEED
 from tvmdml.errors import Lacking, Unsupported
 from tvmdml.schedules import gpu
 from tvmdml.schedules.gpu import _default
@@ -20,16 +21,23 @@ from tvmdml.targets.vulkan.capabilities import PROFILES
 # The features to load and store elements; no kernel needs arithmetic on narrow numbers.
 LACKING: dict[str, dict[str, Any]] = {
     "narrow arithmetic": {"int8": False, "int16": False, "float16": False, "nearest_even": ()},
-    **{feature: {feature: False} for feature in ("storage8", "storage16", "int64", "float64")},
+    **{feature: {feature: False} for feature in ("storage8", "storage16", "float64")},
 }
-LACKING["all"] = {name: value for lacking in LACKING.values() for name, value in lacking.items()}
+LACKING["all"] = {name: value for lacking in LACKING.values() for name, value in lacking.items()} | {"int64": False}
 LAYOUTS = ("packed", "padded", "transposed")
-VULKAN_NAMES = {
-    "storage8": "storageBuffer8BitAccess",
-    "storage16": "storageBuffer16BitAccess",
-    "int64": "shaderInt64",
-    "float64": "shaderFloat64",
-}
+
+
+_WORDS = ("float32", "int32", "uint32")
+_NEVER_OF_WORDS = {
+    "CONVOLUTION_INTEGER", "DEQUANTIZE", "DYNAMIC_QUANTIZE_LINEAR", "ELEMENT_WISE_IF", "ELEMENT_WISE_IS_INFINITY",
+    "ELEMENT_WISE_QUANTIZED_LINEAR_ADD", "ELEMENT_WISE_QUANTIZE_LINEAR", "MATRIX_MULTIPLY_INTEGER", "QUANTIZE",
+    "QUANTIZED_LINEAR_AVERAGE_POOLING", "QUANTIZED_LINEAR_CONVOLUTION", "QUANTIZED_LINEAR_MATRIX_MULTIPLY",
+}  # fmt: skip
+"""The operators with tensors of bytes or truths in all of their cases."""
+
+
+def _types(desc: Operator) -> list[str]:
+    return [tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None]
 
 
 def without(vulkan: Target, **lacking: Any) -> VulkanTarget:
@@ -69,13 +77,7 @@ def test_a_kernel_is_refused_by_name_if_it_would_not_compile(
                 with monkeypatch.context() as patch:
                     patch.setattr(gpu, "_NEEDS", {})
                     patch.setattr(VulkanTarget, "lacking", lambda *_: "")
-                    try:
-                        kernel, missed = kernel_for(desc, target), None
-                    except Unsupported as error:  # its numbers are past 32 bits, whatever its elements are
-                        if "past 2^30" not in str(error):
-                            raise
-                        assert feature == "shaderInt64" or lacking == "all", str(drawn)
-                        continue
+                    kernel, missed = kernel_for(desc, target), None
                     try:
                         compile_function(kernel.build(), target.capabilities)
                     except Lacking as error:
@@ -92,18 +94,26 @@ def test_narrow_elements_that_lie_in_whole_words_are_moved_without_their_feature
         assert refused(diagonal_desc(tensor(data_type, (40, 63)), 3, -1, 2), target)
 
 
+@pytest.mark.full(first=4)
 @some_operators(10)
-def test_large_offsets_are_refused_where_64_bits_are_missing(vulkan: Target, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_NARROW", 1)
-    target = without(vulkan, int64=False)
-    wide = (TensorDataType.INT64, TensorDataType.UINT64, TensorDataType.FLOAT64)  # these are refused by their names
-    for desc in (drawn.case.desc.canonical() for drawn in plain(name, vulkan)[::20]):
-        if any(tensor.data_type in wide for _, tensor in desc.tensors() if tensor is not None):
-            continue
-        with pytest.raises(
-            Unsupported, match=r"_tensors?(\[\d+\])?: given offsets past 2\^30 on vulkan:\d+; allowed: .* lacks shaderInt64\. Run"
-        ):
-            kernel_for(desc, target)
+def test_words_do_for_integers_of_64_bits(vulkan: Target, name: str, pytestconfig: pytest.Config) -> None:
+    target = without(vulkan, int64=False, atomic64=False, shared_atomic64=False)
+    rng = of(pytestconfig.getoption("--case-seed"), name)
+    candidates = [drawn._replace(widths={"_NARROW": 1}) for drawn in forced(name, target, rng, 40)]
+    said = [served[0].problem(SEED) for served in spread(candidates, budget(name, 6, 2), rng)]
+    assert said
+    assert not any(said), "\n".join(filter(None, said))
+
+
+@pytest.mark.full(first=8)
+@some_operators(40)
+def test_every_device_has_float32_and_integers_of_32_bits(name: str, pytestconfig: pytest.Config) -> None:
+    target = VulkanTarget("core", PROFILES["core"]._replace(max_buffers=16), None)
+    rng = of(pytestconfig.getoption("--case-seed"), name)
+    words = [drawn for drawn in plain(name, target) if all(kind in _WORDS for kind in _types(drawn.case.desc))]
+    for served in spread(words, budget(name, 6, 2), rng):
+        assert not refused(served[0].case.desc.canonical(), target), str(served[0])
+    assert words or name in _NEVER_OF_WORDS
 
 
 def test_a_refusal_names_the_first_tensor_of_the_type(vulkan: Target) -> None:
@@ -117,15 +127,11 @@ def test_a_refusal_names_the_first_tensor_of_the_type(vulkan: Target) -> None:
         kernel_for(round_desc(tensor("float64", (5, 7))), VulkanTarget("desktop", PROFILES["desktop"], None)).build()
 
 
-def test_the_kernel_without_a_schedule_counts_in_64_bits_only_where_it_has_to(
-    vulkan: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_kernel_without_a_schedule_needs_what_its_elements_need(vulkan: Target) -> None:
     desc = round_desc(TensorDesc("float16", (5, 7)))
     target = without(vulkan, float16=False, float64=False, int64=False)
     compile_function(_default.kernel(desc, target, ()).build(), target.capabilities)
-    monkeypatch.setattr(gpu, "_NARROW", 1)
-    for feature, given in (("int64", r"offsets past 2\^30"), ("storage16", "float16")):
-        with pytest.raises(
-            Unsupported, match=rf"^ELEMENT_WISE_ROUND input_tensor: given {given} .* lacks {VULKAN_NAMES[feature]}\. Run"
-        ):
-            _default.kernel(desc, without(vulkan, **{feature: False}), ())
+    with pytest.raises(
+        Unsupported, match=r"^ELEMENT_WISE_ROUND input_tensor: given float16 .* lacks storageBuffer16BitAccess\. Run"
+    ):
+        _default.kernel(desc, without(vulkan, storage16=False), ())

@@ -20,7 +20,7 @@ from support import (
     top_k_desc,
 )
 
-from tvmdml import AxisDirection, TensorDataType, TensorDesc, errors, knobs, targets
+from tvmdml import AxisDirection, TensorDataType, TensorDesc, knobs, targets
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._lower import lower
@@ -198,12 +198,6 @@ def test_groups_share_no_more_than_they_may(gpu: DeviceTarget, way: str) -> None
 @pytest.mark.parametrize("way", WAYS, indirect=True)
 def test_the_least_device_agrees(vulkan: targets.Target, way: str) -> None:
     _agree(_least(vulkan, int64=False), way, rows_of(FLOAT32, 700), 1, 3, 40, index="uint64")
-
-
-def test_a_device_without_64_bit_integers_refuses_what_takes_them(vulkan: targets.Target) -> None:
-    desc = top_k_desc(TensorDesc("int64", (3, 900)), 1, 5, "decreasing")
-    with pytest.raises(errors.Unsupported, match=r"input_tensor: given int64 on vulkan:\d+; allowed: .* lacks shaderInt64"):
-        kernel_for(desc, _least(vulkan, int64=False))
 
 
 def test_the_way_goes_by_length_and_k(gpu: DeviceTarget) -> None:

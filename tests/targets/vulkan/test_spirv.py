@@ -167,6 +167,8 @@ def test_what_is_declared_is_what_is_used() -> None:
     for dtype in ("int8", "uint8"):  # computed in 32 bits
         assert capabilities_of(dtype, lambda x: x + x * x) == {"StorageBuffer8BitAccess"}
     assert capabilities_of("float32", lambda x: T.Cast("float32", T.Cast("int64", x))) == {"Int64"}
+    words = capabilities_of("int64", lambda x: x // x + x * x, RICH._replace(int64=False))
+    assert words == set()  # integers of 64 bits are pairs of words
     vote = capabilities_of("int32", lambda x: T.Cast("int32", T.call_extern("bool", "subgroup_any", x > 0)))
     assert vote == {"GroupNonUniform", "GroupNonUniformVote"}
 
@@ -207,7 +209,6 @@ def called(dtype: str, name: str, *arguments: Any) -> Callable[..., Any]:
 
 
 REFUSED: dict[str, tuple[Callable[[], Written], dict[str, Any], str]] = {
-    "int64": (lambda: store_of("int64", lambda i, x: x[i]), {"int64": False}, "main_kernel: the device lacks shaderInt64"),
     "float64": (lambda: store_of("float64", lambda i, x: x[i]), {"float64": False}, "the device lacks shaderFloat64"),
     "8 bits": (lambda: store_of("int8", lambda i, x: x[i]), {"storage8": False}, "the device lacks storageBuffer8BitAccess"),
     "16 bits": (lambda: store_of("float16", lambda i, x: x[i]), {"storage16": False}, "the device lacks storageBuffer16BitAccess"),

@@ -122,7 +122,7 @@ class VulkanTarget(DeviceTarget):
 
     def lacking(self, function: PrimFunc) -> str:
         """Found by translating the kernel, on devices that lack something at all."""
-        if not all(self.has(feature) for feature in ("storage8", "storage16", "int64", "float64")):
+        if not all(self.has(feature) for feature in ("storage8", "storage16", "float64")):
             try:
                 self.program(function)
             except Lacking as error:

@@ -242,7 +242,7 @@ class _Writer:
             if words:
                 self.memory.store_words(buffer, run.lanes[0], run.scalar, value.lanes, words)
                 return
-        for index, lane in zip(self.value(place).lanes, value.lanes, strict=True):
+        for index, lane in zip(self._index(place).lanes, value.lanes, strict=True):
             self.memory.store(buffer, index, lane)
 
     def _if(self, node: Any) -> None:
@@ -361,7 +361,7 @@ class _Writer:
 
     def address(self, node: Any) -> int:
         """The index of a load of one element."""
-        return self.value(self._place(node)).lanes[0]
+        return self._index(self._place(node)).lanes[0]
 
     def _place(self, node: Any) -> Any:
         """The index of a load or a store."""
@@ -374,7 +374,14 @@ class _Writer:
         """The index of the first element, if the elements are contiguous."""
         if type(index).__name__ != "Ramp" or type(index.stride).__name__ != "IntImm" or index.stride.value != 1:
             return None
-        return self.value(index.base)
+        return self._index(index.base)
+
+    def _index(self, node: Any) -> Value:
+        """The value of an index: a word where the device has nothing longer, as no buffer of it has more elements."""
+        scalar, lanes = self.value(node)
+        if scalar.bits < 64 or self.module.device.int64:
+            return Value(scalar, lanes)
+        return Value(UINT, each(lambda lane: self.arithmetic.cast(scalar, UINT, lane), lanes))
 
     def lazily(self, condition: int, then: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
         """One value or the other; the value that is not selected is not computed."""
@@ -429,7 +436,7 @@ class _Writer:
             words = self.memory.words(buffer, run.lanes[0], count)
             if words:
                 return Value(scalar, self.memory.load_words(buffer, run.lanes[0], run.scalar, count, words))
-        return Value(scalar, tuple(self.memory.load(buffer, index) for index in self.value(place).lanes))
+        return Value(scalar, tuple(self.memory.load(buffer, index) for index in self._index(place).lanes))
 
     def _let(self, node: Any) -> Value:
         self._values[node.var.__chandle__()] = self.value(node.value)

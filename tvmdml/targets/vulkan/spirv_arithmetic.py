@@ -2,7 +2,8 @@
 
 Integers of 8 and 16 bits are computed in 32 bits, as most processors do anyway, and reduced to their range after each step that may
 leave it. So no device needs narrow arithmetic, and there is only one implementation. If a device lacks float16, it is computed in
-float32 and rounded after each step, which gives the same bits.
+float32 and rounded after each step, which gives the same bits. If it lacks integers of 64 bits, they are pairs of words
+(``spirv_pairs``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from tvmdml.targets.vulkan import spirv_exact, spirv_rounding
 from tvmdml.targets.vulkan.spirv_module import Module, pattern
+from tvmdml.targets.vulkan.spirv_pairs import Pairs
 from tvmdml.targets.vulkan.spirv_tables import (
     BINARY,
     BOOL,
@@ -74,8 +76,13 @@ class Arithmetic:
         self._zeros: dict[int, int] = {}
         self._shifts: dict[int, int] = {}
         self._patterns: dict[int, int] = {}
+        self._pairs = Pairs(self)
 
     # -- Types
+
+    def _is_pair(self, scalar: Scalar) -> bool:
+        """Whether a value of this type is a pair of words."""
+        return scalar.bits == 64 and scalar.kind != "float" and not self.module.device.int64
 
     def held(self, scalar: Scalar) -> Scalar:
         """The type of a register that holds a value of this type."""
@@ -98,7 +105,9 @@ class Arithmetic:
             self.type(scalar)
             (value,) = struct.unpack("<e", struct.pack("<H", pattern(_HALF, value)))  # rounded, also where a float32 holds it
         number = self.module.constant(self.held(scalar), value)
-        self._patterns[number] = pattern(self.held(scalar), value)
+        self._patterns[number] = bits = pattern(self.held(scalar), value)
+        if self._is_pair(scalar):
+            self._pairs.know(number, *(self.constant(UINT, word) for word in (bits & 0xFFFFFFFF, bits >> 32)))
         if scalar.kind in ("int", "uint"):
             self._shifts[number] = int(value)
             self._zeros[number] = (value & -value).bit_length() - 1 if value else 64  # type: ignore[operator]
@@ -155,9 +164,7 @@ class Arithmetic:
         if scalar.bits == 32:
             return [self._reinterpret_lane(UINT, scalar, word) for word in words]
         if scalar.bits == 64:
-            pair = module.vector(UINT, 2)
-            pairs = zip(words[::2], words[1::2], strict=True)
-            return [module.pure("Bitcast", self.type(scalar), module.pure("CompositeConstruct", pair, *both)) for both in pairs]
+            return [self._of_halves(scalar, *both) for both in zip(words[::2], words[1::2], strict=True)]
         values = []
         for word in words:
             if scalar.kind == "float":
@@ -178,7 +185,7 @@ class Arithmetic:
         if scalar.bits == 32:
             return [self._reinterpret_lane(scalar, UINT, value) for value in values]
         if scalar.bits == 64:
-            return [word for value in values for word in self._halves(value)]
+            return [word for value in values for word in self._halves(scalar, value)]
         if scalar.kind == "float":
             self.type(scalar)
             pair = module.vector(scalar, 2)
@@ -219,7 +226,10 @@ class Arithmetic:
         name = "UMod" if node == "Mod" else BINARY.get(node, {}).get(scalar.kind)
         if name is None:
             self.module.refuse(f"cannot translate {node} of {scalar.name} to SPIR-V")
-        number = self._computed(name, scalar, a, b)
+        if self._is_pair(scalar) and not node.startswith("Bitwise"):
+            number = self._pairs.binary(node, scalar, a, b)
+        else:
+            number = self._computed(name, scalar, a, b)
         if scalar.kind in ("int", "uint"):
             rule = _ZEROS.get(node)
             if rule is not None:
@@ -249,6 +259,8 @@ class Arithmetic:
 
     def compare(self, node: str, scalar: Scalar, a: int, b: int) -> int:
         """``LT``, ``EQ`` …: compare two values of one type; the result is a bool."""
+        if self._is_pair(scalar):
+            return self._pairs.compare(node, scalar, a, b)
         name = COMPARE[node].get(scalar.kind)
         if name is None:  # the order of bools: false before true
             a, b = (self.cast(scalar, UINT, value) for value in (a, b))
@@ -305,9 +317,9 @@ class Arithmetic:
         if target.kind == "bool":
             if source == _HALF:
                 source, value = FLOAT, self._wide(value)
-            # An unordered comparison: NaN is true.
-            name = "FUnordNotEqual" if source.kind == "float" else "INotEqual"
-            return self._compare(name, value, self.constant(source, 0))
+            if source.kind == "float":  # an unordered comparison: NaN is true
+                return self._compare("FUnordNotEqual", value, self.constant(source, 0))
+            return self.compare("NE", source, value, self.constant(source, 0))
         if source.kind == "bool":
             if target == _HALF:
                 return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
@@ -317,10 +329,16 @@ class Arithmetic:
         if target.kind == "float":
             if target == _HALF:  # values beyond float32's range become infinite
                 return self.cast(FLOAT, target, self.cast(source, FLOAT, value))
+            if self._is_pair(source):
+                return self._pairs.to_float(source, target, value)
             return self.module.pure("ConvertSToF" if source.kind == "int" else "ConvertUToF", self.type(target), value)
         number = value
         if self.held(source).bits != self.held(target).bits:
-            if source.kind == "int" and target.bits == 64:
+            if self._is_pair(source):
+                number, _ = self._pairs.split(value)
+            elif self._is_pair(target):
+                number = self._pairs.widened(value, source.kind == "int")
+            elif source.kind == "int" and target.bits == 64:
                 number = self._sign_extended(target, value)
             else:
                 number = self.module.pure("UConvert", self.type(target), value)
@@ -365,7 +383,7 @@ class Arithmetic:
     def bit_count(self, scalar: Scalar, value: int) -> int:
         """The number of set bits, as a value of the same type."""
         if scalar.bits == 64:  # the instruction works on 32 bits
-            low, high = (self.bit_count(UINT, half) for half in self._halves(value))
+            low, high = (self.bit_count(UINT, half) for half in self._halves(scalar, value))
             return self.cast(UINT, scalar, self.binary("Add", UINT, low, high))
         if scalar.kind == "int" and scalar.is_narrow:
             value = self.cast(scalar, Scalar("uint", scalar.bits), value)
@@ -374,7 +392,7 @@ class Arithmetic:
     def leading_zeros(self, scalar: Scalar, value: int) -> int:
         """The number of zero bits above the highest set bit, as an int32."""
         if scalar.bits == 64:
-            low, high = self._halves(value)
+            low, high = self._halves(scalar, value)
             empty = self.compare("EQ", UINT, high, self.constant(UINT, 0))
             below = self.binary("Add", UINT, self.leading_zeros(UINT, low), self.constant(UINT, 32))
             return self.select(UINT, empty, below, self.leading_zeros(UINT, high))
@@ -427,14 +445,11 @@ class Arithmetic:
 
     def words(self, value: int) -> tuple[int, int]:
         """The low and the high 32 bits of a float64."""
-        pair = self.module.pure("Bitcast", self.module.vector(UINT, 2), value)
-        low, high = (self.module.pure("CompositeExtract", self.module.type(UINT), pair, i) for i in range(2))
-        return low, high
+        return self._pairs.split(self.module.pure("Bitcast", self.module.vector(UINT, 2), value))
 
     def of_words(self, low: int, high: int) -> int:
         """The float64 with these bits."""
-        pair = self.module.pure("CompositeConstruct", self.module.vector(UINT, 2), low, high)
-        return self.module.pure("Bitcast", self.module.type(Scalar("float", 64)), pair)
+        return self._of_halves(Scalar("float", 64), low, high)
 
     def both(self, a: int, b: int) -> int:
         """Whether both truth values hold."""
@@ -491,8 +506,7 @@ class Arithmetic:
         """A 32-bit integer sign-extended to 64 bits. Made from words: Mesa 22.3 miscompiles comparisons of an SConvert."""
         module = self.module
         sign = module.pure("ShiftRightArithmetic", module.type(UINT), value, module.constant(UINT, 31))
-        pair = module.pure("CompositeConstruct", module.vector(UINT, 2), value, sign)
-        return module.pure("Bitcast", self.type(target), pair)
+        return self._of_halves(target, value, sign)
 
     def _cast_float(self, source: Scalar, target: Scalar, value: int) -> int:
         if target.kind == "float":
@@ -508,7 +522,9 @@ class Arithmetic:
                 return value
             return self.module.pure("FConvert", self.module.type(target), value)
         if source == _HALF:
-            value = self._wide(value)
+            source, value = FLOAT, self._wide(value)
+        if self._is_pair(target):
+            return self._pairs.of_float(source, value)
         name = "ConvertFToS" if target.kind == "int" else "ConvertFToU"
         return self.in_range(target, self.module.pure(name, self.type(target), value))
 
@@ -545,10 +561,14 @@ class Arithmetic:
         pair = self.module.extended("UnpackHalf2x16", self.module.vector(FLOAT, 2), value)
         return self.module.pure("CompositeExtract", self.module.type(FLOAT), pair, 0)
 
-    def _halves(self, value: int) -> tuple[int, int]:
-        pair = self.module.pure("Bitcast", self.module.vector(UINT, 2), value)
-        low, high = (self.module.pure("CompositeExtract", self.module.type(UINT), pair, lane) for lane in (0, 1))
-        return low, high
+    def _halves(self, scalar: Scalar, value: int) -> tuple[int, int]:
+        if not self._is_pair(scalar):
+            value = self.module.pure("Bitcast", self.module.vector(UINT, 2), value)
+        return self._pairs.split(value)
+
+    def _of_halves(self, scalar: Scalar, low: int, high: int) -> int:
+        pair = self._pairs.join(low, high)
+        return pair if self._is_pair(scalar) else self.module.pure("Bitcast", self.type(scalar), pair)
 
     def _float_remainder(self, scalar: Scalar, a: int, b: int) -> int:
         """C's fmod, exact: OpFRem divides and rounds, so it is wrong by a whole ``b`` when the quotient is large.

@@ -200,6 +200,8 @@ class Module:
         kind, bits = scalar
         if kind == "bool":
             return self._once("TypeBool")
+        if bits == 64 and kind != "float" and not self.device.int64:
+            return self.vector(UINT, 2)  # see ``spirv_pairs``
         if bits == 64:
             self.require(_WIDE[kind])
         if kind == "float":
@@ -210,6 +212,11 @@ class Module:
     def vector(self, scalar: Scalar, lanes: int) -> int:
         """A vector type of 2 to 4 lanes."""
         return self._once("TypeVector", self.type(scalar), lanes)
+
+    def two_words(self) -> int:
+        """The type of a product of two words."""
+        word = self.type(UINT)
+        return self._once("TypeStruct", word, word)
 
     def pointer(self, storage: str, pointee: int) -> int:
         """A pointer type."""
@@ -243,6 +250,8 @@ class Module:
             return self._once("ConstantTrue" if value else "ConstantFalse", typed=self.type(scalar))
         number = pattern(scalar, value)
         words = (number & 0xFFFFFFFF, number >> 32) if bits == 64 else (number,)
+        if bits == 64 and kind != "float" and not self.device.int64:
+            return self._once("ConstantComposite", *(self.constant(UINT, word) for word in words), typed=self.type(scalar))
         return self._once("Constant", *words, typed=self.type(scalar))
 
     def variable(self, storage: str, pointee: int) -> int:

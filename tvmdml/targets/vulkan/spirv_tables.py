@@ -107,6 +107,7 @@ INSTRUCTIONS = {
     "SDiv": Instruction(135),
     "FDiv": Instruction(136),
     "UMod": Instruction(137),
+    "UMulExtended": Instruction(151),
     "IsNan": Instruction(156),
     "IsInf": Instruction(157),
     "LogicalEqual": Instruction(164),
