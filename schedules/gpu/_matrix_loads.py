@@ -90,13 +90,17 @@ def _reach(operand: Operand, coordinate: int) -> int:
 
 def _run(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int:
     """How many neighbours along a coordinate, the last one of its group, may be moved together."""
+    return aligned(operand, sizes, last, most | sizes[last])
+
+
+def aligned(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int:
+    """How many neighbours along a coordinate are aligned together, wherever a run of so many begins: a divisor of ``most``."""
     place = operand.place
     if place.steps[last] != 1 or any(rule.at.steps[last] for rule in operand.rules):
         return 1
     others = [step for i, (step, size) in enumerate(zip(place.steps, sizes, strict=True)) if i != last and size > 1]
-    numbers = [most, sizes[last], place.base, *others, *(rule.step for rule in operand.rules)]
-    found = 0
-    for number in numbers:
+    found = most | place.base
+    for number in (*others, *(rule.step for rule in operand.rules)):
         found |= number
     return found & -found
 
