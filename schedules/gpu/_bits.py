@@ -17,12 +17,15 @@ from tvmdml.operators._matrix_blocks import BlockwiseGemm
 from tvmdml.schedules.gpu._words import load, words
 
 _MANTISSA = 23
-_BYTES = 16
-"""The most that are read together."""
 
 
 class BitMatrix:
-    """How the second factor of an operator is stored; in a launch, what reads it."""
+    """How the second factor of an operator is stored; in a launch, what reads it.
+
+    Args:
+        own: the operator.
+        most: the most words that are read together.
+    """
 
     _stored: Any
     _scales: Any
@@ -30,7 +33,7 @@ class BitMatrix:
     _words: Any
     _zero_words: Any
 
-    def __init__(self, own: BlockwiseGemm) -> None:
+    def __init__(self, own: BlockwiseGemm, most: int) -> None:
         self.bits, self.is_signed, self.block = own.bits, own.is_signed, own.block_size
         scale, zero = own.scale_tensor, own.zero_point_tensor
         self.per_word = 32 // own.bits
@@ -39,7 +42,7 @@ class BitMatrix:
         """Zero points: none, ``bits`` or ``floats``."""
         places = own.a_tensor.sizes[-1]
         self.row_bytes = own.b_tensor.sizes[1]
-        self.run = _run(own.b_tensor, _BYTES) // 4
+        self.run = _run(own.b_tensor, 4 * most) // 4
         """The words that are read together; 0 if a row begins within one."""
         while self.run > 1 and self.block % self.places and self.places % self.block:
             self.run //= 2
@@ -73,17 +76,26 @@ class BitMatrix:
         """What has the sign of signed elements, and the zero point of others where there is none."""
         return 1 << (self.bits - 1)
 
+    @property
+    def raising(self) -> tuple[int, ...]:
+        """The bits of the floats to which elements add their values, for each step.
+
+        They are passed at launch: with two constants, a mask and these bits would be two instructions on some devices.
+        """
+        return tuple((127 + _MANTISSA - step * self.bits) << _MANTISSA for step in range(self.steps))
+
     def whole(self, depth: int) -> int:
         """How many runs a row has whose elements are all places of a sum."""
         return min(depth // self.places, self.row_bytes // (4 * self.run)) if self.run else 0
 
     # -- In a launch
 
-    def begin(self, buffers: dict[str, Any], steps: Sequence[Any], depth: Any) -> None:
-        """With the kernel's buffers, the launch's integers for ``numbers``, and the places of a sum."""
+    def begin(self, buffers: dict[str, Any], steps: Sequence[Any], depth: Any, raising: Sequence[Any]) -> None:
+        """With the kernel's buffers, the launch's integers for ``numbers``, the places of a sum, and the words of ``raising``."""
         self._stored, self._scales, self._zeros = (buffers.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor"))
         self._words = words(self._stored) if self.run else None
         self._zero_words = words(self._zeros) if self.zero_in_words else None
+        self._raising = [T.let(T.reinterpret(word, "uint32")) for word in raising]
         self._steps, self._dtype, self._last = steps, T.type_of(depth), T.let(depth - 1)
 
     def column(self, number: Any) -> tuple[Any, Any]:
@@ -153,7 +165,7 @@ class BitMatrix:
             if shift and not step:
                 word = T.let(word >> T.const(self.steps * self.bits, "uint32"))
             mask = T.const(((1 << self.bits) - 1) << (step * self.bits), "uint32")
-            raised = T.let((word & mask) | T.const((127 + _MANTISSA - step * self.bits) << _MANTISSA, "uint32"))
+            raised = T.let((word & mask) | self._raising[step])
             value = T.let(T.reinterpret(raised, "float32") - less[step])
             found.append(T.let(value - zero) if self.zero == "floats" else value)
         return found

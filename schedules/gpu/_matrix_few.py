@@ -26,8 +26,10 @@ MOST_ROWS = 8
 _THREADS = 128
 _LANES = 32
 """The threads that share columns, unless there are few columns."""
-_TOGETHER = {1: 4, 2: 4, 4: 2, 8: 2}
-"""Columns of a thread at once, by rows, whose elements are read once for all of them: sums have room in registers."""
+_TOGETHER = 4
+"""Columns of a thread at once: elements of the rows are read once for all of them."""
+_RUNS = {1: 4, 2: 4, 4: 2, 8: 1}
+"""Words that a thread reads at once, by rows: what is computed of them has room in registers."""
 _CHUNK = 8
 """Elements of a row that a thread has at once."""
 _BYTES = 16
@@ -35,10 +37,11 @@ _BYTES = 16
 
 def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: DeviceTarget, knobs: Any) -> Kernel:
     """One launch, for up to ``MOST_ROWS`` rows."""
-    matrix, (batch, rows, columns, depth) = BitMatrix(own), (math.prod(sizes) for sizes in contraction.groups)
+    batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
+    many, some = 1 << (rows - 1).bit_length(), _TOGETHER
+    matrix = BitMatrix(own, _RUNS[many])
     whole = matrix.whole(depth)
     threads = min(_THREADS, target.max_threads)
-    many, some = 1 << (rows - 1).bit_length(), _TOGETHER[1 << (rows - 1).bit_length()]
     lanes = min(_LANES, threads, 1 << (whole.bit_length() - 1)) if whole else min(_LANES, threads)
 
     def parts() -> int:
@@ -60,6 +63,7 @@ def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: D
         whole=whole,
         each=tuple(number for number, one in zip(given, known, strict=True) if one < 0),
         steps=matrix.numbers,
+        words=matrix.raising,
         plain=("steps",),
     )
     types = {tensor.data_type.tvm for name, tensor in desc.tensors() if tensor is not None and tensor.data_type.tvm != "uint8"}
@@ -95,7 +99,7 @@ class FewRows(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         """One launch, whose groups stride over parts of the columns."""
         teams = self.threads // self.lanes
         with T.launch(n.groups[0], self.threads) as (group, thread):
-            self.matrix.begin(self.buffers, n.steps, self.sizes[3])
+            self.matrix.begin(self.buffers, n.steps, self.sizes[3], n.words)
             self.shared = T.shared("float32", self.threads * self.some * self.many)
             self.team = T.let(T.truncdiv(thread, T.const(self.lanes, "int32")))
             self.lane, self.thread = T.let(thread - self.team * self.lanes), thread
