@@ -16,6 +16,8 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_blocks import BlockwiseGemm
 from tvmdml.schedules.gpu._words import load, words
 
+_BYTES = ("b_tensor", "zero_point_tensor")
+"""Tensors that may have bytes, which are read in words where they can be."""
 _MANTISSA = 23
 
 
@@ -33,7 +35,7 @@ class BitMatrix:
     _words: Any
     _zero_words: Any
 
-    def __init__(self, own: BlockwiseGemm, most: int) -> None:
+    def __init__(self, own: BlockwiseGemm, most: int = 1) -> None:
         self.bits, self.is_signed, self.block = own.bits, own.is_signed, own.block_size
         scale, zero = own.scale_tensor, own.zero_point_tensor
         self.per_word = 32 // own.bits
@@ -83,6 +85,12 @@ class BitMatrix:
         They are passed at launch: with two constants, a mask and these bits would be two instructions on some devices.
         """
         return tuple((127 + _MANTISSA - step * self.bits) << _MANTISSA for step in range(self.steps))
+
+    def types(self, desc: Matrix) -> set[str]:
+        """The types in which the operator's elements are read and written."""
+        tensors = [(name, tensor) for name, tensor in desc.tensors() if tensor is not None]
+        found = {tensor.data_type.tvm for name, tensor in tensors if name not in _BYTES or tensor.data_type.is_float}
+        return found if self.in_words and (self.zero != "bits" or self.zero_in_words) else found | {"uint8"}
 
     def whole(self, depth: int) -> int:
         """How many runs a row has whose elements are all places of a sum."""

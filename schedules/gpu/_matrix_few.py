@@ -66,8 +66,7 @@ def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: D
         words=matrix.raising,
         plain=("steps",),
     )
-    types = {tensor.data_type.tvm for name, tensor in desc.tensors() if tensor is not None and tensor.data_type.tvm != "uint8"}
-    require(desc, target, *sorted(types))
+    require(desc, target, *sorted(matrix.types(desc)))
     itemsize = own.a_tensor.data_type.itemsize
     run = aligned(contraction.a, contraction.sizes, len(contraction.sizes) - 1, _BYTES // itemsize)
     choices = {"threads": threads, "lanes": lanes, "some": some, "many": many, "run": run, "matrix": matrix}

@@ -12,6 +12,8 @@ from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multipl
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, position, reduction, strided
+from tvmdml.schedules.gpu._bits import BitMatrix
+from tvmdml.schedules.gpu._matrix_bits import BitPart
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace
 from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part
 
@@ -32,6 +34,8 @@ class Writer:
     known: tuple[int, ...]
     own: Any = None
     total: Any = None
+    bits: BitMatrix | None = None
+    """The second factor, if it has few bits."""
     adds: int
     """The threads of a group that adds blocks' sums; 0 if sums have no such blocks."""
 
@@ -50,7 +54,7 @@ class Writer:
         """What the code depends on, in place of choices that are objects."""
         self.tile, self.step = self.leaf.tile, self.leaf.step
         of_leaf = {"leaf": self.leaf.name, "tile": str(self.tile), "step": self.step, "stages": self.leaf.stages}
-        return {**of_leaf, "moved": tuple(map(str, self.moved))}
+        return {**of_leaf, "moved": tuple(map(str, self.moved)), **({} if self.bits is None else {"bits": str(self.bits)})}
 
     # -- Coordinates
 
@@ -121,6 +125,9 @@ class Writer:
         with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
             self.thread = thread
             self.parts = [(Crossed if way.crossed else Part)(self, which, way) for which, way in enumerate(self.moved)]
+            if self.bits is not None:
+                self.bits.begin(self.buffers, n.bits, self.sizes[3], n.words)
+                self.parts[1] = BitPart(self, 1, self.moved[1], self.bits)
             self.slab = self.leaf.declare(self.parts)
             if self.leaf.sums:  # a subgroup's sums are the leaf's own
                 self.own = T.local(self.computed, self.leaf.sums)

@@ -27,11 +27,11 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, _default, _matrix_few, checked, enough_groups, reduction, refuse, require
-from tvmdml.schedules.gpu._bits import of_bits, serves
+from tvmdml.schedules.gpu._bits import BitMatrix, of_bits, serves
 from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
-from tvmdml.schedules.gpu._matrix_loads import are_near, is_inner_first, moved
+from tvmdml.schedules.gpu._matrix_loads import Moved, are_near, is_inner_first, moved
 from tvmdml.schedules.gpu._matrix_tiles import TILES, chosen
 from tvmdml.schedules.gpu._matrix_writer import Each, Writer
 from tvmdml.targets._device import DeviceTarget
@@ -61,7 +61,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     """One launch, or two; then those of a fused operator that needs whole rows."""
     contraction, after = desc.simplified(), None
     own = of_bits(desc)
-    if 0 in contraction.sizes or (own is not None and (not serves(own) or math.prod(contraction.rows) > _matrix_few.MOST_ROWS)):
+    if 0 in contraction.sizes or (own is not None and not serves(own)):
         plain: Kernel = _default.kernel(desc, target, shared)
         return plain
     if own is not None and math.prod(contraction.rows) <= _matrix_few.MOST_ROWS:
@@ -72,11 +72,18 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
     types = [getattr(desc, one.name).data_type.tvm for one in (contraction.a, contraction.b)]
     # Which products have tensor cores does not depend on knobs, as they make other bits.
-    thin = after is None and depth <= KC and min(rows, columns) <= _THIN and are_near(contraction, int(rows <= columns))
+    thin = (
+        own is None
+        and after is None
+        and depth <= KC
+        and min(rows, columns) <= _THIN
+        and are_near(contraction, int(rows <= columns))
+    )
     cores = has_cores(contraction, types, target) and not thin
     shape = None if thin else held_shape(contraction, types, target)
     if thin and knobs.algorithm in ("auto", "each"):
         return _each(desc, contraction, target, knobs)
+    bits = None if own is None else BitMatrix(own)
     inner_first = [is_inner_first(contraction, which) for which in (0, 1)]
 
     def leaf_of(tile: Tile, step: int, stages: int) -> Leaf:
@@ -85,11 +92,13 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         if shape is not None:
             shifted = [contraction.a_zero is not None, contraction.b_zero is not None]
             return Held(tile, step, stages, types, shape, target.subgroup_size, inner_first, shifted)
-        return Plain(tile, step, stages, contraction.computed, types)
+        return Plain(tile, max(step, 0 if bits is None else bits.per_word), stages, contraction.computed, types)
 
     can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
     sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]
     ways = [moved(contraction, which, sizes[which], some, can_copy) for which in (0, 1)]
+    if bits is not None:
+        ways[1] = Moved(inner_first=False, run=1, size=4, copied=False, packed=bits.per_word)
     stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores or shape else 1
 
     def slots(leaf: Leaf) -> int:
@@ -118,6 +127,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         max(
             *(contraction.span, total + groups, (rows + tile.rows) * 2, (columns + tile.columns) * 2, depth + 4 * KC),
             *((count * blocks, count + adding * threads) if split else (count,)),
+            *(() if bits is None else bits.spans),
         ),
         # A separate number for each launch, as TVM would name one that two launches share.
         groups=(groups, adding) if split else (groups,),
@@ -126,11 +136,13 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         steps=steps,
         blocks=blocks,
         each=tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0),
+        **({} if bits is None else {"bits": bits.numbers, "words": bits.raising}),
     )
-    require(desc, target, *(tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None), contraction.computed)
+    stored = {tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None} if bits is None else bits.types(desc)
+    require(desc, target, *sorted(stored), contraction.computed)
     deep = contraction.computed != "int32" and depth > KC and not split
     choices = {"leaf": leaf, "moved": ways, "deep": deep, "single": groups == total, "known": known}
-    choices["adds"] = threads if split else 0
+    choices |= {"adds": threads if split else 0, **({} if bits is None else {"bits": bits})}
     writer = Writer(desc, contraction, numbers, after, **choices)
     module, *also = desc.modules()
     scratch = ((contraction.computed, count * blocks if split else count),) if split or after else ()

@@ -9,6 +9,8 @@ import pytest
 from support import Array, assert_agrees, seeded
 
 import tvmdml
+from tvmdml import knobs
+from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._matrix_blocks import BlockwiseGemm
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
@@ -88,6 +90,18 @@ FEW = {
     "many columns": Case(1, 1030, 160, 4, 32, "float32", "bits"),
 }
 """Products of few rows."""
+MANY: dict[str, tuple[Case, dict[str, Any]]] = {
+    "nine rows": (Case(9, 33, 256, 4, 32, "float32"), {}),
+    "halves": (Case(33, 64, 320, 4, 16, "float16", "bits"), {"tile": "32x32"}),
+    "in blocks": (Case(20, 24, 600, 4, 64, "float16", "floats", gap=4), {"algorithm": "blocks", "tile": "16x64"}),
+    "in tiles": (Case(40, 70, 530, 2, 32, "float32", "bits", is_signed=True), {"algorithm": "tiles", "tile": "64x64"}),
+    "bytes": (Case(12, 19, 99, 8, 24, "float32", "bits", is_signed=True), {"tile": "64x16", "depth": 8}),
+    "a word's rest": (Case(17, 9, 70, 2, 16, "float16", gap=1), {"depth": 8}),
+    "a batch": (Case(10, 13, 72, 4, 24, "float32", "floats", batch=3, a_gap=2), {"stages": 1}),
+    "large blocks": (Case(130, 140, 300, 8, 256, "float32", "bits"), {"tile": "128x128"}),
+    "fewer places than a step": (Case(64, 30, 5, 2, 16, "float32", "bits"), {}),
+}
+"""Products in tiles, and knobs."""
 
 
 @pytest.mark.parametrize("name", FEW)
@@ -95,3 +109,13 @@ def test_few_rows_are_as_the_reference_says(device: Target, name: str) -> None:
     case = FEW[name]
     assert kernel_for(case.desc.canonical(), device).name == "bits"
     assert_agrees(case.desc, device, *case.inputs())
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_tiles_are_as_the_reference_says(device: Target, name: str) -> None:
+    case, given = MANY[name]
+    with knobs.using(matrix=given):
+        kernel = kernel_for(case.desc.canonical(), device)
+        assert kernel.name in given.get("algorithm", "tiles blocks"), kernel.name
+        assert Offers.OWN in kernel.offers
+        assert_agrees(case.desc, device, *case.inputs())
