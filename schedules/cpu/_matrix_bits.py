@@ -43,8 +43,7 @@ def stored(own: BlockwiseGemm, lanes: int) -> Bits:
 
 def row_steps(own: BlockwiseGemm) -> tuple[int, int]:
     """From one column's scales to the next one's, and from its zero points."""
-    zero = own.zero_point_tensor
-    return own.scale_tensor.layout[0], 0 if zero is None else zero.layout[0]
+    return own.steps_of("scale_tensor")[0], 0 if own.zero_point_tensor is None else own.steps_of("zero_point_tensor")[0]
 
 
 class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by another name

@@ -35,11 +35,13 @@ class Moved(NamedTuple):
     """By copies that go on meanwhile."""
     crossed: bool = False
     """Four products of four neighbours together, which change places: products are neighbours in shared memory."""
+    packed: int = 1
+    """Elements of a word, if they have few bits: words are moved."""
 
     def slots(self, leaf: Leaf, which: int) -> int:
         """How many runs, or blocks of four by four, a thread moves of a factor's part."""
         side = (leaf.tile.rows, leaf.tile.columns)[which]
-        return int(-(-side * leaf.step // (leaf.threads * (16 if self.crossed else self.run))))
+        return int(-(-side * leaf.step // (leaf.threads * (16 if self.crossed else self.packed * self.run))))
 
     def __str__(self) -> str:
         """What the code depends on."""
@@ -90,13 +92,17 @@ def _reach(operand: Operand, coordinate: int) -> int:
 
 def _run(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int:
     """How many neighbours along a coordinate, the last one of its group, may be moved together."""
+    return aligned(operand, sizes, last, most | sizes[last])
+
+
+def aligned(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int:
+    """How many neighbours along a coordinate are aligned together, wherever a run of so many begins: a divisor of ``most``."""
     place = operand.place
     if place.steps[last] != 1 or any(rule.at.steps[last] for rule in operand.rules):
         return 1
     others = [step for i, (step, size) in enumerate(zip(place.steps, sizes, strict=True)) if i != last and size > 1]
-    numbers = [most, sizes[last], place.base, *others, *(rule.step for rule in operand.rules)]
-    found = 0
-    for number in numbers:
+    found = most | place.base
+    for number in (*others, *(rule.step for rule in operand.rules)):
         found |= number
     return found & -found
 
@@ -213,7 +219,7 @@ class Part:
         own, inner, every = self._slot(slot)
         place = self.writer.leaf.place(self.which, own, inner)
         place = T.let(place if stage is None else place + stage * self.writer.leaf.size(self.which))
-        limit = self.tile * self.step // self.moved.run
+        limit = self.tile * self.step // (self.moved.run * self.moved.packed)
         own_slot = self.writer.thread + slot * self.writer.leaf.threads
         return place, nullcontext() if every else T.when(own_slot < T.const(limit, "int32"))
 

@@ -111,6 +111,11 @@ class BlockwiseGemm(Matrix):
         """Whether there are zero points that are floats."""
         return self.zero_point_tensor is not None and self.zero_point_tensor.data_type.is_float
 
+    def steps_of(self, name: str) -> tuple[int, int]:
+        """The steps of a tensor with a row for each column; 0 between columns if there is one, which a batch may have become."""
+        tensor = getattr(self, name)
+        return (tensor.layout[0] if tensor.sizes[0] > 1 else 0, tensor.layout[1])
+
     @property
     def middle(self) -> int:
         """The middle of the range, and what has the sign of signed elements."""
@@ -152,7 +157,7 @@ class BlockwiseGemm(Matrix):
 
                 def stored(name: str, index: Any) -> Any:
                     """An element of few bits of the column."""
-                    row, step = getattr(self, name).layout
+                    row, step = self.steps_of(name)
                     byte = tensors[name][column * number(row) + T.truncdiv(index * number(self.bits), number(8)) * number(step)]
                     shift = T.cast(T.truncmod(index * number(self.bits), number(8)), "int32")
                     value = T.hold((T.cast(byte, "int32") >> shift) & T.const((1 << self.bits) - 1, "int32"))
@@ -160,7 +165,7 @@ class BlockwiseGemm(Matrix):
                     return T.cast((value ^ middle) - middle, "float32")
 
                 def floats(name: str, index: Any) -> Any:
-                    row, step = getattr(self, name).layout
+                    row, step = self.steps_of(name)
                     return T.cast(T.wide(tensors[name][column * number(row) + index * number(step)]), "float32")
 
                 total = T.Variable("float32", zero)

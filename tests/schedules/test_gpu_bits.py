@@ -1,0 +1,121 @@
+"""Products with a matrix of few bits in blocks on a GPU: as it is stored, of few rows and in tiles."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from support import Array, assert_agrees, seeded
+
+import tvmdml
+from tvmdml import knobs
+from tvmdml.kernels.kernel import Offers
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets import Target
+
+
+def spread(values: Array, desc: tvmdml.TensorDesc) -> Array:
+    """The same elements with a tensor's strides; what is between them is no number, or all bits."""
+    room = np.full(desc.span, np.nan if values.dtype.kind == "f" else 255, values.dtype)
+    found = np.lib.stride_tricks.as_strided(room, values.shape, [step * values.itemsize for step in desc.layout])
+    found[...] = values
+    return found
+
+
+class Case(NamedTuple):
+    """A product, and how the matrix lies: bytes behind each row's."""
+
+    rows: int
+    columns: int
+    places: int
+    bits: int
+    block: int
+    dtype: str
+    zero: str = ""
+    is_signed: bool = False
+    gap: int = 0
+    batch: int = 0
+    a_gap: int | None = 0
+    """Elements behind each row of the first factor; ``None``: its batches are one."""
+
+    @property
+    def desc(self) -> Any:
+        """The operator."""
+        blocks, kind = -(-self.places // self.block), self.dtype
+        a = (*([self.batch] if self.batch else []), self.rows, self.places)
+        steps = [self.places + (self.a_gap or 0), 1]
+        steps = [0 if self.a_gap is None else self.rows * steps[0] + self.a_gap, *steps] if self.batch else steps
+        width = -(-self.places * self.bits // 8)
+        zeros = {"": None, "floats": (kind, blocks), "bits": ("uint8", -(-blocks * self.bits // 8))}[self.zero]
+        return BlockwiseGemm.of(
+            tvmdml.TensorDesc(kind, a, steps),
+            tvmdml.TensorDesc("uint8", (self.columns, width), (width + self.gap, 1)),
+            tvmdml.TensorDesc(kind, (self.columns, blocks), (blocks + self.gap, 1)),
+            None if zeros is None else tvmdml.TensorDesc(zeros[0], (self.columns, zeros[1]), (zeros[1] + self.gap, 1)),
+            bits=self.bits,
+            block_size=self.block,
+            is_signed=self.is_signed,
+        )
+
+    def inputs(self) -> list[Array | None]:
+        """Random ones."""
+        rng = seeded("few bits", *map(str, self))
+        found: list[Array | None] = []
+        for name, tensor in self.desc.tensors():
+            if name == "output_tensor":
+                continue
+            if tensor is None:
+                found.append(None)
+            elif tensor.data_type.is_float:
+                found.append(spread(rng.normal(0, 1, tensor.sizes).astype(tensor.data_type.numpy), tensor))
+            else:
+                found.append(spread(rng.integers(0, 256, tensor.sizes, np.uint8), tensor))
+        return found
+
+
+FEW = {
+    "one row": Case(1, 33, 256, 4, 32, "float32"),
+    "halves": Case(1, 64, 512, 4, 32, "float16", "bits"),
+    "two rows": Case(2, 17, 320, 4, 16, "float16", "floats"),
+    "three rows": Case(3, 9, 257, 8, 64, "float32", "bits", gap=3),
+    "eight rows": Case(8, 5, 1056, 2, 16, "float16", "bits", is_signed=True, gap=4),
+    "large blocks": Case(4, 7, 600, 4, 256, "float32", "floats", is_signed=True, a_gap=4),
+    "fewer places than a run": Case(5, 40, 11, 4, 16, "float16", "bits", a_gap=1),
+    "a word's rest": Case(2, 6, 130, 2, 32, "float32", gap=5),
+    "bytes": Case(1, 6, 99, 8, 24, "float32", "bits", is_signed=True),
+    "a batch": Case(2, 1, 72, 4, 24, "float32", "bits", batch=3, a_gap=2),
+    "a column": Case(1, 1, 64, 4, 32, "float32", "bits", batch=4, a_gap=None),
+    "many columns": Case(1, 1030, 160, 4, 32, "float32", "bits"),
+}
+"""Products of few rows."""
+MANY: dict[str, tuple[Case, dict[str, Any]]] = {
+    "nine rows": (Case(9, 33, 256, 4, 32, "float32"), {}),
+    "halves": (Case(33, 64, 320, 4, 16, "float16", "bits"), {"tile": "32x32"}),
+    "in blocks": (Case(20, 24, 600, 4, 64, "float16", "floats", gap=4), {"algorithm": "blocks", "tile": "16x64"}),
+    "in tiles": (Case(40, 70, 530, 2, 32, "float32", "bits", is_signed=True), {"algorithm": "tiles", "tile": "64x64"}),
+    "bytes": (Case(12, 19, 99, 8, 24, "float32", "bits", is_signed=True), {"tile": "64x16", "depth": 8}),
+    "a word's rest": (Case(17, 9, 70, 2, 16, "float16", gap=1), {"depth": 8}),
+    "a batch": (Case(10, 13, 72, 4, 24, "float32", "floats", batch=3, a_gap=2), {"stages": 1}),
+    "large blocks": (Case(130, 140, 300, 8, 256, "float32", "bits"), {"tile": "128x128"}),
+    "fewer places than a step": (Case(64, 30, 5, 2, 16, "float32", "bits"), {}),
+}
+"""Products in tiles, and knobs."""
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_rows_are_as_the_reference_says(device: Target, name: str) -> None:
+    case = FEW[name]
+    assert kernel_for(case.desc.canonical(), device).name == "bits"
+    assert_agrees(case.desc, device, *case.inputs())
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_tiles_are_as_the_reference_says(device: Target, name: str) -> None:
+    case, given = MANY[name]
+    with knobs.using(matrix=given):
+        kernel = kernel_for(case.desc.canonical(), device)
+        assert kernel.name in given.get("algorithm", "tiles blocks"), kernel.name
+        assert Offers.OWN in kernel.offers
+        assert_agrees(case.desc, device, *case.inputs())
