@@ -57,14 +57,14 @@ def test_the_bits_are_read(kind: str, zeros: bool, given: bool) -> None:
     made = Made(kind, zeros, given)
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
     assert np.allclose(y, x @ made.matrix.T, atol=1e-5 * (np.abs(x) @ np.abs(made.matrix.T)).max())
-    assert "bits of BLOCKWISE_GEMM" in text
+    assert "bits of FUSED_BLOCKWISE_GEMM" in text
     assert "of DEQUANTIZE" not in text
 
 
 def test_halves_are_computed_as_floats() -> None:
     made = Made("uint4", True, dtype="float16")
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
-    assert "bits of BLOCKWISE_GEMM" in text
+    assert "bits of FUSED_BLOCKWISE_GEMM" in text
     assert np.allclose(y, x @ made.matrix.T, rtol=2**-10, atol=1e-4)
 
 
@@ -74,7 +74,7 @@ def test_what_is_added_and_what_follows() -> None:
     product = tvmdml.gemm(made.x, made.floats, bias, trans_b="transpose", beta=1.0)
     (y,), x, text = made.run(tvmdml.activation_relu(product))
     assert np.allclose(y, np.maximum(x @ made.matrix.T + bias, 0), atol=1e-4)
-    assert "bits of FUSED_BLOCKWISE_GEMM, with 2 others" in text
+    assert "bits of FUSED_FOLLOWED_BLOCKWISE_GEMM, with 2 others" in text
 
 
 def test_rows_are_open() -> None:
