@@ -135,7 +135,7 @@ class Drawn(NamedTuple):
 
     def problem(self, seed: int) -> str:
         """What is wrong with the kernel's results; empty if nothing is."""
-        trial = Trial(self.case.desc, self.case.shared, self.values(seed), shift=self.number % 4)
+        trial = Trial(self.case.desc, self.case.shared, self.values(seed), shift=self.number % 4, flushed=self.target.flushed())
         with self.in_force(emulates=True):
             said = references.tried(self.case.desc, self.target, trial)
         return said and f"{self}: {said}"
@@ -327,5 +327,5 @@ def _nested(sizes: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
 def agrees(desc: Operator, target: Target, shared: Any = (), shift: int = 0) -> None:
     """The kernel's results on any values are the reference's, and it writes nothing else."""
     rng = np.random.default_rng(zlib.crc32(desc.exactly().encode()))
-    trial = Trial(desc, shared, lambda dtype, sizes: any_values(rng, dtype, sizes), shift=shift)
+    trial = Trial(desc, shared, lambda dtype, sizes: any_values(rng, dtype, sizes), shift=shift, flushed=target.flushed())
     assert not references.tried(desc, target, trial), desc

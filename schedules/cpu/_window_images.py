@@ -131,17 +131,19 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
         result = T.Variable(dtype, folded(found, larger))
         if T.is_float(result.value):
             with T.when(result.value == T.like(result.value, 0)):
-                result.set(self._first_zero(offset))
+                result.set(self._first_zero(offset, length))
         return result.value
 
-    def _first_zero(self, offset: Any) -> Any:
+    def _first_zero(self, offset: Any, length: Any) -> Any:
         """The first zero of an image, whatever its sign is."""
         dtype, buffer, at = self.desc.computed, self.tensors[self.desc.WHOLE], T.Variable("int64", T.i64(0))
-        value = T.Variable(dtype, T.to(buffer[offset], dtype))
-        with T.loop_while(value.value != T.like(value.value, 0)):
-            at.set(at.value + 1)
-            value.set(T.to(buffer[offset + at.value], dtype))
-        return T.hold(value.value)
+        found = T.Variable(dtype, T.const(0, dtype))
+        with T.loop_while(at.value < length):
+            value = T.let(T.to(buffer[offset + at.value], dtype))
+            is_zero = T.expression(value == T.const(0, dtype))
+            found.set(T.Select(is_zero, value, found.value))
+            at.set(T.Select(is_zero, length, at.value + 1))
+        return T.hold(found.value)
 
     # -- Neighbouring channels together
 
@@ -198,7 +200,7 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
             T.store(own, run, found)
             for i, offset in enumerate(offsets):
                 with T.when(own[T.i64(i)] == T.const(0, dtype)):
-                    T.store(own, T.i64(i), self._first_zero(offset))
+                    T.store(own, T.i64(i), self._first_zero(offset, length))
             result.set(own[run])
         return T.hold(result.value)
 

@@ -68,7 +68,7 @@ def agrees(program: Program, target: Target, shared: Any = (), seed: object = 0)
     inputs = [arrays[f"input_tensors[{i}]"] for i in range(len(program.inputs))]
     expected = program.one_by_one(inputs)
     given = iter([x for name, x in arrays.items() if name.startswith("input")])
-    trial = Trial(desc, shared, lambda *_: next(given), expected)
+    trial = Trial(desc, shared, lambda *_: next(given), expected, flushed=target.flushed())
     problem = references.tried(desc, target, trial)
     assert not problem, f"{problem}\n{lines.toml(lines.of(desc))}"
 
@@ -316,7 +316,7 @@ def test_single_elements_numbered_elements_and_blocks(target: Target) -> None:
     ]  # fmt: skip
     expected = program.one_by_one(given)
     arrays = iter([np.broadcast_to(x, byte.sizes) for x in given])
-    assert not references.tried(desc, target, Trial(desc, (), lambda *_: next(arrays), expected))
+    assert not references.tried(desc, target, Trial(desc, (), lambda *_: next(arrays), expected, flushed=target.flushed()))
 
 
 @pytest.mark.full
