@@ -327,6 +327,9 @@ def test_a_graph_is_bound_to_one_array_where_rows_are_kept_and_nowhere_else() ->
     graph.bind(given, [y, key, value])()
     assert key[0, :, 5].all()
     assert not np.delete(key, 5, 2).any()
+    given["pk"] = key.view()
+    given["pk"].flags.writeable = False  # the caller's word about his view of it, not about the memory
+    graph.bind(given, [y, key, value])()
     moved = whole[4:][: J * 40 * D].reshape(1, J, 40, D)
     apart = np.zeros_like(key)
     for other in ([y, value, key], [y, moved, apart], [y, key, key]):
