@@ -29,7 +29,7 @@ class Few(NamedTuple):
 
     registers: Registers
     rows: int
-    """Query rows of a head."""
+    """Query rows of a head: 1, or 0 for as many as a launch says. One kernel serves those."""
     keys: int
     """Keys of a part."""
     units: tuple[str, ...]
@@ -41,15 +41,15 @@ class Few(NamedTuple):
         return int(self.registers.lanes)
 
 
-def few_scratch(few: Few, group: int, channels: int, value_channels: int) -> tuple[int, ...]:
-    """The elements of a task's temporaries: queries, weights, keys and values."""
+def few_scratch(few: Few, count: Any, channels: int, value_channels: int) -> tuple[Any, ...]:
+    """The elements of a task's temporaries, for so many query rows: queries, weights, keys and values."""
     high, wide = padded(channels, few.lanes), padded(value_channels, few.lanes)
-    return few.rows * group * high, few.rows * group * KEYS, KEYS * high, KEYS * wide
+    return count * high, count * KEYS, KEYS * high, KEYS * wide
 
 
-def found_size(few: Few, group: int, value_channels: int) -> int:
-    """The elements of what a part comes to: for each query row sums, the largest score and the sum of weights."""
-    return int(few.rows * group * (padded(value_channels, few.lanes) + 2 * few.lanes))
+def found_size(few: Few, count: Any, value_channels: int) -> Any:
+    """The elements of what a part comes to: for each of so many query rows sums, the largest score and the sum of weights."""
+    return count * (padded(value_channels, few.lanes) + 2 * few.lanes)
 
 
 class Fews:
@@ -60,11 +60,13 @@ class Fews:
         s = steps.d.sizes
         self.channels, self.value_channels = int(s.channels), int(s.value_channels)
         self.high, self.wide = (padded(n, few.lanes) for n in (self.channels, self.value_channels))
-        self.count = few.rows * steps.group
-        at, places = 0, []
-        for size in few_scratch(few, steps.group, self.channels, self.value_channels):
-            places.append(T.let(first + at))
-            at += size
+        self.count = T.i64(steps.group) if few.rows else T.let(s.rows * T.i64(steps.group))
+        self.least = steps.group if few.rows else 2 * steps.group
+        """So many query rows there are at least."""
+        at, places = first, []
+        for size in few_scratch(few, self.count, self.channels, self.value_channels):
+            places.append(T.let(at))
+            at = at + size
         self.query, self.weights, self.keys, self.values = places
         self.each = self.wide + 2 * few.lanes
         self.plain = steps.d.added is None and steps.d.mask is None and (steps.d.lengths is None or few.rows == 1)
@@ -79,19 +81,20 @@ class Fews:
         """The head of those that share keys, and the query row."""
         if self.few.rows == 1:
             return number, T.i64(0)
-        head = T.hold(T.truncdiv(number, T.i64(self.few.rows)))
-        return head, T.let(number - head * self.few.rows)
+        rows = self.steps.d.sizes.rows
+        head = T.hold(T.truncdiv(number, rows))
+        return head, T.let(number - head * rows)
 
     def unit(self, batch: Any, joint: Any, part: Any, found: Any) -> None:
         """A part of the keys of a head. ``found`` is where what it comes to is kept."""
         steps, few, lanes = self.steps, self.few, self.few.lanes
         past = steps.past(batch)
-        limit = T.index(steps.d.sizes.total) if steps.d.lengths is None else T.hold(past + few.rows)
+        limit = T.index(steps.d.sizes.total) if steps.d.lengths is None else T.hold(past + (1 if few.rows else steps.d.sizes.rows))
         begin = T.let(part * few.keys)
         end = T.hold(T.min(begin + few.keys, limit))
         begin = T.hold(T.max(begin, steps.first_seen(past, T.i64(0)))) if steps.window else begin
         self.found = found
-        with T.loop(T.i64(self.count)) as r:
+        with T.loop(self.count) as r:
             at = T.let(found + r * self.each)
             head, row = self._row(r)
             most, total = steps.begin(joint * steps.group + head, part < 1)
@@ -118,7 +121,7 @@ class Fews:
 
         def work(of_keys: Place, of_values: Place) -> None:
             self._scores(batch, joint, past, key, count, *of_keys)
-            with T.loop(T.i64(self.count)) as r:
+            with T.loop(self.count) as r:
                 self._weigh(r, count, of_values, of_keys)
 
         def copy() -> None:
@@ -161,7 +164,7 @@ class Fews:
         with T.loop(T.let(T.truncdiv(count + (SIDE - 1), T.i64(SIDE)))) as some:
             first = T.let(some * SIDE)
             places = [T.let(place + T.min(first + i, count - 1) * step) for i in range(SIDE)]
-            with T.loop(T.i64(self.count)) as r:
+            with T.loop(self.count) as r:
                 sums = [T.Variable(f"float32x{lanes}", zeros(lanes)) for _ in range(SIDE)]
                 query = T.let(self.query + r * self.high)
                 with T.loop(T.i64(self.high // lanes)) as c:
@@ -181,7 +184,7 @@ class Fews:
                     zero = T.const(0.0, "float32")
                     total = T.call_llvm_pure_intrin("float32", "llvm.vector.reduce.fadd", zero, one.value)
                     T.store(self.scratch, at + i, steps.limited(T.rounded(total * scale)))
-        with T.loop(T.i64(self.count)) as r:
+        with T.loop(self.count) as r:
             at = T.let(self.weights + r * KEYS)
             if not self.plain:
                 head, row = self._row(r)
@@ -230,7 +233,7 @@ class Fews:
             with T.loop(count) as k:
                 weight = T.let(T.splat(self.scratch[weights + k], lanes))
                 at = T.let(place + k * step)
-                if start == 0 and self.count > 1 and buffer is not self.scratch:
+                if start == 0 and self.least > 1 and buffer is not self.scratch:
                     self._ask(r, k, of_values, self.value_channels)
                     self._ask(r, k, of_keys, self.channels)
                 for v, one in zip(some, sums, strict=True):
@@ -242,7 +245,7 @@ class Fews:
         """Each query row asks for some lines of the next block's rows: while several are done, memory would have a rest."""
         buffer, place, step = rows
         line = 64 // self.steps.desc.computed().itemsize
-        some = -(-channels // line // self.count)
+        some = -(-channels // line // self.least)
         for i in range(some):
             read_ahead(buffer, place + (k + KEYS) * step + (r * some + i) * line)
 
@@ -250,7 +253,7 @@ class Fews:
         """What the parts of a head's keys come to, combined in their order."""
         steps, lanes = self.steps, self.few.lanes
         whole = self.value_channels // lanes if steps.d.result.tensor in self.few.units else 0
-        with T.loop(T.i64(self.count)) as r:
+        with T.loop(self.count) as r:
             own = T.let(first + r * self.each)
             vector = f"float32x{lanes}"
             most = T.Variable(vector, T.splat(T.const(float("-inf"), "float32"), lanes))

@@ -41,13 +41,13 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     s, own = d.sizes, registers(target)
     group = s.heads // s.joint
     if s.rows * group <= knobs.most_rows:
-        few = Few(own, s.rows, knobs.part_keys, _units(desc, d))
+        few = Few(own, int(s.rows == 1), knobs.part_keys, _units(desc, d))
         parts = -(-s.total // few.keys)
         products = s.batch * s.heads * s.rows * s.total * (s.channels + s.value_channels)
         tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), s.batch * s.joint * parts)
         writer = _Writer(desc, d, few, shared)
-        size = sum(few_scratch(few, group, s.channels, s.value_channels))
-        found = found_size(few, group, s.value_channels)
+        size = sum(few_scratch(few, s.rows * group, s.channels, s.value_channels))
+        found = found_size(few, s.rows * group, s.value_channels)
         temporaries = ("float32", tasks * size), ("float32", s.batch * s.joint * parts * found)
         module, *also = desc.modules()
         return Kernel(
@@ -133,9 +133,9 @@ class _Writer:
 
     def _few(self, steps: Steps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
         s = steps.d.sizes
-        found = found_size(few, steps.group, int(s.value_channels))
 
         def task(number: Any) -> None:
+            found = T.let(found_size(few, s.rows * T.i64(steps.group), int(s.value_channels)))
             work = Fews(steps, few, scratch, T.let(number * size), kept)
             begin, end = share(number, self.tasks, T.let(s.batch * s.joint * parts))
             with T.loop(T.let(end - begin)) as i:
@@ -143,11 +143,12 @@ class _Writer:
                 work.unit(*T.unravel(unit, (s.batch, s.joint, parts)), T.let(unit * found))
 
         def join(number: Any) -> None:
+            found = T.let(found_size(few, s.rows * T.i64(steps.group), int(s.value_channels)))
             work = Fews(steps, few, scratch, T.let(number * size), kept)
             begin, end = share(number, self.tasks, T.let(s.batch * s.joint))
             with T.loop(T.let(end - begin)) as i:
                 batch, joint = T.unravel(begin + i, (s.batch, s.joint))
-                work.join(batch, joint, T.let((begin + i) * parts * found), parts, T.i64(found))
+                work.join(batch, joint, T.let((begin + i) * parts * found), parts, found)
 
         per_task(self.tasks, task)
         per_task(self.tasks, join)

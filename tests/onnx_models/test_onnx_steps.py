@@ -53,7 +53,7 @@ def turned(x: Any, places: Any) -> Any:
 
 def weighed(q: Any, k: Any, v: Any, first: int, window: int = -1, softcap: float = 0.0, sinks: Any = None, bias: Any = 0.0) -> Any:
     """The formula: {heads, rows, D} of queries, the first of which has the place ``first`` among all keys {joint, keys, D}."""
-    k, v = (np.repeat(one.astype(np.float64), H // J, 0) for one in (k, v))
+    k, v = (np.repeat(one.astype(np.float64), len(q) // len(k), 0) for one in (k, v))
     scores: Any = q.astype(np.float64) @ k.swapaxes(1, 2) / np.sqrt(D)
     scores = np.tanh(scores / softcap) * softcap if softcap else scores
     at = first + np.arange(q.shape[1])[:, None] - np.arange(k.shape[1])
@@ -143,6 +143,27 @@ def test_texts_of_other_lengths_and_padding_are_values_of_a_run(conversions: typ
                 np.testing.assert_allclose(y[b, : len(right)], right, atol=2e-4)
         counts.append(conversions.whole)
     assert counts[1:] == counts[:1] * 2
+
+
+@pytest.mark.parametrize("kind", ["MultiHeadAttention", "DecoderMaskedMultiHeadAttention"])
+def test_a_count_of_earlier_rows_is_a_size(kind: str, conversions: type[Counted]) -> None:  # noqa: F811
+    """``past_sequence_length``: how many rows of the buffers there are."""
+    rest = ["pk", "pv", "count"] if kind[0] == "D" else ["", "pk", "pv", "count"]
+    one = N(kind, ["q", "k", "v", "", "", *rest], ["y", "nk", "nv"], domain="com.microsoft", num_heads=J)
+    wide = [info(name, ["b", "s", J * D], FLOAT) for name in "qkv"]
+    old = [info(name, ["b", J, "r", D], FLOAT) for name in ("pk", "pv")]
+    results = [onnx.ValueInfoProto(name=name) for name in ("y", "nk", "nv")]
+    loaded = tvmdml.onnx.load(model([one], [*wide, *old, info("count", [1], INT32)], results, {}, 21))
+    kept, every, counts = [np.zeros((1, J, 12, D), np.float32) for _ in range(2)], [draw(i, 1, 7, J * D) for i in range(3)], []
+    for step in range(7):
+        q, k, v = (one[:, step : step + 1] for one in every)
+        y, *kept = loaded(q=q, k=k, v=v, pk=kept[0], pv=kept[1], count=np.array([step], np.int32))
+        keys, values = (heads(one[0, : step + 1], J) for one in every[1:])
+        right = weighed(heads(q[0], J), keys, values, step)
+        np.testing.assert_allclose(y[0], right, atol=2e-5)
+        np.testing.assert_array_equal(kept[0][0, :, : step + 1], heads(every[1][0, : step + 1], J))
+        counts.append(conversions.whole)
+    assert counts[2:] == counts[2:3] * 5
 
 
 # -- Limits -------------------------------------------------------------------------------------------------------
@@ -306,6 +327,9 @@ def test_a_graph_is_bound_to_one_array_where_rows_are_kept_and_nowhere_else() ->
     graph.bind(given, [y, key, value])()
     assert key[0, :, 5].all()
     assert not np.delete(key, 5, 2).any()
+    given["pk"] = key.view()
+    given["pk"].flags.writeable = False  # the caller's word about his view of it, not about the memory
+    graph.bind(given, [y, key, value])()
     moved = whole[4:][: J * 40 * D].reshape(1, J, 40, D)
     apart = np.zeros_like(key)
     for other in ([y, value, key], [y, moved, apart], [y, key, key]):

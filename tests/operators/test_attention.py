@@ -501,6 +501,18 @@ def test_one_kernel_serves_the_past_however_long_it_becomes(target: Target, cls:
             assert len({kernel_for(decoding(cls, past, mask), target).identity for past in own}) == 1
 
 
+def test_one_kernel_serves_a_few_query_rows_however_many() -> None:
+    """One row has a kernel of its own: words are one by one, but what a program is told is of any length."""
+    from tvmdml.scheduling import kernel_for
+
+    found = {}
+    for rows in range(1, 9):
+        desc = attention(MultiheadAttention1, s=(1, rows, rows, 40), optional="past present lengths", room=40, heads=(2, 2))
+        kernel = kernel_for(desc, tvmdml.targets.resolve("cpu"))
+        found.setdefault((kernel.name, kernel.identity), []).append(rows)
+    assert list(found.values())[:2] in ([[1], list(range(2, 9))], [[1], [2, 3, 4]])
+
+
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("past", [130, 700])
 def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> None:

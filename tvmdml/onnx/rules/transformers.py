@@ -90,7 +90,7 @@ def _several_heads(node: Node) -> Any:
     own = dict(node.attributes)
     old: list[Expression] = []
     if node.has(8) and node.has(6):
-        before = int(node.number(8))
+        before = node.count(8)
         old = [node.x(i) for i in (6, 7)]
         if not 0 <= before <= old[0].shape[2]:
             raise Refused(f"its past_sequence_length is {before}, of {old[0].shape[2]} rows")
