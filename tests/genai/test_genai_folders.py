@@ -51,11 +51,18 @@ def damaged(change: Callable[[dict[str, Any]], object]) -> str:
         (damaged(lambda c: c["model"]["decoder"]["outputs"].update(present_key_names="other.%d")), "present_key_names.*'other.%d'"),
         (damaged(lambda c: c["model"]["decoder"]["inputs"].update(past_key_names=3)), "past_key_names.*a string"),
         (damaged(lambda c: c["model"]["decoder"].update(pipeline=["a", {"b": 3}])), "pipeline"),
+        (
+            damaged(lambda c: c["model"]["decoder"].update(pipeline=[{"b": {"output_names_forwarder": 3}}])),
+            "output_names_forwarder",
+        ),
+        (damaged(lambda c: c["model"]["decoder"].update(inputs="x")), "inputs.input_ids.*a string"),
+        (damaged(lambda c: c["model"]["decoder"].update(session_options=3)), "provider_options"),
+        (damaged(lambda c: c["model"].update(context_length=1 << 40)), "context_length"),
         (damaged(lambda c: c["model"].update(vision={"filename": "v.onnx"})), "model.vision.*models of text"),
         (damaged(lambda c: c["search"].update(top_q=1)), "'top_q'.*top_k"),
         (damaged(lambda c: c["search"].update(num_beams="two")), "num_beams.*'two'"),
     ],
-    ids=range(17),
+    ids=range(21),
 )
 def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, said: str) -> None:
     (tmp_path / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
@@ -63,6 +70,12 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, sa
     with pytest.raises(RuntimeError, match=said) as caught:
         og.Model(str(tmp_path))
     assert isinstance(caught.value, TvmdmlError)
+
+
+@pytest.mark.parametrize("pad", [None, -1, 40, "x"])
+def test_padding_is_a_token_of_the_vocabulary(tmp_path: Path, pad: Any) -> None:
+    (tmp_path / "genai_config.json").write_text(damaged(lambda c: c["model"].update(pad_token_id=pad)))
+    assert og.Config(str(tmp_path)).pad == tiny.EOS
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:

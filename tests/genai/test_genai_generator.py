@@ -153,6 +153,55 @@ def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("shares", [True, False])
+def test_interrupted_calls_are_repeated(model: Any, tables: dict[str, Any], shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever call is interrupted, before or after its run, the same call again goes on with the same text."""
+    from tvmdml.genai.search import Greedy
+    from tvmdml.genai.state import State
+
+    run, choose, calls = State.run, Greedy.choose, iter(range(1000))
+
+    def interrupts(work: Any) -> Any:
+        def call(*given: Any) -> Any:
+            if next(calls) % 3 == 1:
+                raise KeyboardInterrupt
+            return work(*given)
+
+        return call
+
+    own = generator(model, past_present_share_buffer=shares, max_length=14, chunk_size=2)
+    monkeypatch.setattr(State, "run", interrupts(run))
+    monkeypatch.setattr(Greedy, "choose", interrupts(choose))
+    for call in (lambda: own.append_tokens(PROMPT), *[own.generate_next_token] * 4, lambda: own.append_tokens([7, 9])):
+        while True:
+            before = own.token_count()
+            try:
+                call()
+            except KeyboardInterrupt:
+                assert own.token_count() == before
+            else:
+                break
+    monkeypatch.undo()
+    while not own.is_done():
+        own.generate_next_token()
+    assert own.get_sequence(0).tolist() == tiny.greedy([*tiny.greedy(PROMPT, 8, tables), 7, 9], 14, tables)
+
+
+def test_positions_that_turn_otherwise_are_run_anew(model: Any, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmdml.genai import generator as module
+
+    monkeypatch.setitem(module._LONGER, "llama", 7)  # type: ignore[index]
+    own = finished(generator(model, max_length=10), PROMPT)
+    assert own.get_sequence(0).tolist() == tiny.greedy(PROMPT, 10, tables)
+    assert own.get_output("logits").shape[1] == 1
+    own.rewind_to(6)
+    own.generate_next_token()  # the seventh token is there again
+    own.rewind_to(6)
+    own.append_tokens([9])
+    own.generate_next_token()
+    assert own.get_input("input_ids").shape == (1, 7)
+
+
+@pytest.mark.parametrize("shares", [True, False])
 @pytest.mark.parametrize("lora", ["needed", "optional"])
 def test_adapters_are_inputs(tmp_path: Path, tables: dict[str, Any], lora: str, shares: bool) -> None:
     model = og.Model(str(tiny.write(tmp_path, tiny.model(tables, lora=lora), tiny.config(past_present_share_buffer=shares))))

@@ -85,10 +85,15 @@ class Model:
             raise FolderError(
                 message(f"{FILE} decoder.pipeline", safe_repr(pipeline), "a list of objects, each with a network's name")
             )
+        forwarded = {name: part.get("output_names_forwarder", {}) for name, part in parts}
+        for name, names in forwarded.items():
+            if not isinstance(names, dict) or not all(isinstance(other, str) for other in names.values()):
+                allowed = "an object of names"
+                raise FolderError(message(f"{FILE} decoder.pipeline.{name}.output_names_forwarder", safe_repr(names), allowed))
         return [
             Stage(
                 self._network(part, f"decoder.pipeline.{name}.filename"),
-                part.get("output_names_forwarder", {}),
+                forwarded[name],
                 bool(part.get("run_on_prompt", True)),
                 bool(part.get("run_on_token_gen", True)),
             )

@@ -138,7 +138,7 @@ class State:
             raise Refused(
                 message(f"get_{side}", given, ", ".join([*values][:16]) or "names of inputs and outputs, after append_tokens")
             )
-        return _on_cpu(values[name])
+        return np.array(_on_cpu(values[name]))
 
 
 def padding(tokens: NumpyArray, pad: int) -> NumpyArray:
