@@ -441,7 +441,7 @@ def test_an_engine_runs_requests_in_turn(model: Any, tables: dict[str, Any]) -> 
     options = og.TurnOptions(requests[0])
     options.set_max_generated_tokens(6)
     for request, prompt in zip(requests, prompts, strict=True):
-        assert request.begin_turn(prompt, options) == 0
+        assert request.begin_turn(prompt, options) == 1
     with pytest.raises(RuntimeError, match="between turns"):
         requests[0].begin_turn(PROMPT)
     buffer, texts, ends = engine.create_event_buffer(1), {id(r): list(p) for r, p in zip(requests, prompts, strict=True)}, []
@@ -459,11 +459,38 @@ def test_an_engine_runs_requests_in_turn(model: Any, tables: dict[str, Any]) -> 
             text.append(event.token)
     assert text == tiny.greedy([*texts[id(requests[1])], 9], 24, tables)
     assert event.finish_reason == og.FinishReason.MAX_SESSION_TOKENS
-    requests[1].rewind_to_start_of_turn(1)
-    assert requests[1].begin_turn([9]) == 1
-    assert requests[1].cancel_turn(1)
+    requests[1].rewind_to_start_of_turn(2)
+    assert requests[1].begin_turn([9]) == 3
+    assert requests[1].cancel_turn(3)
     assert [e.finish_reason for e in engine.run(engine.create_event_buffer(4))] == [og.FinishReason.CANCELLED]
-    assert not requests[1].cancel_turn(1)
+    assert not requests[1].cancel_turn(3)
+    with pytest.raises(RuntimeError, match="fewer than"):
+        requests[1].begin_turn([9] * 20)
     requests[1].close()
     with pytest.raises(RuntimeError, match="closed"):
         requests[1].begin_turn([9])
+
+
+def test_tokens_and_texts_end_an_answer(spoken: Path, tables: dict[str, Any]) -> None:
+    right = tiny.greedy(PROMPT, 24, tables)[4:]
+    for eos, stops, reason, count in (
+        (right[3], [], 1, 3),
+        (1, [f"w{right[2]}", "zz"], 2, 3),
+        (1, ["zz", f"{right[1]} w{right[2]}"], 2, 3),
+    ):
+        config = og.Config(str(spoken))
+        config.overlay(json.dumps({"model": {"eos_token_id": eos}}))
+        engine = og.Engine(og.Model(config))
+        request = engine.create_request()
+        options = og.TurnOptions(request)
+        options.set_stop_strings(stops)
+        request.begin_turn(PROMPT, options)
+        events = []
+        while engine.has_pending_requests():
+            events += engine.run(engine.create_event_buffer(2))
+        assert [event.token for event in events if event.token is not None] == right[:count]
+        assert events[-1].finish_reason == reason
+        assert events[-1].matched_stop_string_index == (None if not stops else stops.index(next(s for s in stops if s != "zz")))
+        for wrong in ("w3", [""], ["a"] * 17, [3]):
+            with pytest.raises(RuntimeError, match="set_stop_strings"):
+                options.set_stop_strings(wrong)
