@@ -423,7 +423,7 @@ def test_what_is_not_here_says_so(model: Any) -> None:
     params = og.GeneratorParams(model)
     calls = [
         lambda: params.set_guidance("regex", "a+"), model.create_multimodal_processor, model.create_streaming_processor,
-        lambda: og.Images.open("a.png"), lambda: og.Audios.open_bytes(b""), og.MultiModalProcessor, lambda: og.MtpGenerator(model),
+        lambda: og.Images.open("a.png"), lambda: og.MultiModalProcessor(model), lambda: og.MtpGenerator(model),
         lambda: og.Config.from_package_ep("a", "cpu"), og.StreamingProcessor,
     ]  # fmt: skip
     for call in calls:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.genai.config import FILE, Config
+from tvmdml.genai.hearing import MultiModalProcessor
 from tvmdml.genai.lacking import FEATURES
 from tvmdml.genai.names import CROSS, Feed, Slot, feeds, named, numbered, slots
 from tvmdml.genai.refusing import FolderError, Refused
@@ -140,15 +141,14 @@ class Model:
         """The kind of device: "CPU", "CUDA", "VULKAN"."""
         return self.target.kind.upper()
 
-    def create_multimodal_processor(self) -> NoReturn:
-        """Not here.
+    def create_multimodal_processor(self) -> MultiModalProcessor:
+        """What makes texts and sounds into Whisper's inputs.
 
         Raises:
-            Unsupported: always.
+            Unsupported: the model takes no sounds.
+            FolderError: a file is missing or wrong.
         """
-        raise Unsupported(
-            message("create_multimodal_processor", f"a model of type {safe_repr(self.type)}", "models of text", FEATURES)
-        )
+        return MultiModalProcessor(self)
 
     def create_streaming_processor(self) -> NoReturn:
         """Not here.
