@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ HELLO = [{"role": "w5", "content": "w6 w7"}]
 # -- Configurations -------------------------------------------------------------------------------------------------------
 
 
-def damaged(change: Callable[[dict[str, Any]], object]) -> str:
-    about = tiny.config()
+def damaged(change: Callable[[dict[str, Any]], object], about: dict[str, Any] | None = None) -> str:
+    about = copy.deepcopy(about or tiny.config())
     change(about)
     return json.dumps(about)
 
@@ -70,6 +71,45 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, sa
     with pytest.raises(RuntimeError, match=said) as caught:
         og.Model(str(tmp_path))
     assert isinstance(caught.value, TvmdmlError)
+
+
+ODD = (None, True, -1, 0, 3, 1.5, 10**30, "x", "", [], [1], {}, {"a": 1}, "%d%d%s", "\0")
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all values in objects of JSON."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        yield (*path, name)
+        yield from places(inner, (*path, name))
+
+
+@pytest.mark.full
+def test_whatever_a_folder_says_is_refused_or_runs(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    about = tiny.config()
+    about["model"] |= {"encoder": {"filename": ""}}
+    about["model"]["decoder"] |= {"sliding_window": {"window_size": 8}, "pipeline": []}
+    outcomes = {True: 0, False: 0}
+    for path in places(about):
+        for odd in ODD:
+            (tmp_path / "genai_config.json").write_text(damaged(lambda c: put(c, path, odd), about))  # noqa: B023 - called at once
+            try:
+                model = og.Model(str(tmp_path))
+                params = og.GeneratorParams(model)
+                params.set_search_options(max_length=8)
+                own = og.Generator(model, params)
+                own.append_tokens([5, 6] * int(params.options["batch_size"]))
+                own.generate_next_token()
+                outcomes[True] += 1
+            except TvmdmlError:
+                outcomes[False] += 1
+    assert min(outcomes.values()) > 100, outcomes
+
+
+def put(about: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        about = about[name]
+    about[path[-1]] = value
 
 
 @pytest.mark.parametrize("pad", [None, -1, 40, "x"])
