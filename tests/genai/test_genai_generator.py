@@ -57,14 +57,16 @@ def test_a_batch_gives_what_each_of_its_texts_gives_alone(model: Any, tables: di
         assert own.get_sequence(index).tolist() == [*BATCH[index].tolist(), *new]
 
 
-@pytest.mark.parametrize(("width", "penalty"), [(2, 1.0), (3, 0.5), (3, 2.0)])
-def test_beams(folder: Path, tables: dict[str, Any], width: int, penalty: float) -> None:
+@pytest.mark.parametrize(("width", "penalty", "window"), [(2, 1.0, 0), (3, 0.5, 0), (3, 2.0, 8)])
+def test_beams(folder: Path, tables: dict[str, Any], width: int, penalty: float, window: int) -> None:
+    """With layers that keep a window, buffers of a fixed length are kept for beams too."""
     eos = tiny.beams(PROMPT, 10, width, tables, -1, penalty)[0][7]  # a token that comes up
     config = og.Config(str(folder))
-    config.overlay(json.dumps({"model": {"eos_token_id": eos}}))
+    config.overlay(json.dumps({"model": {"eos_token_id": eos, "decoder": {"sliding_window": {"window_size": window}}}}))
     own = generator(og.Model(config), num_beams=width, num_return_sequences=width, length_penalty=penalty, max_length=10)
     finished(own, PROMPT)
     assert [own.get_sequence(i).tolist() for i in range(width)] == tiny.beams(PROMPT, 10, width, tables, eos, penalty)
+    assert own.get_output("present.0.key").shape[2] == (10 if window else 9)
 
 
 def test_a_token_ends_a_text_and_more_tokens_go_on(folder: Path, tables: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ class Generator:
         self._model, self._options = model, options
         beams = options["num_beams"]
         self._search: Greedy | Beams = (Beams if beams > 1 else Greedy)(options, model.eos, model.pad)
-        shares = options["past_present_share_buffer"] and beams == 1
+        shares = options["past_present_share_buffer"] and (beams == 1 or model.window > 0)
         self._state = State(model, options["batch_size"] * beams, options["max_length"], shares)
         self._logits: NumpyArray | None = None
         self._rewound = False
