@@ -405,10 +405,10 @@ def test_the_command_prints_a_text_and_figures(spoken: Path, tables: dict[str, A
     assert done.stdout.split() == [f"w{token}" for token in right]
     assert "4 prompt tokens" in done.stderr
     assert "5 new tokens" in done.stderr
-    found = json.loads(run(spoken, "-", "--max-length", 9, "--json", given="w5 w17 w3 w29").stdout)
-    assert (found["tokens"], found["prompt_tokens"], found["finish"]) == (right, 4, "length")
-    assert found["text"].split() == [f"w{token}" for token in right]
-    assert found["peak_memory"] > 1 << 20
+    result = json.loads(run(spoken, "-", "--max-length", 9, "--json", given="w5 w17 w3 w29").stdout)
+    assert (result["tokens"], result["prompt_tokens"], result["finish"]) == (right, 4, "length")
+    assert result["text"].split() == [f"w{token}" for token in right]
+    assert result["peak_memory"] > 1 << 20
     several = json.loads(run(spoken, "w5 w17 w3 w29", "--beams", 2, "--results", 2, "--max-length", 9, "--json").stdout)
     best = tiny.beams([5, 17, 3, 29], 9, 2, tables, 1, 1.0)
     assert several["texts"] == [" ".join(f"w{token}" for token in text[4:]) for text in best]

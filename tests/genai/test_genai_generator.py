@@ -145,9 +145,9 @@ def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) ->
     own = generator(og.Model(str(tiny.write(tmp_path, network, about))), batch_size=2, max_length=8)
     own.append_tokens(BATCH[:2])
     assert own.get_input("position_ids").tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
-    found = own.get_logits()
-    assert found.dtype == np.float32
-    for row, prompt in zip(found[:, 0], (PROMPT, [8, 11]), strict=True):
+    result = own.get_logits()
+    assert result.dtype == np.float32
+    for row, prompt in zip(result[:, 0], (PROMPT, [8, 11]), strict=True):
         np.testing.assert_allclose(row, tiny.logits(prompt, tables), rtol=0, atol=0.2)
     own.generate_next_token()
     own.get_logits()
@@ -235,8 +235,8 @@ def test_files_of_adapters(tmp_path: Path, folder: Path, model: Any) -> None:
     own.export_adapter(str(path))
     adapters = og.Adapters(model)
     adapters.load(str(path), "mine")
-    found = adapters.weights("mine")
-    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
+    result = adapters.weights("mine")
+    assert {name: (array.dtype, array.tolist()) for name, array in result.items()} == {
         n: (a.dtype, a.tolist()) for n, a in given.items()
     }
     with pytest.raises(RuntimeError, match=r"'lora_a'.*input_ids, attention_mask"):
@@ -338,7 +338,7 @@ def test_an_encoder_is_given_its_inputs_by_name(tmp_path: Path, tables: dict[str
     hidden = value("encoder_hidden_states", TensorProto.FLOAT, ["rows", tiny.WIDTH])
     ids, logits = value("input_ids", TensorProto.INT64, sizes), value("logits", TensorProto.FLOAT, [*sizes, tiny.VOCABULARY])
     table, head = (numpy_helper.from_array(tables[name], name) for name in ("embedding", "head"))
-    one, node = numpy_helper.from_array(np.array([1]), "one"), helper.make_node
+    second, node = numpy_helper.from_array(np.array([1]), "one"), helper.make_node
     nodes = [
         node("Gather", ["embedding", "input_ids"], ["e"]),
         node("Unsqueeze", [hidden.name, "one"], ["u"]),
@@ -347,7 +347,7 @@ def test_an_encoder_is_given_its_inputs_by_name(tmp_path: Path, tables: dict[str
     ]
     graphs = {
         "encoder": helper.make_graph([node("Neg", [sound.name], [hidden.name])], "encoder", [sound], [hidden]),
-        "decoder": helper.make_graph(nodes, "decoder", [ids, hidden], [logits], [table, head, one]),
+        "decoder": helper.make_graph(nodes, "decoder", [ids, hidden], [logits], [table, head, second]),
     }
     for name, graph in graphs.items():
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / f"{name}.onnx")

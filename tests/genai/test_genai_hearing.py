@@ -54,9 +54,9 @@ def strength(sound: Any, moment: int, pitch: int, count: int) -> float:
 
 def test_features_are_those_of_the_definition() -> None:
     sound = np.random.default_rng(0).standard_normal(RATE) / 4
-    found = hearing.features(sound, n_fft=400, hop_length=160, n_mel=80, chunk_size=1)
-    assert (found.shape, found.dtype) == ((80, 100), np.float32)
-    logs = found.astype(np.float64) * 4 - 4
+    result = hearing.features(sound, n_fft=400, hop_length=160, n_mel=80, chunk_size=1)
+    assert (result.shape, result.dtype) == ((80, 100), np.float32)
+    logs = result.astype(np.float64) * 4 - 4
     for moment, pitch in ((0, 0), (1, 40), (50, 79), (99, 20)):
         assert abs(logs[pitch, moment] - math.log10(strength(sound, moment, pitch, 80))) < 1e-4
 
@@ -66,10 +66,10 @@ def test_silence_and_tones() -> None:
     assert np.all(hearing.features(np.zeros(0), **numbers) == (-10 + 4) / 4)
     for frequency in (300.0, 1000.0, 4000.0):
         tone = np.sin(2 * np.pi * frequency * np.arange(RATE) / RATE)
-        found = hearing.features(tone, **numbers)
+        result = hearing.features(tone, **numbers)
         middles = [mel(8000) * (i + 1) / 81 for i in range(80)]
-        assert abs(middles[int(found[:, 50].argmax())] - mel(frequency)) < 1
-        assert abs(found[:, 150:].max() - found.max() + 2) < 1e-5  # the second that is silent
+        assert abs(middles[int(result[:, 50].argmax())] - mel(frequency)) < 1
+        assert abs(result[:, 150:].max() - result.max() + 2) < 1e-5  # the second that is silent
     longer = hearing.features(np.ones(RATE * 3), **numbers)
     assert longer.shape == (80, 200)
 
@@ -79,8 +79,8 @@ def test_files_of_sounds(tmp_path: Path, width: int) -> None:
     samples = np.array([[0.5, -0.25], [1.0, 0.0], [-1.0, 0.5]])
     path = tmp_path / "a.wav"
     path.write_bytes(wav(samples, width=width, channels=2))
-    (found,) = og.Audios.open(str(path)).sounds
-    np.testing.assert_allclose(found, samples.mean(1), rtol=0, atol=0.02 if width == 1 else 1e-4)
+    (result,) = og.Audios.open(str(path)).sounds
+    np.testing.assert_allclose(result, samples.mean(1), rtol=0, atol=0.02 if width == 1 else 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,10 @@ def test_a_processor_makes_inputs(tmp_path: Path, tables: dict[str, Any]) -> Non
         value("encoder_hidden_states", TensorProto.FLOAT, ["rows", 1]),
     )
     ids, logits = value("input_ids", TensorProto.INT64, sizes), value("logits", TensorProto.FLOAT, [*sizes, tiny.VOCABULARY])
-    table, one = numpy_helper.from_array(tables["head"].repeat(3, 0)[:40], "table"), numpy_helper.from_array(np.array([2]), "one")
+    table, second = (
+        numpy_helper.from_array(tables["head"].repeat(3, 0)[:40], "table"),
+        numpy_helper.from_array(np.array([2]), "one"),
+    )
     node = helper.make_node
     encoder = [node("ReduceSum", [sound.name, "axes"], [hidden.name], keepdims=0), node("Identity", ["axes"], ["unused"])]
     axes = numpy_helper.from_array(np.array([1]), "axes")
@@ -121,7 +124,7 @@ def test_a_processor_makes_inputs(tmp_path: Path, tables: dict[str, Any]) -> Non
     ]
     for name, graph in (
         ("encoder", helper.make_graph(encoder[:1], "encoder", [sound], [hidden], [axes])),
-        ("decoder", helper.make_graph(decoder, "decoder", [ids, hidden], [logits], [table, one, last])),
+        ("decoder", helper.make_graph(decoder, "decoder", [ids, hidden], [logits], [table, second, last])),
     ):
         save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / f"{name}.onnx")
     about = tiny.config(max_length=6)

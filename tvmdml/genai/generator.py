@@ -119,8 +119,8 @@ class Generator:
         Raises:
             Refused: there is no such input, or it is not an array.
         """
-        kept = {slot.past for slot in self._model.slots}
-        allowed = [own for own in (*self._model.inputs, *self._model.defaults) if own not in kept]
+        past = {slot.past for slot in self._model.slots}
+        allowed = [own for own in (*self._model.inputs, *self._model.defaults) if own not in past]
         if name not in allowed:
             raise Refused(message("set_model_input", safe_repr(name), ", ".join(allowed)))
         self._state.extra[name] = held(array, f"set_model_input {name}")

@@ -76,8 +76,8 @@ class State:
 
     def _require(self, given: Mapping[str, Any]) -> None:
         """Check that each input is there."""
-        kept = {slot.past for slot in self.model.slots}
-        missing = [name for name in self.model.inputs if name not in given and name not in kept]
+        past = {slot.past for slot in self.model.slots}
+        missing = [name for name in self.model.inputs if name not in given and name not in past]
         if missing:
             advice = "Generator.set_model_input(name, array) gives one; set_active_adapter those of an adapter."
             raise Refused(
@@ -150,8 +150,8 @@ def padding(tokens: NumpyArray, pad: int) -> NumpyArray:
 
 
 def _on_cpu(array: Any) -> NumpyArray:
-    found: NumpyArray = array.numpy() if type(array) is DeviceArray else array
-    return found
+    there: NumpyArray = array.numpy() if type(array) is DeviceArray else array
+    return there
 
 
 def _logged(side: str, values: Mapping[str, NumpyArray]) -> None:
