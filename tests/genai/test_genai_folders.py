@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ HELLO = [{"role": "w5", "content": "w6 w7"}]
 # -- Configurations -------------------------------------------------------------------------------------------------------
 
 
-def damaged(change: Callable[[dict[str, Any]], object]) -> str:
-    about = tiny.config()
+def damaged(change: Callable[[dict[str, Any]], object], about: dict[str, Any] | None = None) -> str:
+    about = copy.deepcopy(about or tiny.config())
     change(about)
     return json.dumps(about)
 
@@ -51,11 +52,18 @@ def damaged(change: Callable[[dict[str, Any]], object]) -> str:
         (damaged(lambda c: c["model"]["decoder"]["outputs"].update(present_key_names="other.%d")), "present_key_names.*'other.%d'"),
         (damaged(lambda c: c["model"]["decoder"]["inputs"].update(past_key_names=3)), "past_key_names.*a string"),
         (damaged(lambda c: c["model"]["decoder"].update(pipeline=["a", {"b": 3}])), "pipeline"),
+        (
+            damaged(lambda c: c["model"]["decoder"].update(pipeline=[{"b": {"output_names_forwarder": 3}}])),
+            "output_names_forwarder",
+        ),
+        (damaged(lambda c: c["model"]["decoder"].update(inputs="x")), "inputs.input_ids.*a string"),
+        (damaged(lambda c: c["model"]["decoder"].update(session_options=3)), "provider_options"),
+        (damaged(lambda c: c["model"].update(context_length=1 << 40)), "context_length"),
         (damaged(lambda c: c["model"].update(vision={"filename": "v.onnx"})), "model.vision.*models of text"),
         (damaged(lambda c: c["search"].update(top_q=1)), "'top_q'.*top_k"),
         (damaged(lambda c: c["search"].update(num_beams="two")), "num_beams.*'two'"),
     ],
-    ids=range(17),
+    ids=range(21),
 )
 def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, said: str) -> None:
     (tmp_path / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
@@ -63,6 +71,51 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, sa
     with pytest.raises(RuntimeError, match=said) as caught:
         og.Model(str(tmp_path))
     assert isinstance(caught.value, TvmdmlError)
+
+
+ODD = (None, True, -1, 0, 3, 1.5, 10**30, "x", "", [], [1], {}, {"a": 1}, "%d%d%s", "\0")
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all values in objects of JSON."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        yield (*path, name)
+        yield from places(inner, (*path, name))
+
+
+@pytest.mark.full
+def test_whatever_a_folder_says_is_refused_or_runs(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    about = tiny.config()
+    about["model"] |= {"encoder": {"filename": ""}}
+    about["model"]["decoder"] |= {"sliding_window": {"window_size": 8}, "pipeline": []}
+    outcomes = {True: 0, False: 0}
+    for path in places(about):
+        for odd in ODD:
+            (tmp_path / "genai_config.json").write_text(damaged(lambda c: put(c, path, odd), about))  # noqa: B023 - called at once
+            try:
+                model = og.Model(str(tmp_path))
+                params = og.GeneratorParams(model)
+                params.set_search_options(max_length=8)
+                own = og.Generator(model, params)
+                own.append_tokens([5, 6] * int(params.options["batch_size"]))
+                own.generate_next_token()
+                outcomes[True] += 1
+            except TvmdmlError:
+                outcomes[False] += 1
+    assert min(outcomes.values()) > 100, outcomes
+
+
+def put(about: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        about = about[name]
+    about[path[-1]] = value
+
+
+@pytest.mark.parametrize("pad", [None, -1, 40, "x"])
+def test_padding_is_a_token_of_the_vocabulary(tmp_path: Path, pad: Any) -> None:
+    (tmp_path / "genai_config.json").write_text(damaged(lambda c: c["model"].update(pad_token_id=pad)))
+    assert og.Config(str(tmp_path)).pad == tiny.EOS
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
@@ -352,10 +405,10 @@ def test_the_command_prints_a_text_and_figures(spoken: Path, tables: dict[str, A
     assert done.stdout.split() == [f"w{token}" for token in right]
     assert "4 prompt tokens" in done.stderr
     assert "5 new tokens" in done.stderr
-    found = json.loads(run(spoken, "-", "--max-length", 9, "--json", given="w5 w17 w3 w29").stdout)
-    assert (found["tokens"], found["prompt_tokens"], found["finish"]) == (right, 4, "length")
-    assert found["text"].split() == [f"w{token}" for token in right]
-    assert found["peak_memory"] > 1 << 20
+    result = json.loads(run(spoken, "-", "--max-length", 9, "--json", given="w5 w17 w3 w29").stdout)
+    assert (result["tokens"], result["prompt_tokens"], result["finish"]) == (right, 4, "length")
+    assert result["text"].split() == [f"w{token}" for token in right]
+    assert result["peak_memory"] > 1 << 20
     several = json.loads(run(spoken, "w5 w17 w3 w29", "--beams", 2, "--results", 2, "--max-length", 9, "--json").stdout)
     best = tiny.beams([5, 17, 3, 29], 9, 2, tables, 1, 1.0)
     assert several["texts"] == [" ".join(f"w{token}" for token in text[4:]) for text in best]

@@ -57,14 +57,16 @@ def test_a_batch_gives_what_each_of_its_texts_gives_alone(model: Any, tables: di
         assert own.get_sequence(index).tolist() == [*BATCH[index].tolist(), *new]
 
 
-@pytest.mark.parametrize(("width", "penalty"), [(2, 1.0), (3, 0.5), (3, 2.0)])
-def test_beams(folder: Path, tables: dict[str, Any], width: int, penalty: float) -> None:
+@pytest.mark.parametrize(("width", "penalty", "window"), [(2, 1.0, 0), (3, 0.5, 0), (3, 2.0, 8)])
+def test_beams(folder: Path, tables: dict[str, Any], width: int, penalty: float, window: int) -> None:
+    """With layers that keep a window, buffers of a fixed length are kept for beams too."""
     eos = tiny.beams(PROMPT, 10, width, tables, -1, penalty)[0][7]  # a token that comes up
     config = og.Config(str(folder))
-    config.overlay(json.dumps({"model": {"eos_token_id": eos}}))
+    config.overlay(json.dumps({"model": {"eos_token_id": eos, "decoder": {"sliding_window": {"window_size": window}}}}))
     own = generator(og.Model(config), num_beams=width, num_return_sequences=width, length_penalty=penalty, max_length=10)
     finished(own, PROMPT)
     assert [own.get_sequence(i).tolist() for i in range(width)] == tiny.beams(PROMPT, 10, width, tables, eos, penalty)
+    assert own.get_output("present.0.key").shape[2] == (10 if window else 9)
 
 
 def test_a_token_ends_a_text_and_more_tokens_go_on(folder: Path, tables: dict[str, Any]) -> None:
@@ -143,13 +145,62 @@ def test_positions_and_half_precision(tmp_path: Path, tables: dict[str, Any]) ->
     own = generator(og.Model(str(tiny.write(tmp_path, network, about))), batch_size=2, max_length=8)
     own.append_tokens(BATCH[:2])
     assert own.get_input("position_ids").tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
-    found = own.get_logits()
-    assert found.dtype == np.float32
-    for row, prompt in zip(found[:, 0], (PROMPT, [8, 11]), strict=True):
+    result = own.get_logits()
+    assert result.dtype == np.float32
+    for row, prompt in zip(result[:, 0], (PROMPT, [8, 11]), strict=True):
         np.testing.assert_allclose(row, tiny.logits(prompt, tables), rtol=0, atol=0.2)
     own.generate_next_token()
     own.get_logits()
     assert own.get_input("position_ids").tolist() == [[4], [2]]
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_interrupted_calls_are_repeated(model: Any, tables: dict[str, Any], shares: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever call is interrupted, before or after its run, the same call again goes on with the same text."""
+    from tvmdml.genai.search import Greedy
+    from tvmdml.genai.state import State
+
+    run, choose, calls = State.run, Greedy.choose, iter(range(1000))
+
+    def interrupts(work: Any) -> Any:
+        def call(*given: Any) -> Any:
+            if next(calls) % 3 == 1:
+                raise KeyboardInterrupt
+            return work(*given)
+
+        return call
+
+    own = generator(model, past_present_share_buffer=shares, max_length=14, chunk_size=2)
+    monkeypatch.setattr(State, "run", interrupts(run))
+    monkeypatch.setattr(Greedy, "choose", interrupts(choose))
+    for call in (lambda: own.append_tokens(PROMPT), *[own.generate_next_token] * 4, lambda: own.append_tokens([7, 9])):
+        while True:
+            before = own.token_count()
+            try:
+                call()
+            except KeyboardInterrupt:
+                assert own.token_count() == before
+            else:
+                break
+    monkeypatch.undo()
+    while not own.is_done():
+        own.generate_next_token()
+    assert own.get_sequence(0).tolist() == tiny.greedy([*tiny.greedy(PROMPT, 8, tables), 7, 9], 14, tables)
+
+
+def test_positions_that_turn_otherwise_are_run_anew(model: Any, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmdml.genai import generator as module
+
+    monkeypatch.setitem(module._LONGER, "llama", 7)  # type: ignore[index]
+    own = finished(generator(model, max_length=10), PROMPT)
+    assert own.get_sequence(0).tolist() == tiny.greedy(PROMPT, 10, tables)
+    assert own.get_output("logits").shape[1] == 1
+    own.rewind_to(6)
+    own.generate_next_token()  # the seventh token is there again
+    own.rewind_to(6)
+    own.append_tokens([9])
+    own.generate_next_token()
+    assert own.get_input("input_ids").shape == (1, 7)
 
 
 @pytest.mark.parametrize("shares", [True, False])
@@ -184,8 +235,8 @@ def test_files_of_adapters(tmp_path: Path, folder: Path, model: Any) -> None:
     own.export_adapter(str(path))
     adapters = og.Adapters(model)
     adapters.load(str(path), "mine")
-    found = adapters.weights("mine")
-    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
+    result = adapters.weights("mine")
+    assert {name: (array.dtype, array.tolist()) for name, array in result.items()} == {
         n: (a.dtype, a.tolist()) for n, a in given.items()
     }
     with pytest.raises(RuntimeError, match=r"'lora_a'.*input_ids, attention_mask"):
@@ -287,7 +338,7 @@ def test_an_encoder_is_given_its_inputs_by_name(tmp_path: Path, tables: dict[str
     hidden = value("encoder_hidden_states", TensorProto.FLOAT, ["rows", tiny.WIDTH])
     ids, logits = value("input_ids", TensorProto.INT64, sizes), value("logits", TensorProto.FLOAT, [*sizes, tiny.VOCABULARY])
     table, head = (numpy_helper.from_array(tables[name], name) for name in ("embedding", "head"))
-    one, node = numpy_helper.from_array(np.array([1]), "one"), helper.make_node
+    second, node = numpy_helper.from_array(np.array([1]), "one"), helper.make_node
     nodes = [
         node("Gather", ["embedding", "input_ids"], ["e"]),
         node("Unsqueeze", [hidden.name, "one"], ["u"]),
@@ -296,7 +347,7 @@ def test_an_encoder_is_given_its_inputs_by_name(tmp_path: Path, tables: dict[str
     ]
     graphs = {
         "encoder": helper.make_graph([node("Neg", [sound.name], [hidden.name])], "encoder", [sound], [hidden]),
-        "decoder": helper.make_graph(nodes, "decoder", [ids, hidden], [logits], [table, head, one]),
+        "decoder": helper.make_graph(nodes, "decoder", [ids, hidden], [logits], [table, head, second]),
     }
     for name, graph in graphs.items():
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / f"{name}.onnx")
@@ -374,7 +425,7 @@ def test_what_is_not_here_says_so(model: Any) -> None:
     params = og.GeneratorParams(model)
     calls = [
         lambda: params.set_guidance("regex", "a+"), model.create_multimodal_processor, model.create_streaming_processor,
-        lambda: og.Images.open("a.png"), lambda: og.Audios.open_bytes(b""), og.MultiModalProcessor, lambda: og.MtpGenerator(model),
+        lambda: og.Images.open("a.png"), lambda: og.MultiModalProcessor(model), lambda: og.MtpGenerator(model),
         lambda: og.Config.from_package_ep("a", "cpu"), og.StreamingProcessor,
     ]  # fmt: skip
     for call in calls:
@@ -392,7 +443,7 @@ def test_an_engine_runs_requests_in_turn(model: Any, tables: dict[str, Any]) -> 
     options = og.TurnOptions(requests[0])
     options.set_max_generated_tokens(6)
     for request, prompt in zip(requests, prompts, strict=True):
-        assert request.begin_turn(prompt, options) == 0
+        assert request.begin_turn(prompt, options) == 1
     with pytest.raises(RuntimeError, match="between turns"):
         requests[0].begin_turn(PROMPT)
     buffer, texts, ends = engine.create_event_buffer(1), {id(r): list(p) for r, p in zip(requests, prompts, strict=True)}, []
@@ -410,11 +461,38 @@ def test_an_engine_runs_requests_in_turn(model: Any, tables: dict[str, Any]) -> 
             text.append(event.token)
     assert text == tiny.greedy([*texts[id(requests[1])], 9], 24, tables)
     assert event.finish_reason == og.FinishReason.MAX_SESSION_TOKENS
-    requests[1].rewind_to_start_of_turn(1)
-    assert requests[1].begin_turn([9]) == 1
-    assert requests[1].cancel_turn(1)
+    requests[1].rewind_to_start_of_turn(2)
+    assert requests[1].begin_turn([9]) == 3
+    assert requests[1].cancel_turn(3)
     assert [e.finish_reason for e in engine.run(engine.create_event_buffer(4))] == [og.FinishReason.CANCELLED]
-    assert not requests[1].cancel_turn(1)
+    assert not requests[1].cancel_turn(3)
+    with pytest.raises(RuntimeError, match="fewer than"):
+        requests[1].begin_turn([9] * 20)
     requests[1].close()
     with pytest.raises(RuntimeError, match="closed"):
         requests[1].begin_turn([9])
+
+
+def test_tokens_and_texts_end_an_answer(spoken: Path, tables: dict[str, Any]) -> None:
+    right = tiny.greedy(PROMPT, 24, tables)[4:]
+    for eos, stops, reason, count in (
+        (right[3], [], 1, 3),
+        (1, [f"w{right[2]}", "zz"], 2, 3),
+        (1, ["zz", f"{right[1]} w{right[2]}"], 2, 3),
+    ):
+        config = og.Config(str(spoken))
+        config.overlay(json.dumps({"model": {"eos_token_id": eos}}))
+        engine = og.Engine(og.Model(config))
+        request = engine.create_request()
+        options = og.TurnOptions(request)
+        options.set_stop_strings(stops)
+        request.begin_turn(PROMPT, options)
+        events = []
+        while engine.has_pending_requests():
+            events += engine.run(engine.create_event_buffer(2))
+        assert [event.token for event in events if event.token is not None] == right[:count]
+        assert events[-1].finish_reason == reason
+        assert events[-1].matched_stop_string_index == (None if not stops else stops.index(next(s for s in stops if s != "zz")))
+        for wrong in ("w3", [""], ["a"] * 17, [3]):
+            with pytest.raises(RuntimeError, match="set_stop_strings"):
+                options.set_stop_strings(wrong)

@@ -42,9 +42,9 @@ def shares(count: int = 4000, **given: Any) -> dict[int, float]:
 )
 def test_tokens_are_drawn_as_often_as_they_are_likely(given: dict[str, Any], right: dict[int, float]) -> None:
     given = {"top_p": 1.0, **given}
-    found = shares(**given)
-    assert found.keys() == right.keys()
-    assert max(abs(found[token] - right[token]) for token in right) < 0.03
+    result = shares(**given)
+    assert result.keys() == right.keys()
+    assert max(abs(result[token] - right[token]) for token in right) < 0.03
 
 
 @pytest.mark.parametrize("size", [100, 20000, 40000])
@@ -53,25 +53,25 @@ def test_the_largest_of_many(size: int) -> None:
     row[row > 990] = 500
     right = sorted(range(size), key=lambda place: (-row[place], place))
     for count in (1, 50, min(1024, size), size):
-        found = largest(row, count)
-        np.testing.assert_array_equal(row[found], row[right[:count]])
-        assert len(set(found.tolist())) == count
+        result = largest(row, count)
+        np.testing.assert_array_equal(row[result], row[right[:count]])
+        assert len(set(result.tolist())) == count
     assert largest(row, size).tolist() == right
 
 
 @pytest.mark.parametrize("p", [0.05, 0.6, 0.999])
 def test_few_tokens_of_many_are_likely(p: float) -> None:
-    """Of many tokens, those are drawn that the definition says; some are found among the first ones, others among all."""
+    """Of many tokens, those are drawn that the definition says; some are result among the first ones, others among all."""
     row = np.random.default_rng(3).standard_normal(30000).astype(np.float32)
     probabilities = np.exp(row.astype(np.float64)) / np.exp(row.astype(np.float64)).sum()
     order = np.argsort(-row, kind="stable")
     allowed = order[: np.searchsorted(np.cumsum(probabilities[order]), p) + 2]
     rng, many = np.random.default_rng(4), options(top_p=p)
-    found = np.array([drawn(row, many, rng) for _ in range(300)])
-    assert np.isin(found, allowed).all()
-    assert len(set(found.tolist())) > 100
+    result = np.array([drawn(row, many, rng) for _ in range(300)])
+    assert np.isin(result, allowed).all()
+    assert len(set(result.tolist())) > 100
     right = (probabilities[allowed] * row[allowed]).sum() / probabilities[allowed].sum()
-    assert abs(row[found].mean() - right) < 0.25
+    assert abs(row[result].mean() - right) < 0.25
 
 
 def test_the_same_seed_draws_the_same_tokens() -> None:
@@ -88,22 +88,22 @@ def test_the_same_seed_draws_the_same_tokens() -> None:
 
 def test_what_was_there_is_less_likely() -> None:
     row = np.array([[2.0, -2.0, 1.0, -1.0]], np.float32)
-    found = penalized(row.copy(), np.array([[0, 1, 1]], np.int32), options(repetition_penalty=2.0), [])
-    assert found.tolist() == [[1.0, -4.0, 1.0, -1.0]]
+    result = penalized(row.copy(), np.array([[0, 1, 1]], np.int32), options(repetition_penalty=2.0), [])
+    assert result.tolist() == [[1.0, -4.0, 1.0, -1.0]]
 
 
 def test_runs_of_tokens_do_not_come_again() -> None:
     row = np.zeros((1, 6), np.float32)
     for size, ruled_out in ((1, {1, 2, 3}), (2, {3, 2}), (3, {3, 2}), (4, {2}), (9, set())):
-        found = penalized(row.copy(), np.array([[1, 2, 3, 1, 2, 2, 3, 1, 2]], np.int32), options(no_repeat_ngram_size=size), [])
-        assert set(np.flatnonzero(found[0] == LOWEST).tolist()) == ruled_out, size
+        result = penalized(row.copy(), np.array([[1, 2, 3, 1, 2, 2, 3, 1, 2]], np.int32), options(no_repeat_ngram_size=size), [])
+        assert set(np.flatnonzero(result[0] == LOWEST).tolist()) == ruled_out, size
 
 
 def test_a_short_text_does_not_end() -> None:
     row = np.zeros((1, 4), np.float32)
     for length, ruled_out in ((4, [1, 3]), (5, [])):
-        found = penalized(row.copy(), np.zeros((1, length), np.int32), options(min_length=5), [1, 3, 99])
-        assert np.flatnonzero(found[0] == LOWEST).tolist() == ruled_out
+        result = penalized(row.copy(), np.zeros((1, length), np.int32), options(min_length=5), [1, 3, 99])
+        assert np.flatnonzero(result[0] == LOWEST).tolist() == ruled_out
 
 
 def test_rows_that_ended_are_padded() -> None:

@@ -3,7 +3,8 @@
 ``import tvmdml.genai as onnxruntime_genai`` is all that a program changes. The way of a text: ``tokenizer`` makes it into
 numbers, and ``chat`` writes what a template says around messages. ``config`` reads the folder, ``model`` its networks, and
 ``names`` says which input is what. ``state`` runs a network on what is new and keeps the ``caches``; ``search`` and ``beams``
-choose tokens, and ``generator`` goes round. ``engine`` runs several requests in turn. README.md explains.
+choose tokens, and ``generator`` goes round. ``engine`` runs several requests in turn, and ``hearing``
+makes sounds into inputs. README.md explains.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
         TurnUsage,
     )
     from tvmdml.genai.generator import Generator
-    from tvmdml.genai.lacking import Audios, Images, MtpGenerator, MultiModalProcessor, StreamingProcessor
+    from tvmdml.genai.hearing import Audios, MultiModalProcessor
+    from tvmdml.genai.lacking import Images, MtpGenerator, StreamingProcessor
     from tvmdml.genai.model import Model
     from tvmdml.genai.params import GeneratorParams
     from tvmdml.genai.settings import (
@@ -112,7 +114,8 @@ _MODULES = {
         "TurnUsage",
     ),
     "generator": ("Generator",),
-    "lacking": ("Audios", "Images", "MtpGenerator", "MultiModalProcessor", "StreamingProcessor"),
+    "hearing": ("Audios", "MultiModalProcessor"),
+    "lacking": ("Images", "MtpGenerator", "StreamingProcessor"),
     "model": ("Model",),
     "params": ("GeneratorParams",),
     "tensors": ("NamedTensors", "Tensor"),

@@ -20,8 +20,8 @@ class Shared:
         self._binding = self._network.io_binding()
         self._logits: Any = None
         self._names = [slot.present for slot in model.slots]
-        for slot in model.slots:
-            buffer = OrtValue(model.target.asarray(np.zeros(slot.sized(rows, length), slot.dtype)))
+        self._buffers = [OrtValue(model.target.asarray(np.zeros(slot.sized(rows, length), slot.dtype))) for slot in model.slots]
+        for slot, buffer in zip(model.slots, self._buffers, strict=True):
             self._binding.bind_ortvalue_input(slot.past, buffer)
             self._binding.bind_ortvalue_output(slot.present, buffer)
         self._others = [name for name in model.outputs if name not in self._names and name != model.logits]
@@ -52,6 +52,12 @@ class Shared:
 
     def rewind(self, length: int) -> None:
         """Forget what comes after a length: it will be overwritten."""
+
+    def pick(self, rows: Sequence[int]) -> None:
+        """Go on with other rows, each of which was one."""
+        if list(rows) != list(range(len(rows))):
+            for slot, buffer in zip(self._model.slots, self._buffers, strict=True):
+                buffer.update_inplace(np.take(buffer.numpy(), rows, slot.batch))
 
 
 class Growing:

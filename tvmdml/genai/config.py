@@ -20,6 +20,7 @@ FILE = "genai_config.json"
 _KINDS: Mapping[str, str] = {"cpu": "cpu", "cuda": "cuda", "nvtensorrtrtx": "cuda", "webgpu": "vulkan", "vulkan": "vulkan"}
 """The target of each provider, by its name in small letters without its ending."""
 _ENDINGS = ("executionprovider", "provider")
+_MOST = 1 << 31
 _SECTIONS = ("model", "search", "engine", "speculative")
 
 
@@ -101,9 +102,9 @@ class Config:
             FolderError: it is none, or is missing without a default.
         """
         value = self.model.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _MOST:
             given = "nothing" if value is None else safe_repr(value)
-            raise FolderError(message(f"{FILE} model.{name}", given, f"an integer of {least} or more", self._whence))
+            raise FolderError(message(f"{FILE} model.{name}", given, f"an integer of {least} to {_MOST - 1}", self._whence))
         return value
 
     @property
@@ -123,8 +124,10 @@ class Config:
 
     @property
     def pad(self) -> int:
-        """The token that fills a short text of a batch."""
-        return self.integer("pad_token_id", next(iter(self.eos), 0))
+        """The token that fills a short text of a batch: the first one that ends a text, if the file's is none of the vocabulary."""
+        several = (self.model.get("pad_token_id"), *self.eos)
+        most = self.integer("vocab_size", least=1)
+        return next((token for token in several if isinstance(token, int) and 0 <= token < most), 0)
 
     @property
     def _whence(self) -> str:

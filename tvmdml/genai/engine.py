@@ -77,11 +77,11 @@ class EngineEvent(NamedTuple):
     flags: EngineEventFlags
     request: Request
     turn_id: int
-    token: int = -1
+    token: int | None = None
     finish_reason: FinishReason = FinishReason.NONE
     error_code: EngineErrorCode = EngineErrorCode.NONE
-    matched_stop_string_index: int = -1
-    usage: TurnUsage | None = None
+    matched_stop_string_index: int | None = None
+    usage: TurnUsage = TurnUsage(0, 0, 0)
 
 
 class EngineEventBuffer(list[EngineEvent]):
@@ -205,8 +205,10 @@ class Request:
         params.set_search_options(
             batch_size=1, num_beams=1, num_return_sequences=1, max_length=most or params.options["max_length"]
         )
-        self._generator = Generator(engine.model, params)
-        self._starts: list[int] = []
+        self._generator, self._most = Generator(engine.model, params), params.options["max_length"]
+        self._starts: dict[int, int] = {}
+        """How many tokens came before each turn that is still there."""
+        self._last = 0
         self._turn: _Turn | None = None
         self._prompt = self._generated = 0
         self._text = ""
@@ -231,16 +233,20 @@ class Request:
         turn = turn_options.turn if turn_options is not None else _Turn()
         flat = self._engine.model.checked(tokens, "begin_turn").reshape(-1)
         start = self._generator.token_count()
+        if start + flat.size >= self._most:
+            given, allowed = f"{flat.size} tokens after {start}", f"fewer than {self._most - start}, by {self._most} in all"
+            raise Refused(message("begin_turn", given, allowed, "RequestOptions.set_max_session_tokens(…)"))
         self._generator.append_tokens(flat)
         self._generator.search_again({**self._folder, **turn.options, "min_length": start + flat.size + turn.least})
-        self._starts.append(start)
+        self._last += 1
+        self._starts[self._last] = start
         self._turn, self._prompt, self._generated, self._text = turn, int(flat.size), 0, ""
         self._stream = self._engine.tokenizer().create_stream() if turn.stops else None
-        return len(self._starts) - 1
+        return self._last
 
     def cancel_turn(self, turn_id: int) -> bool:
         """End a turn; whether it went on."""
-        goes_on = self._turn is not None and turn_id == len(self._starts) - 1
+        goes_on = self._turn is not None and turn_id == self._last
         if goes_on:
             self._engine.cancelled.append(self._event(EngineEventFlags.TURN_FINISHED, reason=FinishReason.CANCELLED))
         return goes_on
@@ -251,12 +257,14 @@ class Request:
         Raises:
             Refused: there is no such turn, or one goes on.
         """
-        if self._turn is not None or not isinstance(turn_id, int) or not 0 <= turn_id < len(self._starts):
+        if self._turn is not None or turn_id not in self._starts:
             raise Refused(
-                message("rewind_to_start_of_turn", safe_repr(turn_id), f"0 to {len(self._starts) - 1}, and no turn that goes on")
+                message(
+                    "rewind_to_start_of_turn", safe_repr(turn_id), ", ".join(map(str, self._starts)) + ", and no turn that goes on"
+                )
             )
         self._generator.rewind_to(self._starts[turn_id])
-        del self._starts[turn_id:]
+        self._starts = {turn: start for turn, start in self._starts.items() if turn < turn_id}
 
     def set_draft_tokens(self, tokens: Any) -> None:
         """Accept tokens that may come next: the answer is the same without them."""
@@ -277,12 +285,13 @@ class Request:
         except TvmdmlError:
             return self._event(EngineEventFlags.FAILED, reason=FinishReason.FAILED, error=EngineErrorCode.ENGINE_EXECUTION_FAILURE)
         token = int(generator.get_next_tokens()[0])
+        if token in self._engine.model.eos:
+            return self._event(EngineEventFlags.TURN_FINISHED, reason=FinishReason.EOS)
         self._generated += 1
         self._text += self._stream.decode(token) if self._stream else ""
-        stop = next((i for i, text in enumerate(turn.stops) if text in self._text), -1)
+        stop = next((i for i, text in enumerate(turn.stops) if text in self._text), None)
         reasons = (
-            (token in self._engine.model.eos, FinishReason.EOS),
-            (stop >= 0, FinishReason.STOP_STRING),
+            (stop is not None, FinishReason.STOP_STRING),
             (0 < turn.most <= self._generated, FinishReason.MAX_GENERATED_TOKENS),
             (generator.is_done(), FinishReason.MAX_SESSION_TOKENS),
         )
@@ -293,15 +302,15 @@ class Request:
     def _event(
         self,
         flags: EngineEventFlags,
-        token: int = -1,
+        token: int | None = None,
         reason: FinishReason = FinishReason.NONE,
         error: EngineErrorCode = EngineErrorCode.NONE,
-        stop: int = -1,
+        stop: int | None = None,
     ) -> EngineEvent:
-        usage = TurnUsage(self._prompt, 0, self._generated) if reason else None
+        usage = TurnUsage(self._prompt, 0, self._generated) if reason else TurnUsage(0, 0, 0)
         if reason:
             self._turn = None
-        return EngineEvent(flags, self, len(self._starts) - 1, token, reason, error, stop, usage)
+        return EngineEvent(flags, self, self._last, token, reason, error, stop, usage)
 
 
 class Engine:

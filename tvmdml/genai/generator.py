@@ -40,7 +40,7 @@ class Generator:
         self._model, self._options = model, options
         beams = options["num_beams"]
         self._search: Greedy | Beams = (Beams if beams > 1 else Greedy)(options, model.eos, model.pad)
-        shares = options["past_present_share_buffer"] and beams == 1
+        shares = options["past_present_share_buffer"] and (beams == 1 or model.window > 0)
         self._state = State(model, options["batch_size"] * beams, options["max_length"], shares)
         self._logits: NumpyArray | None = None
         self._rewound = False
@@ -74,7 +74,7 @@ class Generator:
             raise Refused(message("append_tokens", "more tokens for several rows", "one call with batch_size or num_beams above 1"))
         if before > self._state.columns:
             self._run_all(self._search.texts[:, self._state.columns :])
-        if self._model.encoder is not None and not self._state.extra:
+        if self._model.encoder is not None and not before:
             self._encode({"input_ids": rows})
             return
         several = np.repeat(rows, self._options["num_beams"], 0)
@@ -93,7 +93,7 @@ class Generator:
         tokens = arrays.pop("input_ids", None)
         if self._model.encoder is not None:
             own = {name: array for name, array in arrays.items() if name in self._model.encoder_inputs}
-            if own or not self._state.extra:
+            if own or not self._search.length:
                 self._encode(
                     {**own, **({"input_ids": tokens} if tokens is not None and not own else {})}, None if not own else tokens
                 )
@@ -108,7 +108,7 @@ class Generator:
         model, rows = self._model, self._options["batch_size"]
         self._state.encode(given)
         start = model.config.integer("decoder_start_token_id", model.config.integer("bos_token_id", 0))
-        first = np.full((rows, 1), start, np.int32) if tokens is None else model.checked(tokens, "input_ids").reshape(rows, -1)
+        first = model.checked(np.full((rows, 1), start) if tokens is None else tokens, "decoder tokens").reshape(rows, -1)
         several = np.repeat(first, self._options["num_beams"], 0)
         self._run_all(several)
         self._search.append(several)
@@ -119,8 +119,8 @@ class Generator:
         Raises:
             Refused: there is no such input, or it is not an array.
         """
-        kept = {slot.past for slot in self._model.slots}
-        allowed = [own for own in (*self._model.inputs, *self._model.defaults) if own not in kept]
+        past = {slot.past for slot in self._model.slots}
+        allowed = [own for own in (*self._model.inputs, *self._model.defaults) if own not in past]
         if name not in allowed:
             raise Refused(message("set_model_input", safe_repr(name), ", ".join(allowed)))
         self._state.extra[name] = held(array, f"set_model_input {name}")
@@ -196,8 +196,9 @@ class Generator:
             Refused: the text has not begun.
         """
         self._go()
-        if self._logits is None and not self._rewound and self._state.columns >= self._search.length:
-            given = "a text that a token ended" if self._search.length else "no tokens yet"
+        ended = self._search.done and self._state.columns >= self._search.length
+        if self._logits is None and not self._rewound and (ended or not self._search.length):
+            given = "a text that a token ended" if ended else "no tokens yet"
             raise Refused(message("get_logits", given, "a text that goes on", "Call append_tokens(…) first."))
         self._logits = self._next()
         return np.array(self._logits[:, None])
@@ -294,20 +295,29 @@ class Generator:
 
     def _next(self) -> NumpyArray:
         """The logits that the next token is chosen from; of a text that went back, the token after it is run first."""
-        if self._logits is None:
-            tokens, rewound = self._search.next[:, None], self._rewound
+        search, state = self._search, self._state
+        if self._logits is None and self._rewound:
+            tokens = search.next[:, None]
             self._run(tokens)
-            if rewound:
-                self._search.append(tokens)
+            search.append(tokens)
+        elif self._logits is None:
+            if state.columns >= search.length:  # its last run was interrupted before a token was chosen
+                state.rewind(search.length - 1)
+            self._run_all(search.texts[:, state.columns :])
         assert self._logits is not None
         return self._logits
 
     def _run_all(self, tokens: NumpyArray, mask: NumpyArray | None = None) -> None:
-        """Run many tokens, ``chunk_size`` at a time."""
-        chunk = self._options["chunk_size"] if len(tokens) == 1 else 0
-        for begin in range(0, tokens.shape[1], chunk or tokens.shape[1]):
-            part = slice(begin, begin + chunk if chunk else None)
-            self._run(tokens[:, part], None if mask is None else mask[:, part])
+        """Run many tokens, ``chunk_size`` at a time: all of them, or none if a run fails."""
+        chunk, before = self._options["chunk_size"] if len(tokens) == 1 else 0, self._state.columns
+        try:
+            for begin in range(0, tokens.shape[1], chunk or tokens.shape[1]):
+                part = slice(begin, begin + chunk if chunk else None)
+                self._run(tokens[:, part], None if mask is None else mask[:, part])
+        except BaseException:
+            self._state.rewind(before)
+            self._logits = None
+            raise
 
     def _run(self, tokens: NumpyArray, mask: NumpyArray | None = None) -> None:
         self._logits, self._rewound = self._state.run(tokens, mask), False

@@ -40,35 +40,6 @@ class Images:
         lacks("Images", "models of text", FEATURES)
 
 
-class Audios:
-    """Sounds for a model that hears: not read here."""
-
-    @classmethod
-    def open(cls, *paths: str) -> Audios:
-        """Not here.
-
-        Raises:
-            Unsupported: always.
-        """
-        lacks("Audios", "models of text", FEATURES)
-
-    @classmethod
-    def open_bytes(cls, *contents: bytes) -> Audios:
-        """Not here.
-
-        Raises:
-            Unsupported: always.
-        """
-        lacks("Audios", "models of text", FEATURES)
-
-
-class MultiModalProcessor:
-    """What makes pictures and sounds into a network's inputs: not here."""
-
-    def __init__(self, model: Any = None) -> None:
-        lacks("MultiModalProcessor", "models of text", FEATURES)
-
-
 class StreamingProcessor:
     """What makes sound into features while it is recorded: not here."""
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.genai.config import FILE, Config
+from tvmdml.genai.hearing import MultiModalProcessor
 from tvmdml.genai.lacking import FEATURES
 from tvmdml.genai.names import CROSS, Feed, Slot, feeds, named, numbered, slots
 from tvmdml.genai.refusing import FolderError, Refused
@@ -87,10 +88,15 @@ class Model:
             raise FolderError(
                 message(f"{FILE} decoder.pipeline", safe_repr(pipeline), "a list of objects, each with a network's name")
             )
+        forwarded = {name: part.get("output_names_forwarder", {}) for name, part in parts}
+        for name, names in forwarded.items():
+            if not isinstance(names, dict) or not all(isinstance(other, str) for other in names.values()):
+                allowed = "an object of names"
+                raise FolderError(message(f"{FILE} decoder.pipeline.{name}.output_names_forwarder", safe_repr(names), allowed))
         return [
             Stage(
                 self._network(part, f"decoder.pipeline.{name}.filename"),
-                part.get("output_names_forwarder", {}),
+                forwarded[name],
                 bool(part.get("run_on_prompt", True)),
                 bool(part.get("run_on_token_gen", True)),
             )
@@ -137,15 +143,14 @@ class Model:
         """The kind of device: "CPU", "CUDA", "VULKAN"."""
         return self.target.kind.upper()
 
-    def create_multimodal_processor(self) -> NoReturn:
-        """Not here.
+    def create_multimodal_processor(self) -> MultiModalProcessor:
+        """What makes texts and sounds into Whisper's inputs.
 
         Raises:
-            Unsupported: always.
+            Unsupported: the model takes no sounds.
+            FolderError: a file is missing or wrong.
         """
-        raise Unsupported(
-            message("create_multimodal_processor", f"a model of type {safe_repr(self.type)}", "models of text", FEATURES)
-        )
+        return MultiModalProcessor(self)
 
     def create_streaming_processor(self) -> NoReturn:
         """Not here.

@@ -109,7 +109,7 @@ def named(part: Mapping[str, Any], side: str, role: str, default: str) -> str:
         FolderError: it is no string.
     """
     names = part.get(side, {})
-    name = names.get(role, default) if isinstance(names, Mapping) else names
+    name = names.get(role, default) if isinstance(names, Mapping) else None
     if not isinstance(name, str):
         raise FolderError(message(f"{FILE} {side}.{role}", safe_repr(name), "a string"))
     return name
@@ -133,6 +133,8 @@ def feeds(part: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Feed]:
             continue
         if str(argument.dtype) not in _TYPES:
             raise FolderError(message(f"input {argument.name}", argument.dtype, " or ".join(_TYPES)))
+        if role == "past_sequence_length" and named(part, "inputs", "current_sequence_length", "current_sequence_length") in inputs:
+            make = _LAST
         shape = argument.shape
         rank = np.ndim(make(_EXAMPLE)) if shape is None else len(shape)
         columns = shape[1] if shape is not None and rank == 2 and isinstance(shape[1], int) else None
@@ -140,6 +142,8 @@ def feeds(part: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Feed]:
     return made
 
 
+_LAST: Callable[[Step], Any] = lambda step: step.mask.shape[1] - 1  # noqa: E731 - as in the table
+"""What a network that has both lengths means by the one of the past: the place of the last token."""
 _EXAMPLE = Step(np.zeros((1, 1), np.int32), np.ones((1, 1), bool), 0)
 
 

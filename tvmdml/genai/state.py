@@ -79,8 +79,8 @@ class State:
 
     def _require(self, given: Mapping[str, Any]) -> None:
         """Check that each input is there."""
-        kept = {slot.past for slot in self.model.slots}
-        missing = [name for name in self.model.inputs if name not in given and name not in kept]
+        past = {slot.past for slot in self.model.slots}
+        missing = [name for name in self.model.inputs if name not in given and name not in past]
         if missing:
             advice = "Generator.set_model_input(name, array) gives one; set_active_adapter those of an adapter."
             raise Refused(
@@ -141,7 +141,7 @@ class State:
             raise Refused(
                 message(f"get_{side}", given, ", ".join([*values][:16]) or "names of inputs and outputs, after append_tokens")
             )
-        return _on_cpu(values[name])
+        return np.array(_on_cpu(values[name]))
 
 
 def padding(tokens: NumpyArray, pad: int) -> NumpyArray:
@@ -153,8 +153,8 @@ def padding(tokens: NumpyArray, pad: int) -> NumpyArray:
 
 
 def _on_cpu(array: Any) -> NumpyArray:
-    found: NumpyArray = array.numpy() if type(array) is DeviceArray else array
-    return found
+    there: NumpyArray = array.numpy() if type(array) is DeviceArray else array
+    return there
 
 
 def _logged(side: str, values: Mapping[str, NumpyArray]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import Unsupported, message, reason, safe_repr
 from tvmdml.genai import chat
 from tvmdml.genai.config import Config
-from tvmdml.genai.model import Model
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.genai.tensors import Tensor, held
 
@@ -27,14 +25,15 @@ _PATIENCE = 16
 class Tokenizer:
     """Text as tokens and back."""
 
-    def __init__(self, source: Model | Config | str | os.PathLike[str]) -> None:
-        """Read ``tokenizer.json`` of a folder.
+    def __init__(self, source: Any) -> None:
+        """Read ``tokenizer.json`` of a folder: that of a model or a configuration, or the path of one.
 
         Raises:
             FolderError: the file is not there, or is none.
             Unsupported: the package tokenizers is not installed.
         """
-        config = source.config if isinstance(source, Model) else source if isinstance(source, Config) else Config(source)
+        own = getattr(source, "config", source)
+        config = own if isinstance(own, Config) else Config(source)
         self._config, self._options = config, {"add_special_tokens": False, "skip_special_tokens": True}
         self._own = _read(config)
 
