@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from followers import agrees, scaled
 from support import Array, assert_agrees, seeded
+from test_gpu_features import LACKING, refused, without
 
 import tvmdml
 from tvmdml import knobs
@@ -119,3 +122,56 @@ def test_tiles_are_as_the_reference_says(device: Target, name: str) -> None:
         assert kernel.name in given.get("algorithm", "tiles blocks"), kernel.name
         assert Offers.OWN in kernel.offers
         assert_agrees(case.desc, device, *case.inputs())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 33])
+def test_every_way_of_storing_a_matrix(device: Target, rows: int, draw: Any) -> None:
+    """Drawn from bits, blocks, types, zero points, signs, odd columns, places, and gaps between rows."""
+    blocks = {2: (16, 48, 64, 256), 4: (16, 24, 32, 128), 8: (16, 20, 32, 256)}
+    ways = [
+        Case(rows, columns, places, bits, block, dtype, zero, is_signed, gap, 0, a_gap)
+        for bits, own in blocks.items()
+        for block, dtype, zero, is_signed, gap, (columns, places), a_gap in itertools.product(
+            own,
+            ("float16", "float32"),
+            ("", "bits", "floats"),
+            (False, True),
+            (0, 1, 4, 16),
+            ((1, 64), (5, 256), (37, 93), (70, 322), (3, 1030), (33, 512)),
+            (0, 3),
+        )
+    ]
+    for case in draw(ways, 5):
+        assert Offers.OWN in kernel_for(case.desc.canonical(), device).offers
+        assert_agrees(case.desc, device, *case.inputs())
+
+
+def test_blocks_that_share_a_word_have_no_schedule_of_their_own(device: Target) -> None:
+    case = Case(2, 7, 70, 2, 20, "float32", "bits")
+    assert Offers.OWN not in kernel_for(case.desc.canonical(), device).offers
+    assert_agrees(case.desc, device, *case.inputs())
+    column = FEW["a column"]._replace(block=12)
+    assert_agrees(column.desc, device, *column.inputs())
+
+
+@pytest.mark.parametrize("rows", [2, 11])
+def test_what_follows_is_in_the_kernel(device: Target, rows: int) -> None:
+    case = Case(rows, 21, 96, 4, 32, "float16", "bits")
+    desc = agrees(case.desc, scaled(case.desc.output_tensor), device)
+    assert Offers.OWN in kernel_for(desc.canonical(), device).offers
+
+
+def test_devices_with_words_alone_read_words_or_refuse(vulkan: Target) -> None:
+    target = without(vulkan, **LACKING["all"])
+    for name in ("one row", "nine rows", "large blocks", "in tiles"):
+        case = {**FEW, **{key: one for key, (one, _) in MANY.items()}}[name]
+        if case.dtype == "float32":
+            given = case._replace(zero="floats" if case.zero else "", places=case.places // 32 * 32)
+            assert_agrees(given.desc, target, *given.inputs())
+    assert refused(FEW["bytes"].desc.canonical(), target) == "storageBuffer8BitAccess"
+    assert refused(MANY["bytes"][0].desc.canonical(), target) == "storageBuffer8BitAccess"
+    assert refused(FEW["halves"].desc.canonical(), target) == "storageBuffer16BitAccess"
+    narrow = without(vulkan, **LACKING["narrow arithmetic"])
+    for case in (FEW["halves"], MANY["halves"][0]):
+        assert_agrees(case.desc, narrow, *case.inputs())
