@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_blocks import BlockwiseGemm
 from tvmdml.schedules.gpu._words import load, words
@@ -85,6 +86,14 @@ class BitMatrix:
         They are passed at launch: with two constants, a mask and these bits would be two instructions on some devices.
         """
         return tuple((127 + _MANTISSA - step * self.bits) << _MANTISSA for step in range(self.steps))
+
+    @property
+    def period(self) -> int:
+        """The most products, 16 or more, whose sum may be multiplied by a scale; 0 where steps do not divide a block's products, or
+        elements are no integers.
+        """
+        block = self.block
+        return 0 if block < 16 or block & (block - 1) or self.zero == "floats" else min(block, KC)
 
     def types(self, desc: Matrix) -> set[str]:
         """The types in which the operator's elements are read and written."""

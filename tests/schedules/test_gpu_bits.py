@@ -103,6 +103,10 @@ MANY: dict[str, tuple[Case, dict[str, Any]]] = {
     "a batch": (Case(10, 13, 72, 4, 24, "float32", "floats", batch=3, a_gap=2), {"stages": 1}),
     "large blocks": (Case(130, 140, 300, 8, 256, "float32", "bits"), {"tile": "128x128"}),
     "fewer places than a step": (Case(64, 30, 5, 2, 16, "float32", "bits"), {}),
+    "long sums": (Case(33, 37, 1100, 4, 512, "float16", "bits", is_signed=True), {"algorithm": "tiles"}),
+    "the least blocks": (Case(70, 40, 420, 8, 16, "float16", "bits"), {"tile": "64x64", "stages": 4}),
+    "wide steps": (Case(16, 130, 1064, 4, 64, "float16"), {"depth": 32, "algorithm": "blocks"}),
+    "less than the least blocks": (Case(16, 24, 56, 8, 8, "float16"), {}),
 }
 """Products in tiles, and knobs."""
 
@@ -121,6 +125,8 @@ def test_tiles_are_as_the_reference_says(device: Target, name: str) -> None:
         kernel = kernel_for(case.desc.canonical(), device)
         assert kernel.name in given.get("algorithm", "tiles blocks"), kernel.name
         assert Offers.OWN in kernel.offers
+        has_cores = case.dtype == "float16" and case.zero != "floats" and case.block >= 16 and device.has("tensor_cores")  # type: ignore[attr-defined]
+        assert dict(kernel.parameters)["leaf"] == ("cores" if has_cores else "plain")
         assert_agrees(case.desc, device, *case.inputs())
 
 
