@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.cpu import split
 from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows, Bits
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer

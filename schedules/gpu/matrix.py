@@ -31,7 +31,7 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.gpu import Numbers, _default, checked, enough_groups, position, reduction, refuse, require, strided
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace, Tile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,14 @@ def test_the_bits_are_read(kind: str, zeros: bool, given: bool) -> None:
     made = Made(kind, zeros, given)
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
     assert np.allclose(y, x @ made.matrix.T, atol=1e-5 * (np.abs(x) @ np.abs(made.matrix.T)).max())
-    assert "bits of BLOCKWISE_GEMM" in text
+    assert "bits of FUSED_BLOCKWISE_GEMM" in text
     assert "of DEQUANTIZE" not in text
 
 
 def test_halves_are_computed_as_floats() -> None:
     made = Made("uint4", True, dtype="float16")
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
-    assert "bits of BLOCKWISE_GEMM" in text
+    assert "bits of FUSED_BLOCKWISE_GEMM" in text
     assert np.allclose(y, x @ made.matrix.T, rtol=2**-10, atol=1e-4)
 
 
@@ -74,7 +75,7 @@ def test_what_is_added_and_what_follows() -> None:
     product = tvmdml.gemm(made.x, made.floats, bias, trans_b="transpose", beta=1.0)
     (y,), x, text = made.run(tvmdml.activation_relu(product))
     assert np.allclose(y, np.maximum(x @ made.matrix.T + bias, 0), atol=1e-4)
-    assert "bits of FUSED_BLOCKWISE_GEMM, with 2 others" in text
+    assert "bits of FUSED_BLOCKWISE_GEMM_CHAIN, with 2 others" in text
 
 
 def test_rows_are_open() -> None:
@@ -129,3 +130,13 @@ def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
     assert "BLOCKWISE_GEMM" not in text
     assert np.allclose(y, x @ made.matrix.T, atol=1e-4)
+
+
+def test_a_saved_graph_has_the_bits(tmp_path: Path) -> None:
+    made = Made("uint4", True)
+    net = made.graph.compile([tvmdml.activation_relu(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))], target="cpu")
+    tvmdml.save_graph(net, str(tmp_path / "net.graph"))
+    x = seeded("saved").standard_normal((5, K)).astype(np.float32)
+    (found,) = tvmdml.load_graph(str(tmp_path / "net.graph"), "cpu")({"x": x})
+    assert np.array_equal(found, net({"x": x})[0])
+    assert (tmp_path / "net.graph").stat().st_size < 2 * N * K

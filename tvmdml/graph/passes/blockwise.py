@@ -14,7 +14,7 @@ from tvmdml.graph.passes import unused
 from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
