@@ -23,8 +23,8 @@ from tvmdml.schedules.cpu._sums import zeros
 
 COLUMNS = 64
 """Columns whose sums are finished together."""
-AHEAD = 4096
-"""Bytes between what is asked for and what is read."""
+AHEAD = 8192
+"""Bytes at least between what is asked for and what is read: those of the same chunks of columns that are computed later."""
 _MANTISSA = 23
 
 
@@ -155,6 +155,9 @@ class BitRows:
         self.scratch, room = scratch
         chunk = T.i64(self.bits.places)
         self.chunks = T.hold(T.truncdiv(self.depth + (self.bits.places - 1), chunk))
+        step = T.i64(self.together)
+        turns = T.hold(T.truncdiv(self.b_row * step + (AHEAD - 1), T.max(self.b_row * step, T.i64(1))))
+        self.ahead = [T.hold(turns * step * one) for one in (self.b_row, self.scale_row)]
         self.whole = T.hold(T.min(T.truncdiv(self.depth, chunk), T.truncdiv(self.row_bytes, T.i64(4 * self.bits.lanes))))
         self.blocks = T.hold(
             T.truncdiv(self.depth + (self.bits.block * self.bits.per_word - 1), T.i64(self.bits.block * self.bits.per_word))
@@ -235,7 +238,8 @@ class BitRows:
             for n in range(self.together):
                 at = T.hold(bases[n] + c * (4 * lanes))
                 if not is_last:
-                    read_ahead(self.b, at + AHEAD)
+                    read_ahead(self.b, at + self.ahead[0])
+                    read_ahead(self.scale, scales[n] + c * bits.scales + self.ahead[1])
                 words.append(T.hold(bits.words(self._last_words(bases[n], c) if is_last else self.b[T.run(at, 4 * lanes)])))
                 factors.append(self._scales(scales[n], c, is_last))
                 less.append(self._less(zero_rows[n], c, is_last))

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.cpu import split
-from tvmdml.schedules.cpu._gemm_bits import BitRows, Bits
+from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows, Bits
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-_TOGETHER = {16: {1: 4, 2: 2, 4: 2}, 8: {1: 2, 2: 1, 4: 1}, 4: {1: 2, 2: 1, 4: 1}}
-"""Columns that are computed together, by the lanes of a vector and rows: sums and what they need have room in registers."""
+_TOGETHER = {16: (4, 2, 2, 4), 8: (2, 1, 1, 1), 4: (2, 1, 1, 1)}
+"""Columns that are computed together, by the lanes of a vector, for 1 to 4 rows: sums and what they need have room in registers."""
 
 
 def serves(desc: BlockwiseGemm) -> bool:
@@ -59,8 +59,8 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         rows, columns, depth = plain.sizes
         lanes = self.bytes_of_vector // 4
         self.bits = stored(own, lanes)
-        self.together_rows = 4 if rows >= 4 else 2 if rows >= 2 else 1
-        self.together = min(_TOGETHER[lanes][self.together_rows], columns)
+        self.together_rows = next((n for n in (1, 2, 3) if rows == n), 4)
+        self.together = 1 if columns < COLUMNS else _TOGETHER[lanes][self.together_rows - 1]
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 16))

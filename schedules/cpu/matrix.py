@@ -349,6 +349,9 @@ class _TilesOfBits(_Tiles):
     def _sides_that_never_change(self) -> tuple[bool, bool]:
         return False, True
 
+    def _packed_sides(self) -> tuple[bool, bool]:
+        return super()._packed_sides()[0], False
+
     def _bits(self) -> Bits:
         own = of_bits(self.desc)
         assert own is not None

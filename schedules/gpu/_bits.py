@@ -14,7 +14,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.gpu._words import load, words
 
 _BYTES = ("b_tensor", "zero_point_tensor")

@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, multiply_add
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.gpu import Numbers, checked, require, require_few_rounds, strided
 from tvmdml.schedules.gpu._bits import BitMatrix
 from tvmdml.schedules.gpu._matrix_loads import aligned

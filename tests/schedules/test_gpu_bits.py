@@ -14,7 +14,7 @@ from test_gpu_features import LACKING, refused, without
 import tvmdml
 from tvmdml import knobs
 from tvmdml.kernels.kernel import Offers
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 

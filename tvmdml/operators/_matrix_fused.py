@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.operators._followed import Followed
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.gemm import Gemm
 from tvmdml.operators.matrix_multiply_integer import (
@@ -89,10 +89,10 @@ class FusedGemm(FollowedMatrix, Gemm):
     HEAD = Gemm
 
 
-class FusedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
+class FollowedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
     """A product with a matrix of few bits, and pointwise operators behind it."""
 
-    NAME = "FUSED_BLOCKWISE_GEMM"
+    NAME = "FUSED_BLOCKWISE_GEMM_CHAIN"
     SCHEDULE = "gemm"
     HEAD = BlockwiseGemm
 
@@ -122,7 +122,7 @@ class FusedQuantizedLinearMatrixMultiply(FollowedMatrix, QuantizedLinearMatrixMu
 
 
 CLASSES: tuple[type[Any], ...] = (
-    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FusedBlockwiseGemm),
+    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FollowedBlockwiseGemm),
     *(FusedMatrixMultiplyInteger, FusedMatrixMultiplyIntegerToFloat, FusedQuantizedLinearMatrixMultiply),
 )
 

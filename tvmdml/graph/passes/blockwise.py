@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.passes import unused
 from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
-from tvmdml.operators._contract import Operator
-from tvmdml.operators._following import follow
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
@@ -24,76 +23,81 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 
 def run(program: Program, target: Target) -> None:
     """Fuse wherever the target's kernel takes the bits."""
-    fusions = []
-    for call in program.calls:
+    fusions: list[Fusion] = []
+    for call in list(program.calls):
         head = call.edges["b_tensor"].source if call.desc.NAME == "GEMM" else None
         if not isinstance(head, Call) or head.desc.NAME != "DEQUANTIZE":
             continue
         try:
-            found = _fused(call, head)
-            if found is not None and Offers.OWN in offered(found[0], target):
-                fusions.append(Fusion([call], *found, {(call, 0): 0}))
+            found = _product(call, head)
+            if found is None or Offers.OWN not in offered(found[0], target):
+                continue
         except TvmdmlError:
             continue
+        desc, edges = found
+        if (added := call.edges.get("c_tensor")) is None:
+            fusions.append(Fusion([call], desc, edges, {(call, 0): 0}))
+            continue
+        # A call of its own, which follows in the product's kernel together with others.
+        product = Call(desc, edges, call.name, call.where, origins=call.origins)
+        program.calls.insert(program.calls.index(call), product)
+        addition = ElementWiseAdd.of(desc.output_tensor, call.desc.c_tensor)  # type: ignore[attr-defined]
+        fusions.append(Fusion([call], addition, {"a_tensor": Edge(product), "b_tensor": added}, {(call, 0): 0}))
     program.fuse_all(fusions)
     if fusions:
         unused.run(program, target)
 
 
-def _fused(call: Call, head: Call) -> tuple[Operator, dict[str, Edge]] | None:
-    """The product with the matrix of few bits, and what it reads."""
+def _product(call: Call, head: Call) -> tuple[BlockwiseGemm, dict[str, Edge]] | None:
+    """The product with the matrix of few bits, without what is added, and what it reads."""
     desc: Any = call.desc
+    if desc.transposed()[0] or desc.alpha != 1 or desc.fused_activation is not None or call.edges["b_tensor"].offset:
+        return None
+    if desc.c_tensor is not None and desc.beta != 1:
+        return None
     q: Any = head.desc
-    b, x, floats = desc.b_tensor, q.input_tensor, q.output_tensor
-    turned_a, turned_b = desc.transposed()
-    adds = desc.reads()
-    if (
-        turned_a
-        or desc.alpha != 1
-        or (adds and desc.beta != 1)
-        or desc.fused_activation is not None
-        or call.edges["b_tensor"].offset
-    ):
+    x, floats, (scale, *zero) = q.input_tensor, q.output_tensor, q.quantization_tensors
+    if not _is_matrix(desc.b_tensor, floats, desc.transposed()[1]) or any(map(_is_more, (x, floats, scale, *zero))):
         return None
-    column, place = (b.rank - 2, b.rank - 1) if turned_b else (b.rank - 1, b.rank - 2)
-    columns, places = b.sizes[column], b.sizes[place]
-    tensors = [x, floats, *q.quantization_tensors]
-    outer = [n for one in tensors for n in one.sizes[:-2]] + [
-        n for n, step in zip(b.sizes[:-2], b.layout[:-2], strict=True) if step
-    ]
-    if x.rank < 2 or any(map(is_open, outer)) or any(n != 1 for n in outer):
-        return None
-    steps = (b.layout[column], b.layout[place])
-    if any(map(is_open, (columns, places, *steps, *(n for one in tensors for n in (*one.sizes, *one.layout))))):
-        return None
-    block, bits = q.blocks(), x.data_type.bits
-    beside = all(one.sizes[-1] == 1 or one.layout[-1] == 1 for one in tensors)
-    same = steps == tuple(floats.layout[-2:]) and columns == floats.sizes[-2] and places <= floats.sizes[-1]
-    if not beside or not same or block[-2] != 1:
-        return None
-    scale, *zero = q.quantization_tensors
-    stored: list[Any] = [_bytes(one, bits) for one in (x, *zero)]
-    if None in stored:
+    *_, across, block = q.blocks()
+    bits = x.data_type.bits
+    stored = [_bytes(one, bits) for one in (x, *zero)]
+    if across != 1 or None in stored:
         return None
     edges = {"a_tensor": call.edges["a_tensor"], "b_tensor": head.edges["input_tensor"]}
     for i, name in enumerate(("scale_tensor", "zero_point_tensor")[: 1 + len(zero)]):
         edges[name] = head.edges[f"quantization_tensors[{i}]"]
-    result = desc.output_tensor
-    found: Any = BlockwiseGemm(
+    result: TensorDesc = desc.output_tensor
+    found = BlockwiseGemm(
         a_tensor=desc.a_tensor,
-        b_tensor=stored[0],
+        b_tensor=stored[0],  # type: ignore[arg-type]
         scale_tensor=TensorDesc(scale.data_type, scale.sizes[-2:], scale.layout[-2:]),
         zero_point_tensor=stored[1] if zero else None,
         output_tensor=TensorDesc(result.data_type, result.sizes, result.strides),
         bits=bits,
-        block_size=block[-1],
+        block_size=block,
         is_signed=x.data_type.is_signed,
     )
-    found.check()
-    if not adds:
-        return found, edges
-    addition = ElementWiseAdd.of(found.output_tensor, desc.c_tensor)
-    return follow(found, [addition], [[0, 1]]), {**edges, "epilogue_tensors[0]": call.edges["c_tensor"]}
+    found.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return found, edges
+
+
+def _is_matrix(view: TensorDesc, floats: TensorDesc, turned: bool) -> bool:
+    """Whether a second factor is the matrix of floats, with its rows as columns, or the first places of these."""
+    order = slice(None) if turned else slice(None, None, -1)
+    (columns, places), steps = view.sizes[-2:][order], view.layout[-2:][order]
+    numbers = (columns, places, *steps, *view.layout[:-2], *floats.sizes, *floats.layout)
+    if any(map(is_open, numbers)) or floats.rank < 2:
+        return False
+    one_of_all = all(n == 1 or step == 0 for n, step in zip(view.sizes[:-2], view.layout[:-2], strict=True))
+    return one_of_all and steps == floats.layout[-2:] and columns == floats.sizes[-2] and places <= floats.sizes[-1]
+
+
+def _is_more(tensor: TensorDesc) -> bool:
+    """Whether a tensor is more than one matrix, or its rows are not contiguous."""
+    *outer, columns = tensor.sizes
+    open_sizes = any(map(is_open, (*tensor.sizes, *tensor.layout)))
+    return open_sizes or any(n != 1 for n in outer[:-1]) or (columns != 1 and tensor.layout[-1] != 1)
 
 
 def _bytes(tensor: TensorDesc, bits: int) -> TensorDesc | None:

@@ -17,7 +17,7 @@ from tvmdml.onnx.node import Node, Results, along, reshaped, rule
 from tvmdml.onnx.types import is_ours
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
-from tvmdml.operators._matrix_blocks import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.tensors import TensorDesc
 
@@ -33,7 +33,8 @@ def _blocks(node: Node) -> Results:
         found = node.like(0, node.x()).broadcast((*node.shape()[:-1], n))
     else:
         x = node.x().reshape(-1, k)
-        found = (_of_bits(node, x, n, size, bits) or _product(node, x, n, size, bits)).reshape(*node.shape()[:-1], n)
+        own = _of_bits(node, x, n, size, bits)
+        found = (_product(node, x, n, size, bits) if own is None else own).reshape(*node.shape()[:-1], n)
     return found + node.x(5) if node.has(5) else found
 
 

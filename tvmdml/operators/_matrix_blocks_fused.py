@@ -43,7 +43,7 @@ class BlockwiseGemm(Matrix):
         is_signed: whether elements and zero points are numbers in two's complement.
     """
 
-    NAME = "BLOCKWISE_GEMM"
+    NAME = "FUSED_BLOCKWISE_GEMM"
     SCHEDULE = "gemm"
     FUNCTION = ""
     SUPPORT = support(

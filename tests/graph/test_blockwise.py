@@ -1,0 +1,142 @@
+"""Products with matrices that a DEQUANTIZE with blocks makes read the few bits, and write no matrix of floats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Array, seeded
+
+import tvmdml
+from tvmdml.operators.quantization import Dequantize
+
+K, N, BLOCK = 192, 48, 32
+LIMITS = {"uint4": (0, 16), "int4": (-8, 8), "uint8": (0, 256), "int8": (-128, 128)}
+
+
+def stored(kind: str, rows: int, columns: int, key: str) -> tuple[tvmdml.TensorDesc, Array, Array]:
+    """A tensor of few bits, its array, and its elements."""
+    desc = tvmdml.TensorDesc(kind, (rows, columns))
+    values = seeded(key, kind).integers(*LIMITS[kind], (rows, columns)).astype(desc.data_type.unpacked.numpy)
+    return desc, desc.pack(values), values
+
+
+class Made:
+    """A graph with a product behind a DEQUANTIZE."""
+
+    def __init__(self, kind: str, zeros: bool, given: bool = False, dtype: str = "float32", rows: Any = 5) -> None:
+        self.graph = tvmdml.Graph()
+        desc, array, values = stored(kind, N, K, "matrix")
+        scale = (seeded("scale").standard_normal((N, K // BLOCK)) * 0.1).astype(dtype)
+        zero_desc, zero_array, zero = stored(kind, N, K // BLOCK, "zeros")
+        tensors = [tvmdml.TensorDesc(dtype, scale.shape), *([zero_desc] if zeros else [])]
+        self.dequantize = Dequantize.of(desc, tensors, quantization_type="scale_zero_point" if zeros else "scale")
+        less = np.repeat(zero.astype(int), BLOCK, 1) if zeros else self.dequantize.middle()
+        self.matrix = (values.astype(float) - less) * np.repeat(scale.astype(float), BLOCK, 1)
+        self.fed = {"matrix": array} if given else {}
+        source = self.graph.input(array.shape, array.dtype, name="matrix") if given else self.graph.constant(array)
+        parts = [self.graph.constant(one) for one in (scale, *([zero_array] if zeros else []))]
+        found = self.graph.add(self.dequantize, [source, *parts])[0]
+        assert found is not None
+        self.floats = found
+        self.x = self.graph.input((rows, K), dtype, name="x")
+
+    def run(self, *results: Any, rows: int = 5, **fed: Array) -> tuple[Any, Array, str]:
+        """The results, the first factor, and what became of the calls."""
+        net = self.graph.compile(list(results), target="cpu")
+        x = seeded("x", rows).standard_normal((rows, K)).astype(self.x.dtype)
+        found = net({"x": x, **self.fed, **fed})
+        return found, x.astype(float), str(net.explain())
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", LIMITS)
+def test_the_bits_are_read(kind: str, zeros: bool, given: bool) -> None:
+    made = Made(kind, zeros, given)
+    (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
+    assert np.allclose(y, x @ made.matrix.T, atol=1e-5 * (np.abs(x) @ np.abs(made.matrix.T)).max())
+    assert "bits of FUSED_BLOCKWISE_GEMM" in text
+    assert "of DEQUANTIZE" not in text
+
+
+def test_halves_are_computed_as_floats() -> None:
+    made = Made("uint4", True, dtype="float16")
+    (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
+    assert "bits of FUSED_BLOCKWISE_GEMM" in text
+    assert np.allclose(y, x @ made.matrix.T, rtol=2**-10, atol=1e-4)
+
+
+def test_what_is_added_and_what_follows() -> None:
+    made = Made("uint4", False)
+    bias = seeded("bias").standard_normal((1, N)).astype(np.float32)
+    product = tvmdml.gemm(made.x, made.floats, bias, trans_b="transpose", beta=1.0)
+    (y,), x, text = made.run(tvmdml.activation_relu(product))
+    assert np.allclose(y, np.maximum(x @ made.matrix.T + bias, 0), atol=1e-4)
+    assert "bits of FUSED_BLOCKWISE_GEMM_CHAIN, with 2 others" in text
+
+
+def test_rows_are_open() -> None:
+    made = Made("uint4", True, rows="n")
+    net = made.graph.compile([tvmdml.gemm(made.x, made.floats, trans_b="transpose")], target="cpu")
+    for rows in (1, 2, 3, 7, 8, 9, 40, 1):
+        x = seeded("open", rows).standard_normal((rows, K)).astype(np.float32)
+        assert np.allclose(net({"x": x})[0], x @ made.matrix.T, atol=1e-4), rows
+        assert "of DEQUANTIZE" not in str(net.at(n=rows).explain())
+        assert net.at(n=rows).temporary_size == 0
+
+
+def test_places_behind_the_last_one_are_not_read() -> None:
+    made = Made("uint4", True)
+    (y,), x, text = made.run(tvmdml.gemm(made.x[:, :100], made.floats[:, :100], trans_b="transpose"))
+    assert np.allclose(y, x[:, :100] @ made.matrix[:, :100].T, atol=1e-4)
+    assert "BLOCKWISE_GEMM" in text
+
+
+def test_other_readers_get_floats() -> None:
+    made = Made("int8", False)
+    (y, floats), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"), made.floats)
+    assert np.allclose(floats, made.matrix)
+    assert np.allclose(y, x @ made.matrix.T, atol=1e-3)
+    assert "BLOCKWISE_GEMM" in text
+    assert "not needed" not in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda made: tvmdml.gemm(made.x[:, :N], made.floats),
+        lambda made: tvmdml.gemm(made.x[:, 3:], made.floats[:, 3:], trans_b="transpose"),
+        lambda made: tvmdml.gemm(made.x, made.floats, trans_b="transpose", alpha=2.0),
+        lambda made: tvmdml.gemm(made.x, made.floats[::2], trans_b="transpose"),
+    ],
+    ids=["places of several rows in a block", "a part", "a factor", "every other row"],
+)
+def test_what_no_kernel_serves_is_computed_from_floats(product: Any) -> None:
+    made = Made("uint4", True)
+    (y,), _, text = made.run(product(made))
+    assert "BLOCKWISE_GEMM" not in text
+    other = Made("uint4", True)
+    other.floats = other.graph.constant(made.matrix.astype(np.float32))
+    (wanted,), *_ = other.run(product(other))
+    assert np.allclose(y, wanted, atol=1e-4)
+
+
+def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_DISABLE_PASSES", "blockwise")
+    made = Made("uint4", True)
+    (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
+    assert "BLOCKWISE_GEMM" not in text
+    assert np.allclose(y, x @ made.matrix.T, atol=1e-4)
+
+
+def test_a_saved_graph_has_the_bits(tmp_path: Path) -> None:
+    made = Made("uint4", True)
+    net = made.graph.compile([tvmdml.activation_relu(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))], target="cpu")
+    tvmdml.save_graph(net, str(tmp_path / "net.graph"))
+    x = seeded("saved").standard_normal((5, K)).astype(np.float32)
+    (found,) = tvmdml.load_graph(str(tmp_path / "net.graph"), "cpu")({"x": x})
+    assert np.array_equal(found, net({"x": x})[0])
+    assert (tmp_path / "net.graph").stat().st_size < 2 * N * K

@@ -1,0 +1,174 @@
+"""Products with matrices of few bits in blocks: right for all bits, blocks and zero points, and the same bits for all tasks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from fenced import Place, Work, run
+from support import Array, assert_outputs_agree, desc_of, reference, seeded
+
+import tvmdml
+from tvmdml import knobs, targets
+from tvmdml.operators._following import follow
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
+from tvmdml.operators._pointwise_fused import Result
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets.cpu import host
+
+BITS, BLOCKS, ZEROS, SIGNED, FLOATS = (
+    (2, 4, 8),
+    (16, 32, 64, 128, 256),
+    ("none", "bits", "floats"),
+    (False, True),
+    ("float32", "float16"),
+)
+EVERY = list(itertools.product(BITS, BLOCKS, ZEROS, SIGNED, FLOATS))
+SOME = EVERY[::11]
+"""Each value of each with each of the next."""
+LEVELS = ("cpu", "cpu:x86-64-v3", "cpu:x86-64-v2")
+ENDS = (Place(at_end=True), Place(at_end=False))
+
+
+def given(
+    rows: int, columns: int, places: int, bits: int, block: int, zeros: str, signed: bool, dtype: str
+) -> tuple[BlockwiseGemm, list[Array | None]]:
+    """A descriptor and its inputs. Behind the last place of a row of the matrix are other bits."""
+    rng, blocks = seeded(str((rows, columns, places, bits, block, zeros))), -(-places // block)
+    x = rng.standard_normal((rows, places)).astype(dtype)
+    w = rng.integers(0, 256, (columns, blocks * block * bits // 8), np.uint8)
+    scale = (rng.standard_normal((columns, blocks)) * 0.1).astype(dtype)
+    zero = {
+        "none": None,
+        "bits": rng.integers(0, 256, (columns, -(-blocks * bits // 8)), np.uint8),
+        "floats": (rng.random((columns, blocks)) * (1 << bits)).astype(dtype),
+    }[zeros]
+    arrays = [x, w, scale, zero]
+    tensors = [None if one is None else desc_of(one) for one in arrays]
+    return BlockwiseGemm.of(*tensors, bits=bits, block_size=block, is_signed=signed), arrays
+
+
+def agrees(desc: Any, arrays: list[Array | None], where: str, *ways: str) -> None:
+    """The kernel reads and writes nothing outside of its arrays, and its results are right."""
+    target = targets.resolve(where)
+    assert kernel_for(desc, target).name in ways
+    expected = reference(desc, *arrays)
+    for place in ENDS:
+        assert_outputs_agree(desc, run(Work(desc, target), arrays, "kernel", place, place), expected)
+
+
+def runs(where: str) -> bool:
+    return where == "cpu" or host.host().has("avx2")
+
+
+@pytest.mark.parametrize("form", SOME, ids=str)
+def test_a_row_and_many_rows(form: tuple[Any, ...]) -> None:
+    """Places are no multiple of a block, columns none of a vector."""
+    agrees(*given(1, 67, 3 * form[1] + 24, *form), "cpu", "bits")
+    agrees(*given(21, 67, 3 * form[1] + 24, *form), "cpu", "bit_tiles")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("where", LEVELS)
+@pytest.mark.parametrize("form", EVERY, ids=str)
+def test_every_form(form: tuple[Any, ...], where: str) -> None:
+    if not runs(where):
+        pytest.skip(f"this processor has no {where}")
+    for rows in (1, 2, 3, 7, 8, 9, 33, 128):
+        agrees(*given(rows, 49, 2 * form[1] + 40, *form), where, "bits", "bit_tiles")
+
+
+@pytest.mark.parametrize("where", LEVELS[1:])
+@pytest.mark.parametrize("form", [(4, 32, "none", False, "float32"), (2, 64, "bits", True, "float16")], ids=str)
+def test_processors_without_long_vectors(form: tuple[Any, ...], where: str) -> None:
+    if not runs(where):
+        pytest.skip(f"this processor has no {where}")
+    for rows in (1, 5, 12):
+        agrees(*given(rows, 83, 344, *form), where, "bits", "bit_tiles")
+
+
+SIZES = (
+    (2, 130, 500),
+    (3, 64, 1376),
+    (4, 70, 96),
+    (8, 1, 40),
+    (1, 3, 1000),
+    (40, 3, 70),
+    (9, 1, 600),
+    (1, 16, 7),
+    (150, 300, 1024),
+)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_sizes(sizes: tuple[int, int, int]) -> None:
+    agrees(*given(*sizes, 4, 32, "bits", False, "float32"), "cpu", "bits", "bit_tiles")
+
+
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("rows", [1, 6, 30])
+def test_bits_of_sums_do_not_depend_on_tasks(rows: int) -> None:
+    desc, arrays = given(rows, 330, 1000, 4, 32, "bits", False, "float32")
+    found, tasks = [], set()
+    for least in (1 << 25, 1 << 10):
+        with knobs.using(matrix={"task_products": least}):
+            tasks.add(kernel_for(desc, targets.resolve("cpu")).scalars[0])
+            y = np.full((rows, 330), np.nan, np.float32)
+            tvmdml.compile(desc, target="cpu")(*arrays, y)
+            found.append(y)
+    assert len(tasks) == 2
+    assert np.array_equal(*found)
+
+
+def test_a_difference_of_zero_contributes_nothing() -> None:
+    """Elements that are their zero point stand for 0, however large what they are multiplied with is."""
+    desc, arrays = given(1, 32, 256, 4, 32, "bits", False, "float32")
+    x, w, _, zero = arrays
+    assert x is not None
+    assert w is not None
+    assert zero is not None
+    w[:, 16:], zero[:] = 0x55, 0x55
+    x[:, 32:] = 1e30
+    agrees(desc, arrays, "cpu", "bits")
+    y = np.empty((1, 32), np.float32)
+    tvmdml.compile(desc, target="cpu")(*arrays, y)
+    assert np.abs(y).max() < 1e3
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_what_follows_is_part_of_the_kernel(rows: int) -> None:
+    desc, arrays = given(rows, 75, 200, 4, 32, "none", False, "float32")
+    y = desc.output_tensor
+    other = seeded("follows").standard_normal((rows, 75)).astype(np.float32)
+    nodes = [tvmdml.ElementWiseAdd.of(y, y), tvmdml.ActivationSigmoid.of(y)]
+    found = follow(desc, nodes, [[0, 1], [Result(0)]])
+    assert kernel_for(found, targets.resolve("cpu")).name == ("bits" if rows == 1 else "bit_tiles")
+    result = np.full((rows, 75), np.nan, np.float32)
+    tvmdml.compile(found, target="cpu")(*arrays, result, other)
+    assert_outputs_agree(found, (result,), reference(found, *arrays, other))
+
+
+@pytest.mark.parametrize(("block", "places"), [(12, 70), (48, 100), (4, 30)])
+def test_blocks_that_are_no_power_of_two_of_words_have_the_default_kernel(block: int, places: int) -> None:
+    desc, arrays = given(3, 20, places, 4, block, "bits", False, "float32")
+    agrees(desc, arrays, "cpu", "default")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"bits": 3}, "bits: given 3; allowed: 2, 4 or 8"),
+        ({"block_size": 0}, "block_size: given 0; allowed: 1 or more"),
+        ({"bits": 8}, "b_tensor.sizes[1]: given 32; allowed: 64 bytes or more"),
+        ({"block_size": 8}, "scale_tensor.sizes: given (5, 2); allowed: (5, 8), or more in the last dimension"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changed: dict[str, Any], said: str) -> None:
+    _, arrays = given(1, 5, 64, 4, 32, "none", False, "float32")
+    tensors = [None if one is None else desc_of(one) for one in arrays]
+    wrong = BlockwiseGemm.of(*tensors, **{"bits": 4, "block_size": 32, "is_signed": False, **changed})
+    with pytest.raises(tvmdml.InvalidArgument) as error:
+        tvmdml.compile(wrong, target="cpu")
+    assert said in str(error.value)
