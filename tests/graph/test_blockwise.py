@@ -11,6 +11,7 @@ from support import Array, seeded
 
 import tvmdml
 from tvmdml.operators.quantization import Dequantize
+from tvmdml.targets import Target
 
 K, N, BLOCK = 192, 48, 32
 LIMITS = {"uint4": (0, 16), "int4": (-8, 8), "uint8": (0, 256), "int8": (-128, 128)}
@@ -86,6 +87,20 @@ def test_rows_are_open() -> None:
         assert np.allclose(net({"x": x})[0], x @ made.matrix.T, atol=1e-4), rows
         assert "of DEQUANTIZE" not in str(net.at(n=rows).explain())
         assert net.at(n=rows).temporary_size == 0
+
+
+def test_devices_have_a_kernel_for_few_rows_and_one_for_many(device: Target) -> None:
+    made = Made("uint4", True, rows="n")
+    result = tvmdml.activation_relu(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
+    nets = [made.graph.compile([result], target=target) for target in ("cpu", device)]
+    for rows in (1, 8, 9, 40, 1):
+        x = seeded("devices", rows).standard_normal((rows, K)).astype(np.float32)
+        (wanted,), (found,) = (net({"x": x}) for net in nets)
+        assert np.allclose(found, wanted, atol=1e-4), rows
+        text = str(nets[1].at(n=rows).explain())
+        assert ("bits of FUSED_BLOCKWISE_GEMM" in text) == (rows <= 8), text
+        assert ("tiles of FUSED_BLOCKWISE_GEMM" in text) == (rows > 8), text
+        assert "of DEQUANTIZE" not in text
 
 
 def test_places_behind_the_last_one_are_not_read() -> None:
