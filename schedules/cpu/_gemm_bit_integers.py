@@ -32,9 +32,10 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
     @property
     def parts(self) -> int:
         """The vectors of bytes of a chunk."""
-        return 8 // self.bits.bits
+        return int(8 // self.bits.bits)
 
     def rooms(self, rows: int, depth: int) -> tuple[tuple[str, int], ...]:
+        """Floats, words and bytes."""
         chunks = -(-depth // self.bits.places)
         floats = chunks * (self.bits.scales + _LANES) + COLUMNS
         return (

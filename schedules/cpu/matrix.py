@@ -80,7 +80,8 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
     if RoundedBits.serves(desc, target):
-        return RoundedBits
+        rounded: type[Writer] = RoundedBits
+        return rounded
     if of_bits(desc) is not None:
         return FewBits if found.sizes[0] <= knobs.few_rows_of_bits else _TilesOfBits
     contraction = found.contraction
