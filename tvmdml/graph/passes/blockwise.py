@@ -77,6 +77,7 @@ def _product(call: Call, head: Call) -> tuple[BlockwiseGemm, dict[str, Edge]] | 
         bits=bits,
         block_size=block,
         is_signed=x.data_type.is_signed,
+        may_round=False,
     )
     found.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     return found, edges

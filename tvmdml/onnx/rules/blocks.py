@@ -21,6 +21,9 @@ from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.tensors import TensorDesc
 
+_BYTES_LEVEL = 4
+"""The accuracy_level of products of bytes."""
+
 
 @rule("com.microsoft.MatMulNBits")
 def _blocks(node: Node) -> Results:
@@ -48,12 +51,13 @@ def _of_bits(node: Node, x: Expression, n: int, size: int, bits: int) -> Express
     k = x.shape[1]
     count = -(-k // size)
     floats = node.has(3) and node.dtype(3).kind == "f"
-    if not (bits == 2 or floats) or not _is_in_order(node, k, size):
+    may_round = node.around.may_round and node.integer("accuracy_level", 0) == _BYTES_LEVEL
+    if not (bits == 2 or floats or may_round) or not _is_in_order(node, k, size):
         return None
     given = [x, node.x(1).reshape(n, -1), reshaped(node.x(2), (n, count))]
     if node.has(3):
         given.append(reshaped(node.x(3), (n, count)) if floats else node.x(3).reshape(n, -1))
-    desc = BlockwiseGemm.of(*(one.desc for one in given), bits=bits, block_size=size, is_signed=False)
+    desc = BlockwiseGemm.of(*(one.desc for one in given), bits=bits, block_size=size, is_signed=False, may_round=may_round)
     return node.graph.add(desc, [*given, None][:4])[0]
 
 
