@@ -81,11 +81,11 @@ class BitMatrix:
 
     @property
     def raising(self) -> tuple[int, ...]:
-        """The bits of the floats to which elements add their values, for each step.
+        """The first bits of the float to which elements add their values.
 
         They are passed at launch: with two constants, a mask and these bits would be two instructions on some devices.
         """
-        return tuple((127 + _MANTISSA - step * self.bits) << _MANTISSA for step in range(self.steps))
+        return ((127 + _MANTISSA) << _MANTISSA,)
 
     @property
     def period(self) -> int:
@@ -112,7 +112,8 @@ class BitMatrix:
         self._stored, self._scales, self._zeros = (buffers.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor"))
         self._words = words(self._stored) if self.run else None
         self._zero_words = words(self._zeros) if self.zero_in_words else None
-        self._raising = [T.let(T.reinterpret(word, "uint32")) for word in raising]
+        first = T.reinterpret(raising[0], "uint32")
+        self._raising = [T.let(first - T.const(step * self.bits << _MANTISSA, "uint32")) for step in range(self.steps)]
         self._steps, self._dtype, self._last = steps, T.type_of(depth), T.let(depth - 1)
 
     def column(self, number: Any) -> tuple[Any, Any]:

@@ -139,7 +139,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         steps=steps,
         blocks=blocks,
         each=tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0),
-        **({} if bits is None else {"bits": bits.numbers, "words": bits.raising}),
+        **({} if bits is None else {"bits": bits.numbers, "words": bits.raising, "plain": ("bits",)}),
     )
     stored = {tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None} if bits is None else bits.types(desc)
     require(desc, target, *sorted(stored), contraction.computed)

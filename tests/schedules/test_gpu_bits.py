@@ -15,6 +15,7 @@ import tvmdml
 from tvmdml import knobs
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
+from tvmdml.schedules import gpu
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
@@ -90,6 +91,7 @@ FEW = {
     "bytes": Case(1, 6, 99, 8, 24, "float32", "bits", is_signed=True),
     "a batch": Case(2, 1, 72, 4, 24, "float32", "bits", batch=3, a_gap=2),
     "a column": Case(1, 1, 64, 4, 32, "float32", "bits", batch=4, a_gap=None),
+    "few columns": Case(1, 3, 8200, 4, 32, "float16", "bits"),
     "many columns": Case(1, 1030, 160, 4, 32, "float32", "bits"),
 }
 """Products of few rows."""
@@ -151,6 +153,18 @@ def test_every_way_of_storing_a_matrix(device: Target, rows: int, draw: Any) -> 
     for case in draw(ways, 5):
         assert Offers.OWN in kernel_for(case.desc.canonical(), device).offers
         assert_agrees(case.desc, device, *case.inputs())
+
+
+@pytest.mark.parametrize("name", ["halves", "a batch", "many columns", "in blocks", "in tiles"])
+def test_groups_stride_and_count_in_64_bits(device: Target, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = {**FEW, **{key: one for key, (one, _) in MANY.items()}}[name]
+    monkeypatch.setattr(gpu, "_NARROW", 1)
+    monkeypatch.setattr(device, "max_groups", 2)
+    kernel = kernel_for(case.desc.canonical(), device)
+    parameters = dict(kernel.parameters)
+    assert parameters["counted in"] == "int64"
+    assert 2 in parameters.get("groups", kernel.scalars)
+    assert_agrees(case.desc, device, *case.inputs())
 
 
 def test_blocks_that_share_a_word_have_no_schedule_of_their_own(device: Target) -> None:
