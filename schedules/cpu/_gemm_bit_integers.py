@@ -122,7 +122,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
         bits, parts = self.bits, self.parts
         own = [T.hold(column + n) for n in range(self.together)]
         bases, scales, zero_rows = (
-            [T.hold(base + times(one, step)) for one in own]
+            [T.hold(base + times(n, step)) for n in own]
             for base, step in ((self.base_b, self.b_row), (T.i64(0), self.scale_row), (T.i64(0), self.zero_row))
         )
         rows = [T.hold((row + m) * self.chunks) for m in range(self.rows)]
@@ -175,12 +175,12 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
         """The zero points of the lanes, counted as elements without signs."""
         bits = self.bits
         if bits.zero == "bits":
-            found = self._zero_points(base, c, is_last)
-            return T.hold(found ^ bits.vector(bits.middle, "int32") if bits.is_signed else found)
+            zero = self._zero_points(base, c, is_last)
+            return T.hold(zero ^ bits.vector(bits.middle, "int32") if bits.is_signed else zero)
         if not bits.zero:
             return None
-        found = self._of_blocks(self.zero, base, c, is_last)
-        return T.hold(found + bits.vector(float(bits.middle)) if bits.is_signed else found)
+        zero = self._of_blocks(self.zero, base, c, is_last)
+        return T.hold(zero + bits.vector(float(bits.middle)) if bits.is_signed else zero)
 
 
 def _largest(vector: Any) -> Any:

@@ -108,7 +108,7 @@ class Bits(NamedTuple):
             less: for each step, what is subtracted.
             own: zero points that are floats, which are subtracted from exact elements.
         """
-        found = []
+        elements = []
         for number in range(self.per_word):
             shift, step = divmod(number, self.steps)
             if shift and not step:
@@ -118,8 +118,8 @@ class Bits(NamedTuple):
             mask = T.splat(T.word_as(((1 << self.bits) - 1) << (step * self.bits), "int32"), self.lanes)
             raised = (word & mask) | self.vector(self.start(step), "int32")
             value = T.hold(T.reinterpret(raised, "float32") - less[step])
-            found.append(value if own is None else T.hold(value - own))
-        return found
+            elements.append(value if own is None else T.hold(value - own))
+        return elements
 
 
 class BitRows:
@@ -159,7 +159,7 @@ class BitRows:
         self.chunks = T.hold(T.truncdiv(self.depth + (self.bits.places - 1), chunk))
         step = T.i64(self.together)
         turns = T.hold(T.truncdiv(self.b_row * step + (AHEAD - 1), T.max(self.b_row * step, T.i64(1))))
-        self.ahead = [T.hold(turns * step * one) for one in (self.b_row, self.scale_row)]
+        self.ahead = [T.hold(turns * step * row_step) for row_step in (self.b_row, self.scale_row)]
         self.whole = T.hold(T.min(T.truncdiv(self.depth, chunk), T.truncdiv(self.row_bytes, T.i64(4 * self.bits.lanes))))
         self.blocks = T.hold(
             T.truncdiv(self.depth + (self.bits.block * self.bits.per_word - 1), T.i64(self.bits.block * self.bits.per_word))
@@ -170,8 +170,8 @@ class BitRows:
             self._begin(number)
             begin, end = share(number, tasks, units)
             with T.loop(T.hold(end - begin)) as i:
-                one, part = T.unravel(T.hold(begin + i), [None, parts])
-                owner.begin(one)
+                matrix, part = T.unravel(T.hold(begin + i), [None, parts])
+                owner.begin(matrix)
                 self.base_a, self.base_b = owner.bases[0], owner.bases[1]
                 self._spread()
                 low, high = (
@@ -238,9 +238,9 @@ class BitRows:
         """The sums of some rows and columns. The last columns may begin before the first ones: those are left out."""
         bits, lanes = self.bits, self.bits.lanes
         own = [T.hold(column + n) for n in range(self.together)]
-        bases = [T.hold(self.base_b + times(one, self.b_row)) for one in own]
-        scales = [T.hold(times(one, self.scale_row)) for one in own]
-        zero_rows = [T.hold(times(one, self.zero_row)) for one in own]
+        bases = [T.hold(self.base_b + times(n, self.b_row)) for n in own]
+        scales = [T.hold(times(n, self.scale_row)) for n in own]
+        zero_rows = [T.hold(times(n, self.zero_row)) for n in own]
         xs = [T.hold(self.at + (row + m) * self.chunks * bits.places) for m in range(self.rows)]
         totals = [[T.Variable(f"float32x{lanes}", zeros(lanes)) for _ in range(self.rows)] for _ in own]
 
@@ -301,12 +301,12 @@ class BitRows:
         if not is_last:
             some = T.hold(T.cast(buffer[T.run(T.hold(base + c * count), count)], "float32"))
             return T.Shuffle([some] * (bits.lanes // count), order)  # as many lanes are given as taken
-        found = []
+        numbers = []
         for i in range(count):
             block = T.hold(c * count + i)
             value = T.cast(buffer[base + T.min(block, self.blocks - 1)], "float32")
-            found.append(T.hold(T.Select(block < self.blocks, value, T.const(0, "float32"))))
-        return T.Shuffle(found * (bits.lanes // count), order)
+            numbers.append(T.hold(T.Select(block < self.blocks, value, T.const(0, "float32"))))
+        return T.Shuffle(numbers * (bits.lanes // count), order)
 
     def _less(self, base: Any, c: Any, is_last: bool) -> tuple[list[Any], Any]:
         """What is subtracted in each step, and zero points that are floats."""

@@ -25,7 +25,7 @@ def serves(desc: BlockwiseGemm) -> bool:
     count, tensors = 32 // desc.bits, (desc.b_tensor, desc.scale_tensor, desc.zero_point_tensor)
     words = desc.block_size // count
     whole = desc.block_size % count == 0 and words & (words - 1) == 0
-    beside = all(one is None or one.sizes[1] == 1 or one.layout[1] == 1 for one in tensors)
+    beside = all(tensor is None or tensor.sizes[1] == 1 or tensor.layout[1] == 1 for tensor in tensors)
     return whole and beside and desc.b_tensor.sizes[1] // 4 * count >= desc.a_tensor.sizes[-1]
 
 

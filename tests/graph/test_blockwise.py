@@ -38,18 +38,18 @@ class Made:
         self.matrix = (values.astype(float) - less) * np.repeat(scale.astype(float), BLOCK, 1)
         self.fed = {"matrix": array} if given else {}
         source = self.graph.input(array.shape, array.dtype, name="matrix") if given else self.graph.constant(array)
-        parts = [self.graph.constant(one) for one in (scale, *([zero_array] if zeros else []))]
-        found = self.graph.add(self.dequantize, [source, *parts])[0]
-        assert found is not None
-        self.floats = found
+        parts = [self.graph.constant(part) for part in (scale, *([zero_array] if zeros else []))]
+        floats = self.graph.add(self.dequantize, [source, *parts])[0]
+        assert floats is not None
+        self.floats = floats
         self.x = self.graph.input((rows, K), dtype, name="x")
 
     def run(self, *results: Any, rows: int = 5, **fed: Array) -> tuple[Any, Array, str]:
         """The results, the first factor, and what became of the calls."""
         net = self.graph.compile(list(results), target="cpu")
         x = seeded("x", rows).standard_normal((rows, K)).astype(self.x.dtype)
-        found = net({"x": x, **self.fed, **fed})
-        return found, x.astype(float), str(net.explain())
+        answers = net({"x": x, **self.fed, **fed})
+        return answers, x.astype(float), str(net.explain())
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -152,6 +152,6 @@ def test_a_saved_graph_has_the_bits(tmp_path: Path) -> None:
     net = made.graph.compile([tvmdml.activation_relu(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))], target="cpu")
     tvmdml.save_graph(net, str(tmp_path / "net.graph"))
     x = seeded("saved").standard_normal((5, K)).astype(np.float32)
-    (found,) = tvmdml.load_graph(str(tmp_path / "net.graph"), "cpu")({"x": x})
-    assert np.array_equal(found, net({"x": x})[0])
+    (y,) = tvmdml.load_graph(str(tmp_path / "net.graph"), "cpu")({"x": x})
+    assert np.array_equal(y, net({"x": x})[0])
     assert (tmp_path / "net.graph").stat().st_size < 2 * N * K

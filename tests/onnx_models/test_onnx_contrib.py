@@ -71,7 +71,7 @@ def test_a_model_may_round_what_it_multiplies(rows: int) -> None:
     rng, sizes = np.random.default_rng(3), {"K": 320, "N": 96, "bits": 4, "block_size": 32}
     weights = {"b": rng.integers(0, 256, (96, 10, 16), np.uint8), "s": (rng.standard_normal((96, 10)) * 0.1).astype(np.float32)}
     x = rng.standard_normal((rows, 320)).astype(np.float32)
-    found = {}
+    results = {}
     for level in (0, 4):
         node = onnx.helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", accuracy_level=level, **sizes)
         info = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 320])
@@ -79,13 +79,13 @@ def test_a_model_may_round_what_it_multiplies(rows: int) -> None:
         made.ir_version = 10
         for accuracy in ("exact", "file"):
             session = tvmdml.onnx.InferenceSession(made.SerializeToString(), accuracy=accuracy, providers=["CPUExecutionProvider"])
-            found[level, accuracy] = session.run(None, {"x": x})[0]
+            results[level, accuracy] = session.run(None, {"x": x})[0]
             kernels = str(session.compiled(x=(rows, 320)).explain())
             assert ("bit_integers" in kernels) <= (level == 4 and accuracy == "file")
-    exact = found[0, "exact"]
-    assert np.array_equal(exact, found[4, "exact"])
-    assert np.array_equal(exact, found[0, "file"])
-    assert np.abs(exact - found[4, "file"]).max() < 0.02 * np.abs(exact).max()
+    exact = results[0, "exact"]
+    assert np.array_equal(exact, results[4, "exact"])
+    assert np.array_equal(exact, results[0, "file"])
+    assert np.abs(exact - results[4, "file"]).max() < 0.02 * np.abs(exact).max()
 
 
 def test_an_accuracy_that_there_is_not() -> None:

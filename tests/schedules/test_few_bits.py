@@ -48,7 +48,7 @@ def given(
         "floats": (rng.random((columns, blocks)) * (1 << bits)).astype(dtype),
     }[zeros]
     arrays = [x, w, scale, zero]
-    tensors = [None if one is None else desc_of(one) for one in arrays]
+    tensors = [None if array is None else desc_of(array) for array in arrays]
     return BlockwiseGemm.of(*tensors, bits=bits, block_size=block, is_signed=signed), arrays
 
 
@@ -101,7 +101,7 @@ def has_bytes() -> bool:
     return host.host().has("avx512f") and host.host().has("avx512vnni")
 
 
-@pytest.mark.parametrize("form", [one for one in SOME if one[1] > 16][::2], ids=str)
+@pytest.mark.parametrize("form", [form for form in SOME if form[1] > 16][::2], ids=str)
 def test_rows_that_may_be_rounded(form: tuple[Any, ...]) -> None:
     """They become bytes where a processor multiplies these, and are within half a step of the largest of their block."""
     for rows in (1, 2, 3, 21):
@@ -120,12 +120,12 @@ def test_rounded_rows_are_integers_of_their_blocks() -> None:
     x[...] = seeded("integers").integers(-127, 128, x.shape)
     x[:, ::32] = 127
     x[2], x[3, 40], x[4, 40] = 0, np.nan, np.inf
-    found = []
-    for one in (desc, dataclasses.replace(desc, may_round=True)):
+    results = []
+    for way in (desc, dataclasses.replace(desc, may_round=True)):
         y = np.empty((5, 64), np.float32)
-        tvmdml.compile(one, target=WITH_BYTES)(x, *others, y)
-        found.append(y)
-    exact, rounded = found
+        tvmdml.compile(way, target=WITH_BYTES)(x, *others, y)
+        results.append(y)
+    exact, rounded = results
     assert np.allclose(rounded[:2], exact[:2], rtol=1e-5, atol=1e-2)
     assert not rounded[2].any()
     assert np.isnan(rounded[3]).all()
@@ -154,15 +154,15 @@ def test_sizes(sizes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("rows", [1, 6, 30])
 def test_bits_of_sums_do_not_depend_on_tasks(rows: int) -> None:
     desc, arrays = given(rows, 330, 1000, 4, 32, "bits", False, "float32")
-    found, tasks = [], set()
+    results, tasks = [], set()
     for least in (1 << 25, 1 << 10):
         with knobs.using(matrix={"task_products": least}):
             tasks.add(kernel_for(desc, targets.resolve("cpu")).scalars[0])
             y = np.full((rows, 330), np.nan, np.float32)
             tvmdml.compile(desc, target="cpu")(*arrays, y)
-            found.append(y)
+            results.append(y)
     assert len(tasks) == 2
-    assert np.array_equal(*found)
+    assert np.array_equal(*results)
 
 
 def test_a_difference_of_zero_contributes_nothing() -> None:
@@ -186,11 +186,11 @@ def test_what_follows_is_part_of_the_kernel(rows: int) -> None:
     y = desc.output_tensor
     other = seeded("follows").standard_normal((rows, 75)).astype(np.float32)
     nodes = [tvmdml.ElementWiseAdd.of(y, y), tvmdml.ActivationSigmoid.of(y)]
-    found = follow(desc, nodes, [[0, 1], [Result(0)]])
-    assert kernel_for(found, targets.resolve("cpu")).name == ("bits" if rows == 1 else "bit_tiles")
+    followed = follow(desc, nodes, [[0, 1], [Result(0)]])
+    assert kernel_for(followed, targets.resolve("cpu")).name == ("bits" if rows == 1 else "bit_tiles")
     result = np.full((rows, 75), np.nan, np.float32)
-    tvmdml.compile(found, target="cpu")(*arrays, result, other)
-    assert_outputs_agree(found, (result,), reference(found, *arrays, other))
+    tvmdml.compile(followed, target="cpu")(*arrays, result, other)
+    assert_outputs_agree(followed, (result,), reference(followed, *arrays, other))
 
 
 @pytest.mark.parametrize(("block", "places"), [(12, 70), (48, 100), (4, 30)])
@@ -210,7 +210,7 @@ def test_blocks_that_are_no_power_of_two_of_words_have_the_default_kernel(block:
 )
 def test_what_does_not_fit_is_refused(changed: dict[str, Any], said: str) -> None:
     _, arrays = given(1, 5, 64, 4, 32, "none", False, "float32")
-    tensors = [None if one is None else desc_of(one) for one in arrays]
+    tensors = [None if array is None else desc_of(array) for array in arrays]
     wrong = BlockwiseGemm.of(*tensors, **{"bits": 4, "block_size": 32, "is_signed": False, **changed})
     with pytest.raises(tvmdml.InvalidArgument) as error:
         tvmdml.compile(wrong, target="cpu")

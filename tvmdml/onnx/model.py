@@ -58,7 +58,7 @@ def load(
         fallback: the name of a module that runs nodes which cannot be converted: "onnxruntime", or a package with a backend of
             ONNX's own kind. Without it, such a model is refused.
         accuracy: "file" lets MatMulNBits round what it multiplies to bytes where its accuracy_level is 4, as ONNX Runtime does;
-            with "exact" products and sums are those of float32.
+            with "exact" products and sums are those of float32. Packs and saved graphs have what they were made with.
 
     Raises:
         ModelError: it is not a valid model.

@@ -187,9 +187,9 @@ class BlockwiseGemm(Matrix):
                             x = T.cast(T.wide(tensors["a_tensor"][offset]), "float32")
                             own.set(multiply_add(x, stored("b_tensor", index) - less, own.value))
                     total.set(multiply_add(own.value, floats("scale_tensor", block), total.value))
-                values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
-                found = T.hold(self.element(T.hold(total.value), values))
-                T.store(tensors[contraction.result.name], place(contraction.result, at)[0], found)
+                values = [T.hold(tensors[operand.name][place(operand, at)[0]]) for operand in contraction.addends]
+                element = T.hold(self.element(T.hold(total.value), values))
+                T.store(tensors[contraction.result.name], place(contraction.result, at)[0], element)
         return f.result()
 
     def _zero_point(self, tensors: dict[str, Any], block: Any, stored: Any, floats: Any) -> Any:
@@ -215,13 +215,13 @@ class BlockwiseGemm(Matrix):
         with np.errstate(all="ignore"):
             matrix, x, s = q - wide(less)[:, spread], wide(a), wide(scale)[:, :blocks][:, spread]
             values = np.matmul(x, (matrix * s).T)
-            finite = [np.where(np.isfinite(one), np.abs(one), 0) for one in (x, matrix, s)]
+            finite = [np.where(np.isfinite(array), np.abs(array), 0) for array in (x, matrix, s)]
             magnitudes = np.matmul(finite[0], (finite[1] * finite[2]).T)
             # A sum of a block is multiplied by its scale afterwards.
             unscaled = np.matmul(finite[0], np.maximum(finite[1], finite[1] * finite[2]).T)
-        found: Any = self.near(Sums(values, magnitudes, places), 1.0, 0.0)
+        near: Any = self.near(Sums(values, magnitudes, places), 1.0, 0.0)
         far = (unscaled >= 2.0**127) | ~np.isfinite(s).all(axis=1)
-        return (found._replace(error=np.where(far, np.nan, found.error + self._rounding(a, finite[1] * finite[2]))),)
+        return (near._replace(error=np.where(far, np.nan, near.error + self._rounding(a, finite[1] * finite[2]))),)
 
     def _rounding(self, a: Array, matrix: Array) -> Any:
         """How far off results may be because elements of the first factor are rounded."""
@@ -239,5 +239,5 @@ class BlockwiseGemm(Matrix):
     def unpacked(self, stored: Array, count: int) -> Array:
         """The first elements of each row of bytes, as int64."""
         parts = [(stored >> at) & ((1 << self.bits) - 1) for at in range(0, 8, self.bits)]
-        found = np.stack(parts, -1).reshape(len(stored), -1)[:, :count].astype(np.int64)
-        return (found ^ self.middle) - self.middle if self.is_signed else found
+        elements = np.stack(parts, -1).reshape(len(stored), -1)[:, :count].astype(np.int64)
+        return (elements ^ self.middle) - self.middle if self.is_signed else elements

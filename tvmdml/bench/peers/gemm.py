@@ -75,7 +75,7 @@ def _has_few_bits(work: Work) -> bool:
 
 
 def _onnx_few_bits(task: Task, threads: int) -> Attempt:
-    a, b, scale = (one for one in task.given if one is not None)
+    a, b, scale = (array for array in task.given if array is not None)
     out = inputs.empty(task.desc.outputs()[0].sizes, a.dtype)
     (n, blocks), k = scale.shape, a.shape[1]
     known = {"b": b.reshape(n, blocks, -1), "scale": scale}

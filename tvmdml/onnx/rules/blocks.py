@@ -57,7 +57,7 @@ def _of_bits(node: Node, x: Expression, n: int, size: int, bits: int) -> Express
     given = [x, node.x(1).reshape(n, -1), reshaped(node.x(2), (n, count))]
     if node.has(3):
         given.append(reshaped(node.x(3), (n, count)) if floats else node.x(3).reshape(n, -1))
-    desc = BlockwiseGemm.of(*(one.desc for one in given), bits=bits, block_size=size, is_signed=False, may_round=may_round)
+    desc = BlockwiseGemm.of(*(x.desc for x in given), bits=bits, block_size=size, is_signed=False, may_round=may_round)
     return node.graph.add(desc, [*given, None][:4])[0]
 
 
@@ -79,8 +79,8 @@ def _product(node: Node, x: Expression, n: int, size: int, bits: int) -> Express
     desc = Dequantize.of(tensors[0], tensors[1:], quantization_type=QuantizationType(len(given) - 1))
     (floats,) = node.graph.add(desc, given)
     assert floats is not None
-    found: Expression = tvmdml.gemm(x, floats[:, :k], trans_b="transpose")
-    return found
+    product: Expression = tvmdml.gemm(x, floats[:, :k], trans_b="transpose")
+    return product
 
 
 def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:
