@@ -51,9 +51,9 @@ class BitPacker:
         with T.loop(T.i64(self.width // lanes)) as group:
             start = T.hold(group * lanes)
             lines = [T.hold(T.min(line + start + i, last)) for i in range(lanes)]
-            rows = [T.hold(base + times(one, self.row) + first * 4) for one in lines]
-            scales = [T.hold(times(one, self.scale_row)) for one in lines]
-            zero_rows = [T.hold(times(one, self.zero_row)) for one in lines] if self.zero is not None else []
+            rows = [T.hold(base + times(n, self.row) + first * 4) for n in lines]
+            scales = [T.hold(times(n, self.scale_row)) for n in lines]
+            zero_rows = [T.hold(times(n, self.zero_row)) for n in lines] if self.zero is not None else []
             begin = T.hold(at + start)
 
             def block_of(
@@ -76,9 +76,9 @@ class BitPacker:
             if lanes >= 4:
                 with T.loop(whole) as c:
                     raws = []
-                    for one in rows:
-                        read_ahead(self.buffer, one + c * (4 * lanes) + 8 * 4 * lanes)
-                        raws.append(T.hold(bits.words(self.buffer[T.run(one + c * (4 * lanes), 4 * lanes)])))
+                    for row in rows:
+                        read_ahead(self.buffer, row + c * (4 * lanes) + 8 * 4 * lanes)
+                        raws.append(T.hold(bits.words(self.buffer[T.run(row + c * (4 * lanes), 4 * lanes)])))
                     parameters = None
                     for i, own in enumerate(transposed(raws)):
                         word = T.hold(c * lanes + i)
@@ -87,7 +87,7 @@ class BitPacker:
                         put(word, own, parameters)
             with T.loop(T.hold(end - whole * lanes)) as i:
                 word = T.hold(whole * lanes + i)
-                own = [T.hold(tensorir.reinterpret("int32", self.buffer[T.run(one + word * 4, 4)])) for one in rows]
+                own = [T.hold(tensorir.reinterpret("int32", self.buffer[T.run(row + word * 4, 4)])) for row in rows]
                 joined = T.hold(T.Shuffle(own, list(range(lanes)))) if lanes > 1 else own[0]
                 put(word, T.hold(bits.signless(joined)), block_of(word), guard=lambda k: k < count)
 
@@ -96,8 +96,8 @@ class BitPacker:
 
     def _floats(self, buffer: Any, rows: list[Any], block: Any) -> Any:
         """A block's number of each line, as float32."""
-        found = [T.hold(buffer[one + block]) for one in rows]
-        return T.cast(T.Shuffle(found, list(range(len(rows)))) if len(rows) > 1 else found[0], "float32")
+        numbers = [T.hold(buffer[row + block]) for row in rows]
+        return T.cast(T.Shuffle(numbers, list(range(len(rows)))) if len(rows) > 1 else numbers[0], "float32")
 
     def _less(self, rows: list[Any], block: Any) -> tuple[list[Any], Any]:
         """What is subtracted in each step, and zero points that are floats."""
@@ -106,6 +106,6 @@ class BitPacker:
             return bits.constants(), T.hold(self._floats(self.zero, rows, block)) if bits.zero else None
         at = T.hold(block * bits.bits)
         byte, shift = T.hold(at >> T.i64(3)), T.hold(T.cast(at & T.i64(7), "int32"))
-        found = [T.hold(T.cast(self.zero[one + byte], "int32")) for one in rows]
-        vector = T.Shuffle(found, list(range(len(rows)))) if len(rows) > 1 else found[0]
+        numbers = [T.hold(T.cast(self.zero[row + byte], "int32")) for row in rows]
+        vector = T.Shuffle(numbers, list(range(len(rows)))) if len(rows) > 1 else numbers[0]
         return bits.raised((vector >> T.splat(shift, bits.lanes)) & bits.vector((1 << bits.bits) - 1, "int32")), None

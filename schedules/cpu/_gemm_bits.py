@@ -25,6 +25,8 @@ COLUMNS = 64
 """Columns whose sums are finished together."""
 AHEAD = 8192
 """Bytes at least between what is asked for and what is read: those of the same chunks of columns that are computed later."""
+ROWS = 1 << 16
+"""A quarter of the elements of rows that are multiplied by all columns in turn: a second cache has them."""
 _MANTISSA = 23
 
 
@@ -106,7 +108,7 @@ class Bits(NamedTuple):
             less: for each step, what is subtracted.
             own: zero points that are floats, which are subtracted from exact elements.
         """
-        found = []
+        elements = []
         for number in range(self.per_word):
             shift, step = divmod(number, self.steps)
             if shift and not step:
@@ -116,8 +118,8 @@ class Bits(NamedTuple):
             mask = T.splat(T.word_as(((1 << self.bits) - 1) << (step * self.bits), "int32"), self.lanes)
             raised = (word & mask) | self.vector(self.start(step), "int32")
             value = T.hold(T.reinterpret(raised, "float32") - less[step])
-            found.append(value if own is None else T.hold(value - own))
-        return found
+            elements.append(value if own is None else T.hold(value - own))
+        return elements
 
 
 class BitRows:
@@ -132,9 +134,9 @@ class BitRows:
     def __init__(self, bits: Bits, rows: int, together: int) -> None:
         self.bits, self.rows, self.together = bits, rows, together
 
-    def room(self, rows: int, depth: int) -> int:
-        """The elements of a task's scratch memory: the first factor, and sums of some columns."""
-        return rows * (-(-depth // self.bits.places) * self.bits.places + COLUMNS)
+    def rooms(self, rows: int, depth: int) -> tuple[tuple[str, int], ...]:
+        """A task's scratch memory, types and elements: the first factor, and sums of some columns."""
+        return (("float32", rows * (-(-depth // self.bits.places) * self.bits.places + COLUMNS)),)
 
     def write(self, owner: Any, sizes: Any, buffers: Any, steps: Any, scratch: Any) -> None:
         """Write the kernel's statements.
@@ -144,7 +146,7 @@ class BitRows:
             sizes: tasks, batches, parts of the columns, rows, columns, places, and bytes of a row that may be read.
             buffers: both factors, the scales, and zero points or ``None``.
             steps: of the first factor for rows and places; of the others for columns.
-            scratch: the buffer, and elements of it for a task.
+            scratch: the buffers, and elements of each for a task.
         """
         tasks, batch, parts, self.m, columns, self.depth, self.row_bytes = sizes
         (self.a, self.b, self.scale, self.zero), (self.a_row, self.a_place, self.b_row, self.scale_row, self.zero_row) = (
@@ -152,12 +154,12 @@ class BitRows:
             steps,
         )
         self.columns = columns
-        self.scratch, room = scratch
+        self.scratch, self.scratch_rooms = scratch
         chunk = T.i64(self.bits.places)
         self.chunks = T.hold(T.truncdiv(self.depth + (self.bits.places - 1), chunk))
         step = T.i64(self.together)
         turns = T.hold(T.truncdiv(self.b_row * step + (AHEAD - 1), T.max(self.b_row * step, T.i64(1))))
-        self.ahead = [T.hold(turns * step * one) for one in (self.b_row, self.scale_row)]
+        self.ahead = [T.hold(turns * step * row_step) for row_step in (self.b_row, self.scale_row)]
         self.whole = T.hold(T.min(T.truncdiv(self.depth, chunk), T.truncdiv(self.row_bytes, T.i64(4 * self.bits.lanes))))
         self.blocks = T.hold(
             T.truncdiv(self.depth + (self.bits.block * self.bits.per_word - 1), T.i64(self.bits.block * self.bits.per_word))
@@ -165,23 +167,32 @@ class BitRows:
         units = T.hold(batch * parts)
 
         def task(number: Any) -> None:
-            self.at = T.hold(number * room)
-            self.sums = T.hold(self.at + self.m * self.chunks * self.bits.places)
+            self._begin(number)
             begin, end = share(number, tasks, units)
             with T.loop(T.hold(end - begin)) as i:
-                one, part = T.unravel(T.hold(begin + i), [None, parts])
-                owner.begin(one)
+                matrix, part = T.unravel(T.hold(begin + i), [None, parts])
+                owner.begin(matrix)
                 self.base_a, self.base_b = owner.bases[0], owner.bases[1]
                 self._spread()
                 low, high = (
                     T.hold(T.Select(p == parts, columns, T.truncdiv(T.truncdiv(columns, T.i64(16)) * p, parts) * 16))
                     for p in (part, part + 1)
                 )
-                with T.loop(T.hold(T.truncdiv(high - low + (COLUMNS - 1), T.i64(COLUMNS)))) as n:
-                    first = T.hold(low + n * COLUMNS)
-                    self._columns(first, T.hold(T.min(high - first, T.i64(COLUMNS))), owner)
+                some = T.hold(T.max(T.truncdiv(T.i64(ROWS), self.chunks * self.bits.places), T.i64(1)) * 4)
+                with T.loop(T.hold(T.truncdiv(self.m + (some - 1), some))) as block:
+                    row = T.hold(block * some)
+                    self.block = row, T.hold(T.min(some, self.m - row))
+                    with T.loop(T.hold(T.truncdiv(high - low + (COLUMNS - 1), T.i64(COLUMNS)))) as n:
+                        first = T.hold(low + n * COLUMNS)
+                        self._columns(first, T.hold(T.min(high - first, T.i64(COLUMNS))), owner)
 
         per_task(tasks, task)
+
+    def _begin(self, number: Any) -> None:
+        """Where a task's scratch memory is."""
+        (self.results,), (room,) = self.scratch, self.scratch_rooms
+        self.at = T.hold(number * room)
+        self.sums = T.hold(self.at + self.m * self.chunks * self.bits.places)
 
     def _spread(self) -> None:
         """Write the first factor in the order of the words' elements; behind its last place are zeros."""
@@ -196,39 +207,40 @@ class BitRows:
                     step = bits.per_word if isinstance(self.a_place, int) else self.a_place * bits.per_word
                     lanes = [T.cast(self.a[at + i * step], "float32") for i in range(bits.lanes)]
                     for i, value in enumerate(lanes):
-                        T.store(self.scratch, T.hold(to + c * bits.places + (j * bits.lanes + i)), value)
+                        T.store(self.results, T.hold(to + c * bits.places + (j * bits.lanes + i)), value)
             with T.loop(T.hold((self.chunks - whole) * bits.places)) as k:
                 place = T.hold(whole * bits.places + k)
                 i, j = T.truncdiv(k, T.i64(bits.per_word)), T.truncmod(k, T.i64(bits.per_word))
                 inside = T.hold(T.min(place, self.depth - 1))
                 value = T.cast(self.a[source + times(inside, self.a_place)], "float32")
                 value = T.Select(place < self.depth, value, T.const(0, "float32"))
-                T.store(self.scratch, T.hold(to + whole * bits.places + j * bits.lanes + i), T.hold(value))
+                T.store(self.results, T.hold(to + whole * bits.places + j * bits.lanes + i), T.hold(value))
 
     def _columns(self, first: Any, count: Any, owner: Any) -> None:
         """All sums of up to ``COLUMNS`` columns."""
-        some = self.together
+        some, (begin, rows) = self.together, self.block
         with T.loop(T.hold(T.truncdiv(count + (some - 1), T.i64(some)))) as group:
             column = T.hold(T.min(first + group * some, self.columns - some))
-            with T.loop(T.hold(T.truncdiv(self.m + (self.rows - 1), T.i64(self.rows)))) as tile:
-                self._tile(first, column, T.hold(T.min(tile * self.rows, self.m - self.rows)))
+            with T.loop(T.hold(T.truncdiv(rows + (self.rows - 1), T.i64(self.rows)))) as tile:
+                self._tile(first, column, T.hold(T.min(begin + tile * self.rows, self.m - self.rows)))
         lanes = self.bits.lanes
-        with T.loop(self.m) as row:
+        with T.loop(rows) as i:
+            row = T.hold(begin + i)
             at = T.hold(self.sums + row * COLUMNS)
             vectors = T.hold(T.truncdiv(count, T.i64(lanes)))
             with T.loop(vectors) as v:
-                owner.put(row, T.hold(first + v * lanes), T.hold(self.scratch[T.run(at + v * lanes, lanes)]))
+                owner.put(row, T.hold(first + v * lanes), T.hold(self.results[T.run(at + v * lanes, lanes)]))
             with T.loop(T.hold(count - vectors * lanes)) as i:
                 n = T.hold(vectors * lanes + i)
-                owner.put(row, T.hold(first + n), T.hold(self.scratch[at + n]))
+                owner.put(row, T.hold(first + n), T.hold(self.results[at + n]))
 
     def _tile(self, first: Any, column: Any, row: Any) -> None:
         """The sums of some rows and columns. The last columns may begin before the first ones: those are left out."""
         bits, lanes = self.bits, self.bits.lanes
         own = [T.hold(column + n) for n in range(self.together)]
-        bases = [T.hold(self.base_b + times(one, self.b_row)) for one in own]
-        scales = [T.hold(times(one, self.scale_row)) for one in own]
-        zero_rows = [T.hold(times(one, self.zero_row)) for one in own]
+        bases = [T.hold(self.base_b + times(n, self.b_row)) for n in own]
+        scales = [T.hold(times(n, self.scale_row)) for n in own]
+        zero_rows = [T.hold(times(n, self.zero_row)) for n in own]
         xs = [T.hold(self.at + (row + m) * self.chunks * bits.places) for m in range(self.rows)]
         totals = [[T.Variable(f"float32x{lanes}", zeros(lanes)) for _ in range(self.rows)] for _ in own]
 
@@ -246,7 +258,7 @@ class BitRows:
             elements = [bits.floats(word, *own_less) for word, own_less in zip(words, less, strict=True)]
             for j in range(bits.per_word):
                 for m in range(self.rows):
-                    x = T.hold(self.scratch[T.run(xs[m] + c * bits.places + j * lanes, lanes)])
+                    x = T.hold(self.results[T.run(xs[m] + c * bits.places + j * lanes, lanes)])
                     for n in range(self.together):
                         before = sums[n][m]
                         product = x * elements[n][j]
@@ -263,7 +275,7 @@ class BitRows:
         for n, column_of in enumerate(own):
             with T.when(column_of >= first):
                 for m in range(self.rows):
-                    T.store(self.scratch, T.hold(self.sums + (row + m) * COLUMNS + (column_of - first)), _added(totals[n][m].value))
+                    T.store(self.results, T.hold(self.sums + (row + m) * COLUMNS + (column_of - first)), added(totals[n][m].value))
 
     def _last_words(self, base: Any, c: Any) -> Any:
         """The bytes of a chunk that a row does not fill: behind its end is its last word again."""
@@ -289,12 +301,12 @@ class BitRows:
         if not is_last:
             some = T.hold(T.cast(buffer[T.run(T.hold(base + c * count), count)], "float32"))
             return T.Shuffle([some] * (bits.lanes // count), order)  # as many lanes are given as taken
-        found = []
+        numbers = []
         for i in range(count):
             block = T.hold(c * count + i)
             value = T.cast(buffer[base + T.min(block, self.blocks - 1)], "float32")
-            found.append(T.hold(T.Select(block < self.blocks, value, T.const(0, "float32"))))
-        return T.Shuffle(found * (bits.lanes // count), order)
+            numbers.append(T.hold(T.Select(block < self.blocks, value, T.const(0, "float32"))))
+        return T.Shuffle(numbers * (bits.lanes // count), order)
 
     def _less(self, base: Any, c: Any, is_last: bool) -> tuple[list[Any], Any]:
         """What is subtracted in each step, and zero points that are floats."""
@@ -324,7 +336,7 @@ class BitRows:
         return (own >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
 
 
-def _added(vector: Any) -> Any:
+def added(vector: Any) -> Any:
     """The sum of a vector's lanes, by halves."""
     lanes = T.lanes(vector)
     while lanes > 1:

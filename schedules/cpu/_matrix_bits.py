@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.cpu import split
+from tvmdml.schedules.cpu._gemm_bit_integers import IntegerRows
 from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows, Bits
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
 from tvmdml.targets import Target
@@ -16,16 +19,13 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-_TOGETHER = {16: (4, 2, 2, 4), 8: (2, 1, 1, 1), 4: (2, 1, 1, 1)}
-"""Columns that are computed together, by the lanes of a vector, for 1 to 4 rows: sums and what they need have room in registers."""
-
 
 def serves(desc: BlockwiseGemm) -> bool:
     """Whether blocks are whole words, and a power of two of them, which rows have one after the other."""
     count, tensors = 32 // desc.bits, (desc.b_tensor, desc.scale_tensor, desc.zero_point_tensor)
     words = desc.block_size // count
     whole = desc.block_size % count == 0 and words & (words - 1) == 0
-    beside = all(one is None or one.sizes[1] == 1 or one.layout[1] == 1 for one in tensors)
+    beside = all(tensor is None or tensor.sizes[1] == 1 or tensor.layout[1] == 1 for tensor in tensors)
     return whole and beside and desc.b_tensor.sizes[1] // 4 * count >= desc.a_tensor.sizes[-1]
 
 
@@ -50,6 +50,8 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
     """Rows of floats."""
 
     WAY = "bits"
+    TOGETHER: Mapping[int, tuple[int, ...]] = MappingProxyType({16: (4, 2, 2, 4), 8: (2, 1, 1, 1), 4: (2, 1, 1, 1)})
+    """Columns that are computed together, by the lanes of a vector, for 1 to 4 rows: all has room in registers."""
 
     def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
         super().__init__(desc, plain, target, knobs)
@@ -60,27 +62,59 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         lanes = self.bytes_of_vector // 4
         self.bits = stored(own, lanes)
         self.together_rows = next((n for n in (1, 2, 3) if rows == n), 4)
-        self.together = 1 if columns < COLUMNS else _TOGETHER[lanes][self.together_rows - 1]
+        self.together = 1 if columns < COLUMNS else self.TOGETHER[lanes][self.together_rows - 1]
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 16))
         tasks = min(wanted, batch * parts)
-        room = BitRows(self.bits, self.together_rows, self.together).room(rows, depth)
-        self.temporaries = (("float32", tasks * room),)
-        self.scalars = (tasks, batch, parts, rows, columns, depth, own.b_tensor.sizes[1], room, *row_steps(own), *self.numbers)
+        rooms = self._rows().rooms(rows, depth)
+        self.temporaries = tuple((kind, tasks * room) for kind, room in rooms)
+        self.scalars = (
+            tasks,
+            batch,
+            parts,
+            rows,
+            columns,
+            depth,
+            own.b_tensor.sizes[1],
+            *row_steps(own),
+            *(n for _, n in rooms),
+            *self.numbers,
+        )
+
+    def _rows(self) -> BitRows:
+        """What writes the loops."""
+        return BitRows(self.bits, self.together_rows, self.together)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return (*self.key(), ("bits", " ".join(map(str, self.bits))), ("tile", f"{self.together_rows} {self.together}"))
 
     def function(self) -> PrimFunc:
-        names = ("tasks", "batch", "parts", "rows", "columns", "depth", "row_bytes", "room", "scale_row", "zero_row")
+        names = ("tasks", "batch", "parts", "rows", "columns", "depth", "row_bytes", "scale_row", "zero_row")
         with T.function() as f:
             tensors = f.tensors(self.desc)
-            scratch = f.buffer("scratch", "float32")
-            *sizes, room, scale_row, zero_row = (f.scalar(name) for name in names)
+            scratch = [f.buffer(f"scratch{i}", kind) for i, (kind, _) in enumerate(self.temporaries)]
+            *sizes, scale_row, zero_row = (f.scalar(name) for name in names)
+            rooms = f.scalars("room", len(scratch))
             self.declare(f, tensors)
             buffers = [tensors.get(name) for name in ("a_tensor", "b_tensor", "scale_tensor", "zero_point_tensor")]
             (a_row, _, a_place), (_, b_row, _) = self.steps[:2]
-            rows = BitRows(self.bits, self.together_rows, self.together)
-            rows.write(self, sizes, buffers, (a_row, a_place, b_row, scale_row, zero_row), (scratch, room))
+            self._rows().write(self, sizes, buffers, (a_row, a_place, b_row, scale_row, zero_row), (scratch, rooms))
         return f.result()
+
+
+class RoundedBits(FewBits):
+    """Rows of floats that may be rounded."""
+
+    WAY = "bit_integers"
+    TOGETHER = MappingProxyType({16: (4, 4, 4, 4)})
+
+    @staticmethod
+    def serves(desc: Matrix, target: Target) -> bool:
+        """Whether it may, and the processor multiplies bytes in vectors of 64."""
+        own, processor = of_bits(desc), getattr(target, "processor", None)
+        has = processor is not None and processor.has("avx512f") and processor.has("avx512vnni")
+        return bool(own is not None and own.may_round and has)
+
+    def _rows(self) -> BitRows:
+        return IntegerRows(self.bits, self.together_rows, self.together)

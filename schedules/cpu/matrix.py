@@ -28,7 +28,7 @@ from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
-from tvmdml.schedules.cpu._matrix_bits import FewBits, of_bits, row_steps, serves, stored
+from tvmdml.schedules.cpu._matrix_bits import FewBits, RoundedBits, of_bits, row_steps, serves, stored
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -79,6 +79,9 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
 
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
+    if RoundedBits.serves(desc, target):
+        rounded: type[Writer] = RoundedBits
+        return rounded
     if of_bits(desc) is not None:
         return FewBits if found.sizes[0] <= knobs.few_rows_of_bits else _TilesOfBits
     contraction = found.contraction

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.contraction import KC
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.gpu._words import load, words
@@ -80,11 +81,19 @@ class BitMatrix:
 
     @property
     def raising(self) -> tuple[int, ...]:
-        """The bits of the floats to which elements add their values, for each step.
+        """The first bits of the float to which elements add their values.
 
         They are passed at launch: with two constants, a mask and these bits would be two instructions on some devices.
         """
-        return tuple((127 + _MANTISSA - step * self.bits) << _MANTISSA for step in range(self.steps))
+        return ((127 + _MANTISSA) << _MANTISSA,)
+
+    @property
+    def period(self) -> int:
+        """The most products, 16 or more, whose sum may be multiplied by a scale; 0 where steps do not divide a block's products, or
+        elements are no integers.
+        """
+        block = self.block
+        return 0 if block < 16 or block & (block - 1) or self.zero == "floats" else min(block, KC)
 
     def types(self, desc: Matrix) -> set[str]:
         """The types in which the operator's elements are read and written."""
@@ -103,7 +112,8 @@ class BitMatrix:
         self._stored, self._scales, self._zeros = (buffers.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor"))
         self._words = words(self._stored) if self.run else None
         self._zero_words = words(self._zeros) if self.zero_in_words else None
-        self._raising = [T.let(T.reinterpret(word, "uint32")) for word in raising]
+        first = T.reinterpret(raising[0], "uint32")
+        self._raising = [T.let(first - T.const(step * self.bits << _MANTISSA, "uint32")) for step in range(self.steps)]
         self._steps, self._dtype, self._last = steps, T.type_of(depth), T.let(depth - 1)
 
     def column(self, number: Any) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.gpu._bits import BitMatrix
 from tvmdml.schedules.gpu._matrix_forms import Writer
 from tvmdml.schedules.gpu._matrix_loads import Moved, Part
+from tvmdml.schedules.gpu._words import save, words
 
 
 class BitPart(Part):  # type: ignore[misc] # mypy knows these modules by another name
@@ -24,6 +25,7 @@ class BitPart(Part):  # type: ignore[misc] # mypy knows these modules by another
         self.step, self.tile = leaf.step, (leaf.tile.rows, leaf.tile.columns)[self.which]
         kinds = ["uint32", "int32", "float32", *({"": [], "bits": ["uint32"], "floats": ["float32"]}[self.matrix.zero])]
         self._held = [T.local(kind, self.slots) for kind in kinds]
+        self._halves = words(memory) if leaf.stored[self.which] == "float16" else None
 
     def _slot(self, slot: int) -> tuple[Any, Any, bool]:
         """Of a thread's word: the number of its column, and of its first product; whether all threads have such a word."""
@@ -49,14 +51,24 @@ class BitPart(Part):  # type: ignore[misc] # mypy knows these modules by another
                 T.store(held, slot, value)
 
     def keep(self, stage: Any) -> None:
-        """The thread's words, as floats, from registers to shared memory; 0 behind the last product."""
+        """The thread's words, as floats, from registers to shared memory; 0 behind the last product, where they may be infinite."""
         matrix, leaf = self.matrix, self.writer.leaf
         for slot in range(self.slots):
-            word, left, scale, *zeros = (held[slot] for held in self._held)
-            zero = zeros[0] if zeros else None
+            word, left, scale, zero = (*(held[slot] for held in self._held), None)[:4]
             place, mine = self._target(slot, stage)
             step = leaf.place(self.which, 0, 1)
             with mine:
-                for i, element in enumerate(matrix.floats(word, matrix.less(zero), zero)):
+                elements = matrix.floats(word, matrix.less(zero), zero)
+                if self._halves is not None:
+                    self._keep_halves(place, elements)
+                    continue
+                for i, element in enumerate(elements):
                     value = T.Select(T.const(i, "int32") < left, element * scale, T.const(0, "float32"))
                     T.store(self.memory, place + i * step, value)
+
+    def _keep_halves(self, place: Any, elements: Sequence[Any]) -> None:
+        """Neighbours, which are exact integers: their block's sums are scaled. Behind the last product the other factor is 0."""
+        pairs = [T.let(T.halves(*elements[i : i + 2])) for i in range(0, len(elements), 2)]
+        for i in range(0, len(pairs), 4):
+            some = pairs[i : i + 4]
+            save(self._halves, T.let(T.multiple((place >> T.const(1, "int32")) + i, len(some))), some)

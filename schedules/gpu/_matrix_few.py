@@ -26,10 +26,10 @@ MOST_ROWS = 8
 _THREADS = 128
 _LANES = 32
 """The threads that share columns, unless there are few columns."""
-_TOGETHER = 4
-"""Columns of a thread at once: elements of the rows are read once for all of them."""
-_RUNS = {1: 4, 2: 4, 4: 2, 8: 1}
-"""Words that a thread reads at once, by rows: what is computed of them has room in registers."""
+_TOGETHER = {1: 4, 2: 4, 4: 4, 8: 2}
+"""Columns of a thread at once, by rows: elements of the rows are read once for all of them."""
+_RUNS = {1: 32, 2: 16, 4: 8, 8: 8}
+"""Elements of a column that a thread reads at once, by rows, in 1 to 4 words: what is computed of them has room in registers."""
 _CHUNK = 8
 """Elements of a row that a thread has at once."""
 _BYTES = 16
@@ -38,8 +38,8 @@ _BYTES = 16
 def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: DeviceTarget, knobs: Any) -> Kernel:
     """One launch, for up to ``MOST_ROWS`` rows."""
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
-    many, some = 1 << (rows - 1).bit_length(), _TOGETHER
-    matrix = BitMatrix(own, _RUNS[many])
+    many = 1 << (rows - 1).bit_length()
+    matrix, some = BitMatrix(own, min(max(_RUNS[many] * own.bits // 32, 1), 4)), _TOGETHER[many]
     whole = matrix.whole(depth)
     threads = min(_THREADS, target.max_threads)
     lanes = min(_LANES, threads, 1 << (whole.bit_length() - 1)) if whole else min(_LANES, threads)

@@ -292,6 +292,11 @@ class Cores(_Own):
     def _column(self, j: int, one: int) -> Any:
         return self._across * self.tile.warp_columns + (self._lane & T.const(3, "int32")) * 2 + (8 * j + one)
 
+    def column(self, i: int) -> tuple[int, Any]:
+        """Of a thread's sum, which of the thread's columns it is in, and that column of the tile."""
+        j, one = i // 4 % self.across, i % 2
+        return 2 * j + one, self._column(j, one)
+
     def keep(self, writer: Writer, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab: 8 rows of each subgroup."""
         line = self._down * 8 + (self._lane >> T.const(2, "int32"))

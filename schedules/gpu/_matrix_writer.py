@@ -12,7 +12,6 @@ from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multipl
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, position, reduction, strided
-from tvmdml.schedules.gpu._bits import BitMatrix
 from tvmdml.schedules.gpu._matrix_bits import BitPart
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace
 from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part
@@ -34,8 +33,10 @@ class Writer:
     known: tuple[int, ...]
     own: Any = None
     total: Any = None
-    bits: BitMatrix | None = None
-    """The second factor, if it has few bits."""
+    bits: Any = None
+    """The second factor as a ``BitMatrix``, if it has few bits."""
+    is_scaled: bool = False
+    """Whether a block's sums are multiplied by its scale, and not what comes to shared memory."""
     adds: int
     """The threads of a group that adds blocks' sums; 0 if sums have no such blocks."""
 
@@ -182,12 +183,13 @@ class Writer:
         self.leaf.clear()
         for part, first in zip(self.parts, (above, left), strict=True):
             part.start(first)
+        self.begin, self.left = T.let(block * KC), left
         if self.leaf.stages == 1:
-            self._multiply_in_turn(n, T.let(block * KC))
+            self._multiply_in_turn(n, self.begin)
         else:
-            self._multiply_meanwhile(n, T.let(block * KC))
+            self._multiply_meanwhile(n, self.begin)
         self.leaf.settle(self, above, left, block)
-        self._finish(above, left, block)
+        self._finish(n, above, left, block)
 
     def _multiply_in_turn(self, n: SimpleNamespace, begin: Any) -> None:
         """Shared memory is written and read in turn; while it is read, elements are on their way to registers."""
@@ -244,19 +246,33 @@ class Writer:
         """After the last step of a block, its sum is added to the others'."""
         if not self.deep:
             return
-        last = self.number(KC // self.step - 1)
+        last = self.number((self.bits.period if self.is_scaled else KC) // self.step - 1)
         with T.when(T.expression((step & last) == last)):
+            self._add_up(step, self.total)
             for i in range(self.leaf.sums):
-                T.store(self.total, i, self.total[i] + self.own[i])
                 T.store(self.own, i, T.const(0, self.computed))
             self.leaf.fold()
 
-    def _finish(self, above: Any, left: Any, block: Any) -> None:
+    def _add_up(self, step: Any, to: Any) -> None:
+        """Sums up to a step, of those before and a block's, which has one scale where the second factor is not multiplied by it."""
+        leaf: Any = self.leaf
+        scales: dict[int, Any] = {}
+        for i in range(leaf.sums):
+            if not self.is_scaled:
+                T.store(to, i, self.total[i] + self.own[i])
+                continue
+            which, column = leaf.column(i)
+            if which not in scales:
+                at = T.let(T.min(self.left + T.cast(column, self.dtype), self.sizes[2] - 1))
+                product = T.let(T.min(self.begin + step * self.step, self.sizes[3] - 1))
+                scales[which] = self.bits.scale(self.bits.column(at), self.bits.block_of(product))
+            T.store(to, i, multiply_add(self.own[i], scales[which], self.total[i]))
+
+    def _finish(self, n: SimpleNamespace, above: Any, left: Any, block: Any) -> None:
         """The sums, finished and stored: some rows at a time, through shared memory, so that neighbours are stored."""
         leaf, columns = self.leaf, T.const(self.tile.columns, "int32")
         if self.total is not None:
-            for place in range(leaf.sums):
-                T.store(self.own, place, self.total[place] + self.own[place])
+            self._add_up(T.let(n.steps - 1), self.own)
         # A loop, as the code that finishes may be long.
         with T.loop(T.const(leaf.rounds, "int32")) as i:
             T.barrier()

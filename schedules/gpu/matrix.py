@@ -70,7 +70,10 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     if (rowwise := desc.of_rows()) is not None:
         after = reduction.writer_of(rowwise, target, reduction.KNOBS.now(target))
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
+    bits = None if own is None else BitMatrix(own)
     types = [getattr(desc, one.name).data_type.tvm for one in (contraction.a, contraction.b)]
+    if bits is not None:  # integers of few bits are exact as float16
+        types[1] = "float16" if bits.period else contraction.computed
     # Which products have tensor cores does not depend on knobs, as they make other bits.
     thin = (
         own is None
@@ -80,14 +83,14 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         and are_near(contraction, int(rows <= columns))
     )
     cores = has_cores(contraction, types, target) and not thin
-    shape = None if thin else held_shape(contraction, types, target)
+    shape = None if thin or own is not None else held_shape(contraction, types, target)
     if thin and knobs.algorithm in ("auto", "each"):
         return _each(desc, contraction, target, knobs)
-    bits = None if own is None else BitMatrix(own)
-    inner_first = [is_inner_first(contraction, which) for which in (0, 1)]
+    inner_first = [(bits is not None and which == 1) or is_inner_first(contraction, which) for which in (0, 1)]
 
     def leaf_of(tile: Tile, step: int, stages: int) -> Leaf:
         if cores:
+            step = min(step, bits.period // 2) if bits is not None else step
             return Cores(tile, step, stages, contraction.computed, types, inner_first)
         if shape is not None:
             shifted = [contraction.a_zero is not None, contraction.b_zero is not None]
@@ -136,13 +139,14 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         steps=steps,
         blocks=blocks,
         each=tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0),
-        **({} if bits is None else {"bits": bits.numbers, "words": bits.raising}),
+        **({} if bits is None else {"bits": bits.numbers, "words": bits.raising, "plain": ("bits",)}),
     )
     stored = {tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None} if bits is None else bits.types(desc)
     require(desc, target, *sorted(stored), contraction.computed)
-    deep = contraction.computed != "int32" and depth > KC and not split
+    is_scaled = bits is not None and cores
+    deep = is_scaled or (contraction.computed != "int32" and depth > KC and not split)
     choices = {"leaf": leaf, "moved": ways, "deep": deep, "single": groups == total, "known": known}
-    choices |= {"adds": threads if split else 0, **({} if bits is None else {"bits": bits})}
+    choices |= {"adds": threads if split else 0, **({} if bits is None else {"bits": bits, "is_scaled": is_scaled})}
     writer = Writer(desc, contraction, numbers, after, **choices)
     module, *also = desc.modules()
     scratch = ((contraction.computed, count * blocks if split else count),) if split or after else ()

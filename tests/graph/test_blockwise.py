@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from support import Array, seeded
 
 import tvmdml
 from tvmdml.operators.quantization import Dequantize
+from tvmdml.targets import Target
 
 K, N, BLOCK = 192, 48, 32
 LIMITS = {"uint4": (0, 16), "int4": (-8, 8), "uint8": (0, 256), "int8": (-128, 128)}
@@ -36,18 +38,18 @@ class Made:
         self.matrix = (values.astype(float) - less) * np.repeat(scale.astype(float), BLOCK, 1)
         self.fed = {"matrix": array} if given else {}
         source = self.graph.input(array.shape, array.dtype, name="matrix") if given else self.graph.constant(array)
-        parts = [self.graph.constant(one) for one in (scale, *([zero_array] if zeros else []))]
-        found = self.graph.add(self.dequantize, [source, *parts])[0]
-        assert found is not None
-        self.floats = found
+        parts = [self.graph.constant(part) for part in (scale, *([zero_array] if zeros else []))]
+        floats = self.graph.add(self.dequantize, [source, *parts])[0]
+        assert floats is not None
+        self.floats = floats
         self.x = self.graph.input((rows, K), dtype, name="x")
 
     def run(self, *results: Any, rows: int = 5, **fed: Array) -> tuple[Any, Array, str]:
         """The results, the first factor, and what became of the calls."""
         net = self.graph.compile(list(results), target="cpu")
         x = seeded("x", rows).standard_normal((rows, K)).astype(self.x.dtype)
-        found = net({"x": x, **self.fed, **fed})
-        return found, x.astype(float), str(net.explain())
+        answers = net({"x": x, **self.fed, **fed})
+        return answers, x.astype(float), str(net.explain())
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -74,7 +76,7 @@ def test_what_is_added_and_what_follows() -> None:
     product = tvmdml.gemm(made.x, made.floats, bias, trans_b="transpose", beta=1.0)
     (y,), x, text = made.run(tvmdml.activation_relu(product))
     assert np.allclose(y, np.maximum(x @ made.matrix.T + bias, 0), atol=1e-4)
-    assert "bits of FUSED_FOLLOWED_BLOCKWISE_GEMM, with 2 others" in text
+    assert "bits of FUSED_BLOCKWISE_GEMM_CHAIN, with 2 others" in text
 
 
 def test_rows_are_open() -> None:
@@ -85,6 +87,20 @@ def test_rows_are_open() -> None:
         assert np.allclose(net({"x": x})[0], x @ made.matrix.T, atol=1e-4), rows
         assert "of DEQUANTIZE" not in str(net.at(n=rows).explain())
         assert net.at(n=rows).temporary_size == 0
+
+
+def test_devices_have_a_kernel_for_few_rows_and_one_for_many(device: Target) -> None:
+    made = Made("uint4", True, rows="n")
+    result = tvmdml.activation_relu(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
+    nets = [made.graph.compile([result], target=target) for target in ("cpu", device)]
+    for rows in (1, 8, 9, 40, 1):
+        x = seeded("devices", rows).standard_normal((rows, K)).astype(np.float32)
+        (wanted,), (found,) = (net({"x": x}) for net in nets)
+        assert np.allclose(found, wanted, atol=1e-4), rows
+        text = str(nets[1].at(n=rows).explain())
+        assert ("bits of FUSED_BLOCKWISE_GEMM" in text) == (rows <= 8), text
+        assert ("tiles of FUSED_BLOCKWISE_GEMM" in text) == (rows > 8), text
+        assert "of DEQUANTIZE" not in text
 
 
 def test_places_behind_the_last_one_are_not_read() -> None:
@@ -129,3 +145,13 @@ def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))
     assert "BLOCKWISE_GEMM" not in text
     assert np.allclose(y, x @ made.matrix.T, atol=1e-4)
+
+
+def test_a_saved_graph_has_the_bits(tmp_path: Path) -> None:
+    made = Made("uint4", True)
+    net = made.graph.compile([tvmdml.activation_relu(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))], target="cpu")
+    tvmdml.save_graph(net, str(tmp_path / "net.graph"))
+    x = seeded("saved").standard_normal((5, K)).astype(np.float32)
+    (y,) = tvmdml.load_graph(str(tmp_path / "net.graph"), "cpu")({"x": x})
+    assert np.array_equal(y, net({"x": x})[0])
+    assert (tmp_path / "net.graph").stat().st_size < 2 * N * K

@@ -35,10 +35,17 @@ def grouped(
     return Case("GroupQueryAttention", all_of(*inputs), 3, {**HEADS, **more}, known, rows=written)
 
 
-def bits(count: int, stored: tuple[Any, ...], k: int = 32, **more: Any) -> Case:
+def bits(count: int, stored: tuple[Any, ...], k: int = 32, rows: int = 3, **more: Any) -> Case:
     """A MatMulNBits with 8 columns."""
     known = tuple(n for n, one in enumerate(stored, 1) if one is not None)
-    return Case("MatMulNBits", all_of(f(3, k), *stored), 1, {"K": k, "N": 8, "bits": count, "block_size": 16, **more}, known)
+    return Case("MatMulNBits", all_of(f(rows, k), *stored), 1, {"K": k, "N": 8, "bits": count, "block_size": 16, **more}, known)
+
+
+def many_bits(count: int, block: int, rows: int, k: int, zeros: bool) -> Case:
+    """One of 67 columns whose last blocks are not whole."""
+    blocks = -(-k // block)
+    stored = (u8(67, blocks, block * count // 8), f(67, blocks, scale=0.1), *([u8(67, -(-blocks * count // 8))] if zeros else []))
+    return bits(count, stored, k, rows, N=67, block_size=block)
 
 
 def experts(width: int, k: int, activation: str, **more: Any) -> Case:
@@ -81,6 +88,13 @@ NEWER = [
     bits(4, (u8(8, 2, 8), f(8 * 2), f(8 * 2))),
     bits(4, (u8(8, 2, 8), f(8 * 2), None, is_([0, 1] * 16, np.int32))),
     bits(4, (u8(8, 2, 8), f(8 * 2), None, None, f(8))),
+    bits(4, (u8(8, 2, 8), f(8 * 2), None, is_([0] * 16 + [1] * 16, np.int32))),
+    bits(2, (u8(8, 2, 4), f(8 * 2), u8(8, 1), None, f(8))),
+    bits(8, (u8(8, 2, 16), f(8 * 2), f(8 * 2), None, f(8))),
+    many_bits(4, 32, 1, 300, zeros=True),
+    many_bits(4, 128, 7, 1000, zeros=False),
+    many_bits(8, 64, 20, 500, zeros=True),
+    many_bits(2, 32, 40, 300, zeros=False),
     *(
         Case("MatMulBnb4", all_of(f(3, 32), u8(32 * 4), f(16)), 1, {"K": 32, "N": 8, "block_size": 16, "quant_type": kind}, (1, 2))
         for kind in (0, 1)

@@ -65,6 +65,34 @@ def test_an_operator_gives_what_its_definition_says(case: Defined) -> None:
     assert np.abs(found.astype(np.float64) - right).max() <= (0 if right.dtype.kind in "biu" else 1e-5 * np.abs(right).max())
 
 
+@pytest.mark.parametrize("rows", [1, 20])
+def test_a_model_may_round_what_it_multiplies(rows: int) -> None:
+    """As ONNX Runtime does where a node's accuracy_level is 4; without that, and without being asked, nothing is rounded."""
+    rng, sizes = np.random.default_rng(3), {"K": 320, "N": 96, "bits": 4, "block_size": 32}
+    weights = {"b": rng.integers(0, 256, (96, 10, 16), np.uint8), "s": (rng.standard_normal((96, 10)) * 0.1).astype(np.float32)}
+    x = rng.standard_normal((rows, 320)).astype(np.float32)
+    results = {}
+    for level in (0, 4):
+        node = onnx.helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", accuracy_level=level, **sizes)
+        info = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["rows", 320])
+        made = model([node], [info], [onnx.helper.ValueInfoProto(name="y")], weights, 17)
+        made.ir_version = 10
+        for accuracy in ("exact", "file"):
+            session = tvmdml.onnx.InferenceSession(made.SerializeToString(), accuracy=accuracy, providers=["CPUExecutionProvider"])
+            results[level, accuracy] = session.run(None, {"x": x})[0]
+            kernels = str(session.compiled(x=(rows, 320)).explain())
+            assert ("bit_integers" in kernels) <= (level == 4 and accuracy == "file")
+    exact = results[0, "exact"]
+    assert np.array_equal(exact, results[4, "exact"])
+    assert np.array_equal(exact, results[0, "file"])
+    assert np.abs(exact - results[4, "file"]).max() < 0.02 * np.abs(exact).max()
+
+
+def test_an_accuracy_that_there_is_not() -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match="load accuracy: given 'fast'; allowed: 'exact' or 'file'"):
+        tvmdml.onnx.load(b"", accuracy="fast")
+
+
 class Same(NamedTuple):
     """An operator that ONNX Runtime has not on the CPU, and operators of ONNX that compute the same."""
 

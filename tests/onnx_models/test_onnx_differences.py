@@ -237,6 +237,13 @@ CASES: dict[tuple[str, str], Case] = {
     ("MaxRoiPool", "NaN"): Case(
         [line(1, NAN, 3), f(0, 0, 0, 2, 0).reshape(1, 5)], {"pooled_shape": [1, 1]}, [line(NAN)], [line(3)], [REFUSED]
     ),
+    ("MatMulNBits", "an accuracy_level of 4"): Case(
+        [f(127, 0.4, *[0] * 14).reshape(1, 16), np.full((1, 1, 8), 0x99, np.uint8), f(1)],
+        {"K": 16, "N": 1, "bits": 4, "block_size": 16, "accuracy_level": 4, "known": [1, 2], "domain": CONTRIB},
+        [[[127.4]]],
+        [[[127]]],
+        [REFUSED],
+    ),
     ("MaxUnpool", "an output_shape that is larger than the windows"): Case(
         [f(1, 2).reshape(1, 1, 1, 2), i64(1, 6).reshape(1, 1, 1, 2), i64(1, 1, 2, 5)],
         {"kernel_shape": [2, 2], "strides": [2, 2], "known": [2]},

@@ -596,3 +596,25 @@ def test_sounds_of_all_lengths(name: str, conversions: type[Counted]) -> None:
         x = np.random.default_rng(n).standard_normal((1, 1, n), np.float32)
         assert np.allclose(loaded(x=x)[0], right(x), atol=1e-5)
     assert conversions.whole == 1
+
+
+def test_a_matrix_of_few_bits_stays_as_it_is_stored_on_every_target(target: Any) -> None:
+    rng = np.random.default_rng(5)
+    k, n, block = 96, 40, 32
+    weights = {
+        "b": rng.integers(0, 256, (n, k // block, block // 2), np.uint8),
+        "s": (rng.random(n * k // block) / 8).astype(np.float32),
+        "z": rng.integers(0, 256, n * 2, np.uint8),
+    }
+    more = {"domain": "com.microsoft", "K": k, "N": n, "bits": 4, "block_size": block}
+    nodes = [N("MatMulNBits", ["x", *weights], ["y"], **more), N("Relu", ["y"], ["r"])]
+    loaded = tvmdml.onnx.load(model(nodes, [info("x", ["m", k])], [info("r", ["m", n])], weights), target=target)
+    low, high = weights["b"] & 15, weights["b"] >> 4
+    zero = np.stack([weights["z"] & 15, weights["z"] >> 4], -1).reshape(n, 4)[:, : k // block, None]
+    matrix = ((np.stack([low, high], -1).reshape(n, -1, block) - zero.astype(float)) * weights["s"].reshape(n, -1, 1)).reshape(n, k)
+    for rows in (1, 40):
+        x = rng.standard_normal((rows, k)).astype(np.float32)
+        assert np.allclose(loaded({"x": x})[0], np.maximum(x @ matrix.T, 0), atol=1e-3)
+        text = str(loaded.compiled(x=x).explain())
+        assert "BLOCKWISE_GEMM" in text
+        assert "of DEQUANTIZE" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -29,6 +30,7 @@ EVERY = list(itertools.product(BITS, BLOCKS, ZEROS, SIGNED, FLOATS))
 SOME = EVERY[::11]
 """Each value of each with each of the next."""
 LEVELS = ("cpu", "cpu:x86-64-v3", "cpu:x86-64-v2")
+ROWS = (1, 2, 3, 7, 8, 9, 33, 128)
 ENDS = (Place(at_end=True), Place(at_end=False))
 
 
@@ -46,7 +48,7 @@ def given(
         "floats": (rng.random((columns, blocks)) * (1 << bits)).astype(dtype),
     }[zeros]
     arrays = [x, w, scale, zero]
-    tensors = [None if one is None else desc_of(one) for one in arrays]
+    tensors = [None if array is None else desc_of(array) for array in arrays]
     return BlockwiseGemm.of(*tensors, bits=bits, block_size=block, is_signed=signed), arrays
 
 
@@ -71,12 +73,15 @@ def test_a_row_and_many_rows(form: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("where", LEVELS)
-@pytest.mark.parametrize("form", EVERY, ids=str)
-def test_every_form(form: tuple[Any, ...], where: str) -> None:
+@pytest.mark.some(40)
+@pytest.mark.parametrize("number", range(len(EVERY)))
+def test_every_form(number: int) -> None:
+    """Each with its processor and two numbers of rows."""
+    where = LEVELS[number % len(LEVELS)]
     if not runs(where):
         pytest.skip(f"this processor has no {where}")
-    for rows in (1, 2, 3, 7, 8, 9, 33, 128):
+    form = EVERY[number]
+    for rows in (ROWS[number % len(ROWS)], ROWS[(number + 3) % len(ROWS)]):
         agrees(*given(rows, 49, 2 * form[1] + 40, *form), where, "bits", "bit_tiles")
 
 
@@ -87,6 +92,44 @@ def test_processors_without_long_vectors(form: tuple[Any, ...], where: str) -> N
         pytest.skip(f"this processor has no {where}")
     for rows in (1, 5, 12):
         agrees(*given(rows, 83, 344, *form), where, "bits", "bit_tiles")
+
+
+WITH_BYTES = "cpu:x86-64-v4+avx512vnni"
+
+
+def has_bytes() -> bool:
+    return host.host().has("avx512f") and host.host().has("avx512vnni")
+
+
+@pytest.mark.parametrize("form", [form for form in SOME if form[1] > 16][::2], ids=str)
+def test_rows_that_may_be_rounded(form: tuple[Any, ...]) -> None:
+    """They become bytes where a processor multiplies these, and are within half a step of the largest of their block."""
+    for rows in (1, 2, 3, 21):
+        desc, arrays = given(rows, 67, 3 * form[1] + 24, *form)
+        desc = dataclasses.replace(desc, may_round=True)
+        if has_bytes():
+            agrees(desc, arrays, WITH_BYTES, "bit_integers")
+    agrees(desc, arrays, "cpu:x86-64-v2", "bits", "bit_tiles")
+
+
+@pytest.mark.skipif(not has_bytes(), reason="this processor does not multiply bytes in vectors of 64")
+def test_rounded_rows_are_integers_of_their_blocks() -> None:
+    """Rows that are integers of up to 127 are not changed; what is no number makes no number; 0 stays 0."""
+    desc, (x, *others) = given(5, 64, 256, 4, 32, "bits", False, "float32")
+    assert x is not None
+    x[...] = seeded("integers").integers(-127, 128, x.shape)
+    x[:, ::32] = 127
+    x[2], x[3, 40], x[4, 40] = 0, np.nan, np.inf
+    results = []
+    for way in (desc, dataclasses.replace(desc, may_round=True)):
+        y = np.empty((5, 64), np.float32)
+        tvmdml.compile(way, target=WITH_BYTES)(x, *others, y)
+        results.append(y)
+    exact, rounded = results
+    assert np.allclose(rounded[:2], exact[:2], rtol=1e-5, atol=1e-2)
+    assert not rounded[2].any()
+    assert np.isnan(rounded[3]).all()
+    assert not np.isfinite(rounded[4]).any()
 
 
 SIZES = (
@@ -111,15 +154,15 @@ def test_sizes(sizes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("rows", [1, 6, 30])
 def test_bits_of_sums_do_not_depend_on_tasks(rows: int) -> None:
     desc, arrays = given(rows, 330, 1000, 4, 32, "bits", False, "float32")
-    found, tasks = [], set()
+    results, tasks = [], set()
     for least in (1 << 25, 1 << 10):
         with knobs.using(matrix={"task_products": least}):
             tasks.add(kernel_for(desc, targets.resolve("cpu")).scalars[0])
             y = np.full((rows, 330), np.nan, np.float32)
             tvmdml.compile(desc, target="cpu")(*arrays, y)
-            found.append(y)
+            results.append(y)
     assert len(tasks) == 2
-    assert np.array_equal(*found)
+    assert np.array_equal(*results)
 
 
 def test_a_difference_of_zero_contributes_nothing() -> None:
@@ -143,11 +186,11 @@ def test_what_follows_is_part_of_the_kernel(rows: int) -> None:
     y = desc.output_tensor
     other = seeded("follows").standard_normal((rows, 75)).astype(np.float32)
     nodes = [tvmdml.ElementWiseAdd.of(y, y), tvmdml.ActivationSigmoid.of(y)]
-    found = follow(desc, nodes, [[0, 1], [Result(0)]])
-    assert kernel_for(found, targets.resolve("cpu")).name == ("bits" if rows == 1 else "bit_tiles")
+    followed = follow(desc, nodes, [[0, 1], [Result(0)]])
+    assert kernel_for(followed, targets.resolve("cpu")).name == ("bits" if rows == 1 else "bit_tiles")
     result = np.full((rows, 75), np.nan, np.float32)
-    tvmdml.compile(found, target="cpu")(*arrays, result, other)
-    assert_outputs_agree(found, (result,), reference(found, *arrays, other))
+    tvmdml.compile(followed, target="cpu")(*arrays, result, other)
+    assert_outputs_agree(followed, (result,), reference(followed, *arrays, other))
 
 
 @pytest.mark.parametrize(("block", "places"), [(12, 70), (48, 100), (4, 30)])
@@ -167,7 +210,7 @@ def test_blocks_that_are_no_power_of_two_of_words_have_the_default_kernel(block:
 )
 def test_what_does_not_fit_is_refused(changed: dict[str, Any], said: str) -> None:
     _, arrays = given(1, 5, 64, 4, 32, "none", False, "float32")
-    tensors = [None if one is None else desc_of(one) for one in arrays]
+    tensors = [None if array is None else desc_of(array) for array in arrays]
     wrong = BlockwiseGemm.of(*tensors, **{"bits": 4, "block_size": 32, "is_signed": False, **changed})
     with pytest.raises(tvmdml.InvalidArgument) as error:
         tvmdml.compile(wrong, target="cpu")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from followers import agrees, scaled
 from support import Array, assert_agrees, seeded
+from test_gpu_features import LACKING, refused, without
 
 import tvmdml
 from tvmdml import knobs
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
+from tvmdml.schedules import gpu
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
@@ -87,6 +91,7 @@ FEW = {
     "bytes": Case(1, 6, 99, 8, 24, "float32", "bits", is_signed=True),
     "a batch": Case(2, 1, 72, 4, 24, "float32", "bits", batch=3, a_gap=2),
     "a column": Case(1, 1, 64, 4, 32, "float32", "bits", batch=4, a_gap=None),
+    "few columns": Case(1, 3, 8200, 4, 32, "float16", "bits"),
     "many columns": Case(1, 1030, 160, 4, 32, "float32", "bits"),
 }
 """Products of few rows."""
@@ -100,6 +105,10 @@ MANY: dict[str, tuple[Case, dict[str, Any]]] = {
     "a batch": (Case(10, 13, 72, 4, 24, "float32", "floats", batch=3, a_gap=2), {"stages": 1}),
     "large blocks": (Case(130, 140, 300, 8, 256, "float32", "bits"), {"tile": "128x128"}),
     "fewer places than a step": (Case(64, 30, 5, 2, 16, "float32", "bits"), {}),
+    "long sums": (Case(33, 37, 1100, 4, 512, "float16", "bits", is_signed=True), {"algorithm": "tiles"}),
+    "the least blocks": (Case(70, 40, 420, 8, 16, "float16", "bits"), {"tile": "64x64", "stages": 4}),
+    "wide steps": (Case(16, 130, 1064, 4, 64, "float16"), {"depth": 32, "algorithm": "blocks"}),
+    "less than the least blocks": (Case(16, 24, 56, 8, 8, "float16"), {}),
 }
 """Products in tiles, and knobs."""
 
@@ -118,4 +127,71 @@ def test_tiles_are_as_the_reference_says(device: Target, name: str) -> None:
         kernel = kernel_for(case.desc.canonical(), device)
         assert kernel.name in given.get("algorithm", "tiles blocks"), kernel.name
         assert Offers.OWN in kernel.offers
+        has_cores = case.dtype == "float16" and case.zero != "floats" and case.block >= 16 and device.has("tensor_cores")  # type: ignore[attr-defined]
+        assert dict(kernel.parameters)["leaf"] == ("cores" if has_cores else "plain")
         assert_agrees(case.desc, device, *case.inputs())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 9, 33])
+def test_every_way_of_storing_a_matrix(device: Target, rows: int, draw: Any) -> None:
+    """Drawn from bits, blocks, types, zero points, signs, odd columns, places, and gaps between rows."""
+    blocks = {2: (16, 48, 64, 256), 4: (16, 24, 32, 128), 8: (16, 20, 32, 256)}
+    ways = [
+        Case(rows, columns, places, bits, block, dtype, zero, is_signed, gap, 0, a_gap)
+        for bits, own in blocks.items()
+        for block, dtype, zero, is_signed, gap, (columns, places), a_gap in itertools.product(
+            own,
+            ("float16", "float32"),
+            ("", "bits", "floats"),
+            (False, True),
+            (0, 1, 4, 16),
+            ((1, 64), (5, 256), (37, 93), (70, 322), (3, 1030), (33, 512)),
+            (0, 3),
+        )
+    ]
+    for case in draw(ways, 5):
+        assert Offers.OWN in kernel_for(case.desc.canonical(), device).offers
+        assert_agrees(case.desc, device, *case.inputs())
+
+
+@pytest.mark.parametrize("name", ["halves", "a batch", "many columns", "in blocks", "in tiles"])
+def test_groups_stride_and_count_in_64_bits(device: Target, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = {**FEW, **{key: one for key, (one, _) in MANY.items()}}[name]
+    monkeypatch.setattr(gpu, "_NARROW", 1)
+    monkeypatch.setattr(device, "max_groups", 2)
+    kernel = kernel_for(case.desc.canonical(), device)
+    parameters = dict(kernel.parameters)
+    assert parameters["counted in"] == "int64"
+    assert 2 in parameters.get("groups", kernel.scalars)
+    assert_agrees(case.desc, device, *case.inputs())
+
+
+def test_blocks_that_share_a_word_have_no_schedule_of_their_own(device: Target) -> None:
+    case = Case(2, 7, 70, 2, 20, "float32", "bits")
+    assert Offers.OWN not in kernel_for(case.desc.canonical(), device).offers
+    assert_agrees(case.desc, device, *case.inputs())
+    column = FEW["a column"]._replace(block=12)
+    assert_agrees(column.desc, device, *column.inputs())
+
+
+@pytest.mark.parametrize("rows", [2, 11])
+def test_what_follows_is_in_the_kernel(device: Target, rows: int) -> None:
+    case = Case(rows, 21, 96, 4, 32, "float16", "bits")
+    desc = agrees(case.desc, scaled(case.desc.output_tensor), device)
+    assert Offers.OWN in kernel_for(desc.canonical(), device).offers
+
+
+def test_devices_with_words_alone_read_words_or_refuse(vulkan: Target) -> None:
+    target = without(vulkan, **LACKING["all"])
+    for name in ("one row", "nine rows", "large blocks", "in tiles"):
+        case = {**FEW, **{key: one for key, (one, _) in MANY.items()}}[name]
+        if case.dtype == "float32":
+            given = case._replace(zero="floats" if case.zero else "", places=case.places // 32 * 32)
+            assert_agrees(given.desc, target, *given.inputs())
+    assert refused(FEW["bytes"].desc.canonical(), target) == "storageBuffer8BitAccess"
+    assert refused(MANY["bytes"][0].desc.canonical(), target) == "storageBuffer8BitAccess"
+    assert refused(FEW["halves"].desc.canonical(), target) == "storageBuffer16BitAccess"
+    narrow = without(vulkan, **LACKING["narrow arithmetic"])
+    for case in (FEW["halves"], MANY["halves"][0]):
+        assert_agrees(case.desc, narrow, *case.inputs())

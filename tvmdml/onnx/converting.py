@@ -375,6 +375,11 @@ class Conversion:
         """Whether the node that is being converted is one of the model's own graph, and may run between stages."""
         return self._scope is self._top and not self._is_eager
 
+    @property
+    def may_round(self) -> bool:
+        """As the model's ``accuracy`` says."""
+        return self._model.may_round
+
     def array(self, tensor: Any) -> NumpyArray:
         """The elements of a tensor in an attribute."""
         return self._model.array(tensor)

@@ -52,11 +52,13 @@ class Header(NamedTuple):
 class Kept:
     """The cache's entries of a model. ``of`` makes it."""
 
-    def __init__(self, content: Content, around: str, own: str, fallback: str, sizes: Mapping[str, int], target: Target) -> None:
+    def __init__(
+        self, content: Content, around: str, own: str, options: tuple[str, str], sizes: Mapping[str, int], target: Target
+    ) -> None:
         """Not public."""
         self.content = content
-        self._target, self._around, self._own, self._fallback = target, around, own, fallback
-        self._key = key_of("model", around, own, fallback, content.digest, dict(sizes))
+        self._target, self._around, self._own, self._options = target, around, own, options
+        self._key = key_of("model", around, own, *options, content.digest, dict(sizes))
         self._others = ""
         self._store = PlanStore()
         self._holdings = kept.Holdings(self._store)
@@ -65,7 +67,7 @@ class Kept:
         """So many parts each recording has at least."""
 
     @classmethod
-    def of(cls, given: Any, sizes: Mapping[str, int], target: Target, fallback: str = "") -> Kept | None:
+    def of(cls, given: Any, sizes: Mapping[str, int], target: Target, fallback: str = "", accuracy: str = "") -> Kept | None:
         """Of a path, or bytes; ``None`` for anything else, for what cannot be read, and where no plans are kept.
 
         Args:
@@ -73,6 +75,7 @@ class Kept:
             sizes: as for ``load``.
             target: where it will run.
             fallback: the name of the library that runs other nodes.
+            accuracy: as for ``load``.
         """
         around, own = surroundings(target), own_operators_key()
         if not isinstance(given, (str, os.PathLike, bytes)) or around is None or own is None:
@@ -80,7 +83,7 @@ class Kept:
         if any(type(name) is not str or not isinstance(n, (int, np.integer)) for name, n in sizes.items()):
             return None
         try:
-            return cls(Content(given), around, own, fallback, {name: int(n) for name, n in sizes.items()}, target)
+            return cls(Content(given), around, own, (fallback, accuracy), {name: int(n) for name, n in sizes.items()}, target)
         except (OSError, ValueError, TypeError):
             return None
 
@@ -238,7 +241,7 @@ class Kept:
         return done
 
     def _part(self, name: str) -> str:
-        return key_of("part", self._around, self._own, self._fallback, self.content.digest, self._others, name)
+        return key_of("part", self._around, self._own, *self._options, self.content.digest, self._others, name)
 
 
 def _written_tail(tail: AfterGraph, arrays: list[NumpyArray]) -> dict[str, Any] | None:

@@ -28,6 +28,8 @@ class Model(NamedTuple):
     """The nodes that are converted in the places of others, in the same way."""
     fallback: Library | None = None
     """What runs nodes that cannot be converted."""
+    may_round: bool = False
+    """Whether nodes may round what they multiply, where they say so."""
 
     def in_steps(self, proto: Any, kind: str) -> list[Any] | None:
         """The nodes that are converted in the place of one, made once; ``None`` for itself."""

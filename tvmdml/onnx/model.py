@@ -15,7 +15,7 @@ from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.onnx.kept import Kept
-from tvmdml.onnx.options import SessionOptions, chosen
+from tvmdml.onnx.options import ACCURACIES, SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed
@@ -41,6 +41,7 @@ def load(
     progress: Progress | None = None,
     seed: int | None = None,
     fallback: str | None = None,
+    accuracy: str = ACCURACIES[0],
 ) -> Runnable:
     """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx; or a saved graph.
 
@@ -56,6 +57,8 @@ def load(
             the system's entropy.
         fallback: the name of a module that runs nodes which cannot be converted: "onnxruntime", or a package with a backend of
             ONNX's own kind. Without it, such a model is refused.
+        accuracy: "file" lets MatMulNBits round what it multiplies to bytes where its accuracy_level is 4, as ONNX Runtime does;
+            with "exact" products and sums are those of float32. Packs and saved graphs have what they were made with.
 
     Raises:
         ModelError: it is not a valid model.
@@ -77,13 +80,15 @@ def load(
                 if records := open_models(loaded, place):
                     return OpenPackedModel(model, loaded, records, sizes or {}, place, seed)
         return PackedModel(model, sizes or {}, place, progress, seed)
+    if accuracy not in ACCURACIES:
+        raise InvalidArgument(message("load accuracy", safe_repr(accuracy), " or ".join(map(repr, ACCURACIES))))
     library = None
     if fallback is not None:
         at_hand("tvmdml.onnx.foreign")
         from tvmdml.onnx.foreign import Library
 
         library = Library(fallback)
-    found = Model(model, sizes or {}, place, progress, seed, library)
+    found = Model(model, sizes or {}, place, progress, seed, library, accuracy)
     found.compile_if_known()
     return found
 
@@ -102,9 +107,10 @@ class Model(Runnable):
         progress: Progress | None = None,
         seed: int | None = None,
         fallback: Library | None = None,
+        accuracy: str = ACCURACIES[0],
     ) -> None:
         """Not public: ``load`` makes models."""
-        self._fallback = fallback
+        self._fallback, self._accuracy = fallback, accuracy
         self.numbers = Numbers(seed)
         self.target = target
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
@@ -115,7 +121,7 @@ class Model(Runnable):
         self._stages: WeakValueDictionary[str, Stage] = WeakValueDictionary()
         """Those of recordings that are there."""
         self._is_known = False
-        self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name)
+        self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name, accuracy)
         header = None if self._kept is None else self._kept.header()
         if header is None:
             self._about, self._deciding = self._origin().about(sizes), frozenset[str]()
@@ -194,7 +200,7 @@ class Model(Runnable):
 
                 content = None if self._kept is None else self._kept.content
                 file = None if content is None else content.opened()
-                read = Origin(self._given, file, self.target, self._following, self._fallback)
+                read = Origin(self._given, file, self.target, self._following, self._fallback, self._accuracy)
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"
@@ -250,6 +256,7 @@ class InferenceSession(Runnable):
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         *,
         fallback: str | None = None,
+        accuracy: str = ACCURACIES[0],
         **others: Any,
     ) -> None:
         """Read a model, or one of a pack.
@@ -262,13 +269,14 @@ class InferenceSession(Runnable):
                 that a pack has no graph for is passed over.
             provider_options: ``device_id`` has an effect.
             fallback: as for ``load``.
+            accuracy: as for ``load``.
             others: what else ONNX Runtime takes; it has no effect.
 
         Raises:
             ModelError, PackError, Unsupported, InvalidArgument: as ``load``.
         """
         self.options = sess_options or SessionOptions()
-        self._given, self._fallback = path_or_bytes, fallback
+        self._given, self._fallback, self._accuracy = path_or_bytes, fallback, accuracy
         self._open(providers, provider_options)
         if self.options.enable_profiling:
             self.profile = Profile(self.options.profile_file_prefix)
@@ -299,13 +307,13 @@ class InferenceSession(Runnable):
     def _loaded(self, sizes: Mapping[str, int]) -> Runnable:
         """The model. Sizes that it does not have are passed over, as in ONNX Runtime."""
         try:
-            return load(self._given, sizes, target=self.target, fallback=self._fallback)
+            return load(self._given, sizes, target=self.target, fallback=self._fallback, accuracy=self._accuracy)
         except InvalidArgument:
             symbols = Model(self._given, {}, self.target).symbols
             known = {name: n for name, n in sizes.items() if name in symbols}
             if len(known) == len(sizes):
                 raise
-            return load(self._given, known, target=self.target, fallback=self._fallback)
+            return load(self._given, known, target=self.target, fallback=self._fallback, accuracy=self._accuracy)
 
     def explain(self) -> Explanation:
         """As every model does."""

@@ -38,6 +38,10 @@ class Around(Protocol):
     def is_top(self) -> bool:
         """Whether the node is one of the model's own graph, which may run between stages."""
 
+    @property
+    def may_round(self) -> bool:
+        """Whether the node may round what it multiplies, if it says so."""
+
     def inner(self, graph: Any, inputs: Sequence[Value]) -> list[Value]:
         """Convert a graph in an attribute of a node, and return its outputs."""
 

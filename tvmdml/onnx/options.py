@@ -13,6 +13,8 @@ from tvmdml import __version__, targets
 from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, counted, message, safe_repr
 from tvmdml.targets import Target
 
+ACCURACIES = ("exact", "file")
+"""How exact products are: as of float32, or as nodes of the model allow."""
 CPU = "CPUExecutionProvider"
 _TARGETS: Mapping[str, tuple[str, ...]] = {
     "DmlExecutionProvider": ("cuda", "vulkan"),

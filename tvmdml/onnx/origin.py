@@ -28,6 +28,7 @@ from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
 from tvmdml.onnx.mapped import Model
+from tvmdml.onnx.options import ACCURACIES
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
@@ -75,6 +76,7 @@ class Origin:
         target: targets.Target,
         stage: Following | None = None,
         fallback: Library | None = None,
+        accuracy: str = ACCURACIES[0],
     ) -> None:
         """Read it.
 
@@ -84,6 +86,7 @@ class Origin:
             target: where it will run.
             stage: the stage of nodes that follow another one.
             fallback: what runs nodes that cannot be converted.
+            accuracy: as for ``load``.
 
         Raises:
             ModelError: it is not a valid model.
@@ -95,7 +98,8 @@ class Origin:
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        self.model, self._target = Model(source, {}, {}, fallback), target
+        may_round = accuracy == ACCURACIES[1] and target.kind == "cpu"  # kernels of devices multiply floats
+        self.model, self._target = Model(source, {}, {}, fallback, may_round), target
         self._stage = stage or self._own_stage
         self._weights: Shared = WeakValueDictionary()
         """The packed weights of all sizes."""

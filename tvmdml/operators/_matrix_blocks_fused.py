@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand, multiply_add, place
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Bool, Input, OptionalInput, Output, Shared, Uint
+from tvmdml.operators._contract import Array, Bool, Input, OptionalInput, Output, Shared, Uint, defaults
 from tvmdml.operators._matrix import Matrix, Sums, counted, linear, plain, wide
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 BITS = (2, 4, 8)
+LARGEST = 127
+"""The largest magnitude of a rounded element."""
+LEAST = 2.0**-100
+"""Blocks of smaller elements may be rounded to 0."""
 
 
 class BlockwiseGemm(Matrix):
@@ -41,11 +45,14 @@ class BlockwiseGemm(Matrix):
         bits: those of an element: 2, 4 or 8.
         block_size: the places of a block. The last block of a row may have fewer.
         is_signed: whether elements and zero points are numbers in two's complement.
+        may_round: whether the first factor's elements may be rounded, in blocks as the second one's, to integers of up to 127 times
+            a 127th of the largest magnitude of the block. It depends on the kernel whether they are.
     """
 
     NAME = "FUSED_BLOCKWISE_GEMM"
     SCHEDULE = "gemm"
     FUNCTION = ""
+    DEFAULTS = defaults(may_round=False)
     SUPPORT = support(
         a_tensor="1.0 F r2-8",
         b_tensor="1.0 u8 r2",
@@ -62,6 +69,7 @@ class BlockwiseGemm(Matrix):
     bits: Uint
     block_size: Uint
     is_signed: Bool
+    may_round: Bool
 
     def modules(self) -> tuple[str, ...]:
         """The file of the product of floats."""
@@ -179,9 +187,9 @@ class BlockwiseGemm(Matrix):
                             x = T.cast(T.wide(tensors["a_tensor"][offset]), "float32")
                             own.set(multiply_add(x, stored("b_tensor", index) - less, own.value))
                     total.set(multiply_add(own.value, floats("scale_tensor", block), total.value))
-                values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
-                found = T.hold(self.element(T.hold(total.value), values))
-                T.store(tensors[contraction.result.name], place(contraction.result, at)[0], found)
+                values = [T.hold(tensors[operand.name][place(operand, at)[0]]) for operand in contraction.addends]
+                element = T.hold(self.element(T.hold(total.value), values))
+                T.store(tensors[contraction.result.name], place(contraction.result, at)[0], element)
         return f.result()
 
     def _zero_point(self, tensors: dict[str, Any], block: Any, stored: Any, floats: Any) -> Any:
@@ -207,16 +215,29 @@ class BlockwiseGemm(Matrix):
         with np.errstate(all="ignore"):
             matrix, x, s = q - wide(less)[:, spread], wide(a), wide(scale)[:, :blocks][:, spread]
             values = np.matmul(x, (matrix * s).T)
-            finite = [np.where(np.isfinite(one), np.abs(one), 0) for one in (x, matrix, s)]
+            finite = [np.where(np.isfinite(array), np.abs(array), 0) for array in (x, matrix, s)]
             magnitudes = np.matmul(finite[0], (finite[1] * finite[2]).T)
             # A sum of a block is multiplied by its scale afterwards.
             unscaled = np.matmul(finite[0], np.maximum(finite[1], finite[1] * finite[2]).T)
-        found: Any = self.near(Sums(values, magnitudes, places), 1.0, 0.0)
+        near: Any = self.near(Sums(values, magnitudes, places), 1.0, 0.0)
         far = (unscaled >= 2.0**127) | ~np.isfinite(s).all(axis=1)
-        return (found._replace(error=np.where(far, np.nan, found.error)),)
+        return (near._replace(error=np.where(far, np.nan, near.error + self._rounding(a, finite[1] * finite[2]))),)
+
+    def _rounding(self, a: Array, matrix: Array) -> Any:
+        """How far off results may be because elements of the first factor are rounded."""
+        if not self.may_round:
+            return 0.0
+        size, blocks = self.block_size, self.blocks
+        padded = np.zeros((*a.shape[:-1], blocks * size))
+        padded[..., : a.shape[-1]] = np.abs(a)
+        peak = padded.reshape(*a.shape[:-1], blocks, size).max(axis=-1)
+        wide_matrix = np.zeros((len(matrix), blocks * size))
+        wide_matrix[:, : a.shape[-1]] = matrix
+        of_block = wide_matrix.reshape(len(matrix), blocks, size).sum(axis=-1)
+        return np.matmul(peak * (0.5001 / LARGEST) + LEAST, of_block.T)
 
     def unpacked(self, stored: Array, count: int) -> Array:
         """The first elements of each row of bytes, as int64."""
         parts = [(stored >> at) & ((1 << self.bits) - 1) for at in range(0, 8, self.bits)]
-        found = np.stack(parts, -1).reshape(len(stored), -1)[:, :count].astype(np.int64)
-        return (found ^ self.middle) - self.middle if self.is_signed else found
+        elements = np.stack(parts, -1).reshape(len(stored), -1)[:, :count].astype(np.int64)
+        return (elements ^ self.middle) - self.middle if self.is_signed else elements

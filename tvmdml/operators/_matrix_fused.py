@@ -89,10 +89,10 @@ class FusedGemm(FollowedMatrix, Gemm):
     HEAD = Gemm
 
 
-class FusedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
+class FollowedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
     """A product with a matrix of few bits, and pointwise operators behind it."""
 
-    NAME = "FUSED_FOLLOWED_BLOCKWISE_GEMM"
+    NAME = "FUSED_BLOCKWISE_GEMM_CHAIN"
     SCHEDULE = "gemm"
     HEAD = BlockwiseGemm
 
@@ -122,7 +122,7 @@ class FusedQuantizedLinearMatrixMultiply(FollowedMatrix, QuantizedLinearMatrixMu
 
 
 CLASSES: tuple[type[Any], ...] = (
-    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FusedBlockwiseGemm),
+    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FollowedBlockwiseGemm),
     *(FusedMatrixMultiplyInteger, FusedMatrixMultiplyIntegerToFloat, FusedQuantizedLinearMatrixMultiply),
 )
 

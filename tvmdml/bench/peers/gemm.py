@@ -29,8 +29,12 @@ def _is_turned(work: Work) -> bool:
     return bool(dict(work.attributes).get("trans_b") == "transpose")
 
 
+def _is_of_floats(work: Work) -> bool:
+    return not work.behind and not _has_few_bits(work)
+
+
 def _is_plain(work: Work) -> bool:
-    return work.dtype == "float32" and len(work.inputs) < 3 and not work.behind
+    return _is_of_floats(work) and work.dtype == "float32" and len(work.inputs) < 3
 
 
 def _numpy(task: Task, threads: int) -> Attempt:
@@ -63,8 +67,25 @@ def _onnx(task: Task, threads: int) -> Attempt:
     return Attempt(call, writes(call, out))
 
 
+# -- With a matrix of few bits: ONNX Runtime's sums of float32
+
+
+def _has_few_bits(work: Work) -> bool:
+    return work.operator == "FUSED_BLOCKWISE_GEMM"
+
+
+def _onnx_few_bits(task: Task, threads: int) -> Attempt:
+    a, b, scale = (array for array in task.given if array is not None)
+    out = inputs.empty(task.desc.outputs()[0].sizes, a.dtype)
+    (n, blocks), k = scale.shape, a.shape[1]
+    known = {"b": b.reshape(n, blocks, -1), "scale": scale}
+    sizes = {"K": k, "N": n, "bits": task.work["bits"], "block_size": task.work["block_size"]}
+    call = onnx_session("MatMulNBits", {"a": a}, {"y": out}, threads, constants=known, domain="com.microsoft", **sizes)
+    return Attempt(call, writes(call, out))
+
+
 def _in_onnx(work: Work) -> bool:
-    return work.dtype == "float32" and not work.behind and not (len(work.sizes) > 2 and _is_turned(work))
+    return _is_of_floats(work) and work.dtype == "float32" and not (len(work.sizes) > 2 and _is_turned(work))
 
 
 # -- With a sum and an activation behind: in PyTorch step by step, in place; ONNX Runtime fuses what it can
@@ -100,8 +121,9 @@ def _onnx_steps(task: Task, threads: int) -> Attempt:
 
 PEERS = (
     Peer("numpy", "matmul", _numpy, _is_plain),
-    Peer("torch", "matmul, addmm", _torch, lambda work: not work.behind),
+    Peer("torch", "matmul, addmm", _torch, _is_of_floats),
     Peer("onnxruntime", "Gemm, MatMul", _onnx, _in_onnx),
+    Peer("onnxruntime", "MatMulNBits", _onnx_few_bits, _has_few_bits),
     Peer("torch", "addmm, add_, relu_", _torch_steps, _with_steps),
     Peer("onnxruntime", "Gemm, Add, Relu", _onnx_steps, _with_steps),
 )

@@ -30,6 +30,13 @@ def followed(m: int, k: int, n: int) -> Work:
     return Work.on("GEMM", *matrices, behind=("ELEMENT_WISE_ADD", "ACTIVATION_RELU"))
 
 
+def few_bits(m: int, k: int, n: int) -> Work:
+    """GEMM with a matrix of 4 bits, in blocks of 32, as language models have them."""
+    matrix = Operand((n, k // 2), "uint8"), Operand((n, k // 32), "float32", "unit")
+    a = Operand((m, k), "float32", "unit")
+    return Work.on("FUSED_BLOCKWISE_GEMM", a, *matrix, bits=4, block_size=32, is_signed=False, may_round=False)
+
+
 def is_quick(dtype: str, sizes: tuple[int, int, int]) -> bool:
     """One of the square ones."""
     return dtype == "float32" and sizes == (512, 512, 512)
@@ -51,6 +58,8 @@ def _goals() -> Iterator[Case]:
         yield Case("product with a transposed factor float32", f"{sizes}", turned, 1.05, group=GROUP)
     for sizes in ((64, 64, 64), (512, 64, 512), *squares[:2], *layers[1:3]):
         yield Case("product, bias, sum and relu float32", f"{sizes}", followed(*sizes), 1.2, group=FUSED)
+    for sizes in ((1, 2 * K, 8 * K), (8, 2 * K, 8 * K), (128, 2 * K, 8 * K)):
+        yield Case("product with a matrix of 4 bits float32", f"{sizes}", few_bits(*sizes), 1.0, group=GROUP)
     for batch, sizes in (((96,), (128, 64, 128)), ((96,), (128, 128, 64)), ((512,), (16, 16, 16))):
         yield Case("batch of products float32", f"{batch[0]} x {sizes}", product(*sizes, batch=batch), 1.0, group=GROUP)
 

@@ -29,12 +29,12 @@ def run(program: Program, target: Target) -> None:
         if not isinstance(head, Call) or head.desc.NAME != "DEQUANTIZE":
             continue
         try:
-            found = _product(call, head)
-            if found is None or Offers.OWN not in offered(found[0], target):
+            fused = _product(call, head)
+            if fused is None or Offers.OWN not in offered(fused[0], target):
                 continue
         except TvmdmlError:
             continue
-        desc, edges = found
+        desc, edges = fused
         if (added := call.edges.get("c_tensor")) is None:
             fusions.append(Fusion([call], desc, edges, {(call, 0): 0}))
             continue
@@ -61,14 +61,14 @@ def _product(call: Call, head: Call) -> tuple[BlockwiseGemm, dict[str, Edge]] | 
         return None
     *_, across, block = q.blocks()
     bits = x.data_type.bits
-    stored = [_bytes(one, bits) for one in (x, *zero)]
+    stored = [_bytes(tensor, bits) for tensor in (x, *zero)]
     if across != 1 or None in stored:
         return None
     edges = {"a_tensor": call.edges["a_tensor"], "b_tensor": head.edges["input_tensor"]}
     for i, name in enumerate(("scale_tensor", "zero_point_tensor")[: 1 + len(zero)]):
         edges[name] = head.edges[f"quantization_tensors[{i}]"]
     result: TensorDesc = desc.output_tensor
-    found = BlockwiseGemm(
+    product = BlockwiseGemm(
         a_tensor=desc.a_tensor,
         b_tensor=stored[0],  # type: ignore[arg-type]
         scale_tensor=TensorDesc(scale.data_type, scale.sizes[-2:], scale.layout[-2:]),
@@ -77,9 +77,10 @@ def _product(call: Call, head: Call) -> tuple[BlockwiseGemm, dict[str, Edge]] | 
         bits=bits,
         block_size=block,
         is_signed=x.data_type.is_signed,
+        may_round=False,
     )
-    found.validate(NEWEST_FEATURE_LEVEL, extensions=True)
-    return found, edges
+    product.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return product, edges
 
 
 def _is_matrix(view: TensorDesc, floats: TensorDesc, turned: bool) -> bool:

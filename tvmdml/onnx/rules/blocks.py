@@ -21,6 +21,9 @@ from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.tensors import TensorDesc
 
+_BYTES_LEVEL = 4
+"""The accuracy_level of products of bytes."""
+
 
 @rule("com.microsoft.MatMulNBits")
 def _blocks(node: Node) -> Results:
@@ -33,7 +36,8 @@ def _blocks(node: Node) -> Results:
         found = node.like(0, node.x()).broadcast((*node.shape()[:-1], n))
     else:
         x = node.x().reshape(-1, k)
-        found = (_of_bits(node, x, n, size, bits) or _product(node, x, n, size, bits)).reshape(*node.shape()[:-1], n)
+        own = _of_bits(node, x, n, size, bits)
+        found = (_product(node, x, n, size, bits) if own is None else own).reshape(*node.shape()[:-1], n)
     return found + node.x(5) if node.has(5) else found
 
 
@@ -47,12 +51,13 @@ def _of_bits(node: Node, x: Expression, n: int, size: int, bits: int) -> Express
     k = x.shape[1]
     count = -(-k // size)
     floats = node.has(3) and node.dtype(3).kind == "f"
-    if not (bits == 2 or floats) or not _is_in_order(node, k, size):
+    may_round = node.around.may_round and node.integer("accuracy_level", 0) == _BYTES_LEVEL
+    if not (bits == 2 or floats or may_round) or not _is_in_order(node, k, size):
         return None
     given = [x, node.x(1).reshape(n, -1), reshaped(node.x(2), (n, count))]
     if node.has(3):
         given.append(reshaped(node.x(3), (n, count)) if floats else node.x(3).reshape(n, -1))
-    desc = BlockwiseGemm.of(*(one.desc for one in given), bits=bits, block_size=size, is_signed=False)
+    desc = BlockwiseGemm.of(*(x.desc for x in given), bits=bits, block_size=size, is_signed=False, may_round=may_round)
     return node.graph.add(desc, [*given, None][:4])[0]
 
 
@@ -74,8 +79,8 @@ def _product(node: Node, x: Expression, n: int, size: int, bits: int) -> Express
     desc = Dequantize.of(tensors[0], tensors[1:], quantization_type=QuantizationType(len(given) - 1))
     (floats,) = node.graph.add(desc, given)
     assert floats is not None
-    found: Expression = tvmdml.gemm(x, floats[:, :k], trans_b="transpose")
-    return found
+    product: Expression = tvmdml.gemm(x, floats[:, :k], trans_b="transpose")
+    return product
 
 
 def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:

@@ -78,14 +78,14 @@ def _expand(node: Node) -> Results:
 @rule("Slice")
 def _slice(node: Node) -> Results:
     steps = node.integers(4) if node.has(4) else []
-    if min(steps, default=1) < 1:
-        return described.convert(node)
     x, starts, ends = node.x(), node.integers(1), node.integers(2)
     axes = node.integers(3) if node.has(3) else list(range(len(starts)))
     if not len(starts) == len(ends) == len(axes) == len(steps or starts):
         raise Refused("its starts, ends, axes and steps differ in number")
     if len({axis_of(axis, x.ndim) for axis in axes}) < len(axes):
         raise Refused(f"its axes {axes} name one twice")
+    if min(steps, default=1) < 1:
+        return described.convert(node)
     keys = [slice(None)] * x.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
         n = x.shape[axis_of(axis, x.ndim)]
