@@ -13,6 +13,7 @@ from tvmdml.genai.generator import Generator
 from tvmdml.genai.model import Model
 from tvmdml.genai.params import GeneratorParams
 from tvmdml.genai.tokenizer import Tokenizer
+from tvmdml.onnx.options import ACCURACIES
 from tvmdml.targets import Target
 
 
@@ -61,6 +62,7 @@ def run(
     options: Mapping[str, Any],
     *,
     target: Target | None,
+    rounds: bool,
     threads: int,
     new: int | None,
     system: str | None,
@@ -74,6 +76,7 @@ def run(
         prompt: the text.
         options: those of the search that the command was given.
         target: where to run; ``None`` for what the folder says.
+        rounds: whether products may round to bytes where the file allows it.
         threads: how many threads run, for the figures.
         new: the most new tokens; ``None`` if ``max_length`` says how many.
         system: what the model is told before the prompt, with ``chat``.
@@ -84,7 +87,7 @@ def run(
         FolderError, Refused: the folder or an option is wrong.
     """
     begin = time.perf_counter()
-    model = Model(folder, target=target)
+    model = Model(folder, target=target, accuracy=ACCURACIES[int(rounds)])
     tokenizer = Tokenizer(model)
     if chat:
         messages = [{"role": "system", "content": system}] if system is not None else []

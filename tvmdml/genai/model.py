@@ -13,6 +13,7 @@ from tvmdml.genai.lacking import FEATURES
 from tvmdml.genai.names import CROSS, Feed, Slot, feeds, named, numbered, slots
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.onnx.model import load
+from tvmdml.onnx.options import ACCURACIES
 from tvmdml.targets import Target
 
 _SENSES = ("vision", "speech", "embedding", "joiner")
@@ -32,13 +33,16 @@ class Stage(NamedTuple):
 class Model:
     """The networks of a folder, and what its configuration says of them."""
 
-    def __init__(self, config: Config | str | os.PathLike[str], *, target: str | Target | None = None) -> None:
+    def __init__(
+        self, config: Config | str | os.PathLike[str], *, target: str | Target | None = None, accuracy: str = ACCURACIES[0]
+    ) -> None:
         """Read a folder.
 
         Args:
             config: the path of a folder, or a configuration.
             target: where to run, as for ``tvmdml.onnx.load``; without it, what the configuration's providers mean. A provider "dml"
                 means the CPU then.
+            accuracy: "file" lets products round to bytes where the file allows it, as for ``tvmdml.onnx.load``.
 
         Raises:
             FolderError: a file or a part of the configuration is missing or wrong.
@@ -56,7 +60,7 @@ class Model:
             raise Unsupported(
                 message(f"Model of type {safe_repr(self.type)}", given, "models of text", "Run its decoder by tvmdml.onnx.")
             )
-        self.target = own.target(target)
+        self.target, self._accuracy = own.target(target), accuracy
         self.stages = self._stages(own.decoder)
         inputs = {argument.name: argument for stage in self.stages for argument in stage.network.inputs}
         self.outputs = {argument.name: argument for stage in self.stages for argument in stage.network.outputs}
@@ -108,7 +112,7 @@ class Model:
         name = part.get("filename")
         if not isinstance(name, str):
             raise FolderError(message(f"{FILE} {what}", "nothing" if name is None else safe_repr(name), "the name of a file"))
-        return load(self.config.network(name, f"{FILE} {what}"), target=self.target)
+        return load(self.config.network(name, f"{FILE} {what}"), target=self.target, accuracy=self._accuracy)
 
     def _encoder(self) -> None:
         """The encoder, if there is one, and how its outputs become the decoder's inputs."""
