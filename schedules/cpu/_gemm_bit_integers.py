@@ -14,7 +14,7 @@ from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._matrix_blocks_fused import LARGEST, LEAST
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import ONES, Bytes
-from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows, added
+from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows
 from tvmdml.schedules.cpu._gemm_panels import times
 from tvmdml.schedules.cpu._sums import zeros
 
@@ -154,14 +154,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
                     factor = T.hold(T.rounded(factors[n] * lanes))
                     totals[n][m].set(multiply_add(T.hold(value), factor, totals[n][m].value))
 
-        with T.loop(self.whole) as c:
-            chunk(c, False)
-        with T.loop(T.hold(self.chunks - self.whole)) as i:
-            chunk(T.hold(self.whole + i), True)
-        for n, column_of in enumerate(own):
-            with T.when(column_of >= first):
-                for m in range(self.rows):
-                    T.store(self.results, T.hold(self.sums + (row + m) * COLUMNS + (column_of - first)), added(totals[n][m].value))
+        self.over_chunks(chunk, own, first, row, totals)
 
     def _bytes(self, word: Any, j: int) -> Any:
         """An element of each byte."""

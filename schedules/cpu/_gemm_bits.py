@@ -11,6 +11,7 @@ exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir
@@ -268,6 +269,12 @@ class BitRows:
                     total = totals[n][m]
                     total.set(multiply_add(sums[n][m], factors[n], total.value))
 
+        self.over_chunks(chunk, own, first, row, totals)
+
+    def over_chunks(
+        self, chunk: Callable[[Any, bool], None], own: Sequence[Any], first: Any, row: Any, totals: Sequence[Any]
+    ) -> None:
+        """Add up the products of all chunks, the last of which a row may not fill, and store the columns' sums."""
         with T.loop(self.whole) as c:
             chunk(c, False)
         with T.loop(T.hold(self.chunks - self.whole)) as i:
