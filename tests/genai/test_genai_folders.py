@@ -40,7 +40,8 @@ def damaged(change: Callable[[dict[str, Any]], object], about: dict[str, Any] | 
         (damaged(lambda c: c.update(model=3)), "model.*an object"),
         (damaged(lambda c: c["model"].pop("vocab_size")), "vocab_size: given nothing"),
         (damaged(lambda c: c["model"].update(context_length="many")), "context_length.*an integer"),
-        (damaged(lambda c: c["model"].update(eos_token_id=["a"])), "eos_token_id.*integers"),
+        (damaged(lambda c: c["model"].update(eos_token_id=["a"])), "eos_token_id.*integer of 32 bits"),
+        (damaged(lambda c: c["model"].update(eos_token_id=1 << 31)), "eos_token_id.*integer of 32 bits"),
         (damaged(lambda c: c["model"].pop("decoder")), "model.decoder: given nothing"),
         (damaged(lambda c: c["model"]["decoder"].pop("filename")), "decoder.filename: given nothing"),
         (damaged(lambda c: c["model"]["decoder"].update(filename="../model.onnx")), "a file in"),
@@ -63,7 +64,7 @@ def damaged(change: Callable[[dict[str, Any]], object], about: dict[str, Any] | 
         (damaged(lambda c: c["search"].update(top_q=1)), "'top_q'.*top_k"),
         (damaged(lambda c: c["search"].update(num_beams="two")), "num_beams.*'two'"),
     ],
-    ids=range(21),
+    ids=range(22),
 )
 def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, said: str) -> None:
     (tmp_path / "model.onnx").write_bytes((folder / "model.onnx").read_bytes())
@@ -73,7 +74,7 @@ def test_a_damaged_folder_is_refused(tmp_path: Path, folder: Path, text: str, sa
     assert isinstance(caught.value, TvmdmlError)
 
 
-ODD = (None, True, -1, 0, 3, 1.5, 10**30, "x", "", [], [1], {}, {"a": 1}, "%d%d%s", "\0")
+ODD = (None, True, -1, 0, 3, 1.5, (1 << 31) - 1, 10**30, "x", "", [], [1], {}, {"a": 1}, "%d%d%s", "\0")
 
 
 def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -81,6 +81,13 @@ def test_the_answer_is_the_folders_without_a_compiler(pack: Path, tables: dict[s
 
 
 @pytest.mark.full
+def test_the_command_takes_a_pack(pack: Path, tables: dict[str, Any]) -> None:
+    done = CliRunner().invoke(main, ["generate", str(pack), "w5 w9 w7", "--max-new-tokens", "4", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["tokens"] == tiny_decoder.greedy(PROMPT, 7, tables)[3:]
+
+
+@pytest.mark.full
 def test_steps_of_any_size_agree_with_the_right_values(pack: Path, tables: dict[str, Any]) -> None:
     steps = [PROMPT, (11,), (4, 30, 8, 8), (39,), (3,) * 10]
     for i, found in enumerate(answered(pack, steps)):

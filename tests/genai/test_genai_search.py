@@ -134,7 +134,13 @@ def test_the_best_texts_by_their_mean_of_logarithms() -> None:
 def test_every_option_refuses_what_it_may_not_be(name: str) -> None:
     option = OPTIONS[name]
     wrong: list[Any] = ["1", None, float("nan"), float("inf"), [1], 10**400]
-    wrong += [1] if isinstance(option.default, bool) else [True, option.least - 1] if option.least > -np.inf else [True]
+    wrong += (
+        [1]
+        if isinstance(option.default, bool)
+        else [True, min(option.least - 1, option.least * 2)]
+        if option.least > -np.inf
+        else [True]
+    )
     wrong += [1.5] if option.integral and not isinstance(option.default, bool) else []
     for value in wrong:
         with pytest.raises(Refused, match=name):
@@ -142,6 +148,36 @@ def test_every_option_refuses_what_it_may_not_be(name: str) -> None:
     check_names(
         {name: option.default or (option.default if isinstance(option.default, bool) else max(option.least, 0))}, "x", Refused
     )
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [
+        ("temperature", 1e-300, {2}),
+        ("temperature", 1e-45, {2}),
+        ("temperature", 1e-30, {2}),
+        ("temperature", OPTIONS["temperature"].most, {0, 2, 3}),
+        ("repetition_penalty", OPTIONS["repetition_penalty"].least, {3}),
+        ("repetition_penalty", OPTIONS["repetition_penalty"].most, {0, 2}),
+    ],
+)
+def test_the_limits_of_an_option_choose_a_token(name: str, value: float, right: set[int]) -> None:
+    given = options(do_sample=True, random_seed=3, min_length=3, **{name: value})
+    check_names({name: value}, "set_search_options", Refused)
+    row = np.array([[3, -2, 5, 1]], np.float32)
+    search = Greedy(given, [], 0)
+    search.append(np.array([[1]], np.int32))
+    search.choose(penalized(row, np.array([[1, 3]], np.int32), given, [1]))  # which is ruled out, and was there
+    assert int(search.next[0]) in right
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_penalty_that_no_length_stands_makes_scores_infinite() -> None:
+    for penalty, score in ((OPTIONS["length_penalty"].least, -np.inf), (OPTIONS["length_penalty"].most, 0)):
+        best = Best(1, penalty)
+        best.add(np.zeros(4, np.int32), -2.0)
+        assert best.all[0].score == score
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:

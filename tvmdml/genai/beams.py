@@ -49,7 +49,8 @@ class Best:
         return self.all[-1].score < self._score(sum_of_logs, length)
 
     def _score(self, sum_of_logs: float, length: int) -> float:
-        return float(np.float32(sum_of_logs) / np.float32(length) ** np.float32(self._penalty))
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # by penalties that no length stands: infinite scores
+            return float(np.float32(sum_of_logs) / np.float32(length) ** np.float32(self._penalty))
 
 
 class Beams:

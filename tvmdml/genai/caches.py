@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.errors import message
 from tvmdml.genai.model import Model, Stage
+from tvmdml.genai.refusing import Refused
 from tvmdml.onnx.ortvalue import OrtValue
 
 
@@ -20,7 +22,7 @@ class Shared:
         self._binding = self._network.io_binding()
         self._logits: Any = None
         self._names = [slot.present for slot in model.slots]
-        self._buffers = [OrtValue(model.target.asarray(np.zeros(slot.sized(rows, length), slot.dtype))) for slot in model.slots]
+        self._buffers = [OrtValue(model.target.asarray(_zeros(slot.sized(rows, length), slot.dtype))) for slot in model.slots]
         for slot, buffer in zip(model.slots, self._buffers, strict=True):
             self._binding.bind_ortvalue_input(slot.past, buffer)
             self._binding.bind_ortvalue_output(slot.present, buffer)
@@ -94,6 +96,14 @@ class Growing:
 
     def _put(self, name: str, array: Any) -> None:
         self._arrays[name] = self._model.target.asarray(np.ascontiguousarray(array))
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
+    try:
+        return np.zeros(shape, dtype)
+    except (MemoryError, ValueError):  # the latter for more bytes than there are addresses
+        given = f"what a layer keeps: {dtype}{list(shape)}"
+        raise Refused(message("Generator", given, "what fits in memory", "set_search_options(max_length=…)")) from None
 
 
 def _outputs(stage: Stage, values: Mapping[str, Any]) -> dict[str, Any]:

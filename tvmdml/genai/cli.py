@@ -20,7 +20,7 @@ _NEW_TOKENS = 256
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.argument("folder", type=click.Path(exists=True))
 @click.argument("prompt", default="-")
 @click.option("--chat", is_flag=True, help="Put the prompt into the folder's chat template, as a user's message.")
 @click.option("--system", metavar="TEXT", help="With --chat: what the model is told first.")
@@ -58,7 +58,7 @@ def generate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Go on with a PROMPT by the language model in a FOLDER, which ONNX Runtime GenAI's model builder wrote. - is standard input.
+    """Go on with a PROMPT by the language model in a FOLDER of ONNX Runtime GenAI's model builder, or a pack. - is standard input.
 
     \b
     tvmdml generate phi-3-mini "What is a tensor?" --chat

@@ -20,7 +20,7 @@ FILE = "genai_config.json"
 _KINDS: Mapping[str, str] = {"cpu": "cpu", "cuda": "cuda", "nvtensorrtrtx": "cuda", "webgpu": "vulkan", "vulkan": "vulkan"}
 """The target of each provider, by its name in small letters without its ending."""
 _ENDINGS = ("executionprovider", "provider")
-_MOST = 1 << 31
+MOST = 1 << 31
 _SECTIONS = ("model", "search", "engine", "speculative")
 
 
@@ -102,9 +102,9 @@ class Config:
             FolderError: it is none, or is missing without a default.
         """
         value = self.model.get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _MOST:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < MOST:
             given = "nothing" if value is None else safe_repr(value)
-            raise FolderError(message(f"{FILE} model.{name}", given, f"an integer of {least} to {_MOST - 1}", self._whence))
+            raise FolderError(message(f"{FILE} model.{name}", given, f"an integer of {least} to {MOST - 1}", self._whence))
         return value
 
     @property
@@ -116,9 +116,9 @@ class Config:
         """
         given = self.model.get("eos_token_id", ())
         several = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        if not all(isinstance(token, int) and not isinstance(token, bool) for token in several):
+        if not all(isinstance(token, int) and not isinstance(token, bool) and -MOST <= token < MOST for token in several):
             raise FolderError(
-                message(f"{FILE} model.eos_token_id", safe_repr(given), "an integer, or a list of integers", self._whence)
+                message(f"{FILE} model.eos_token_id", safe_repr(given), "an integer of 32 bits, or a list of them", self._whence)
             )
         return several
 

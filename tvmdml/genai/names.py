@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import message, safe_repr
-from tvmdml.genai.config import FILE
+from tvmdml.genai.config import FILE, MOST
 from tvmdml.genai.refusing import FolderError
 
 
@@ -183,7 +183,7 @@ def _shape(part: Mapping[str, Any], argument: Any, pair: Pair) -> tuple[int, ...
     shape = list(argument.shape or ())
     known = {pair.batch + 1: part.get("num_key_value_heads", part.get("num_attention_heads")), pair.time + 1: part.get("head_size")}
     sizes = [0 if axis in (pair.batch, pair.time) else n if isinstance(n, int) else known.get(axis) for axis, n in enumerate(shape)]
-    if len(sizes) != pair.time + 2 or not all(isinstance(n, int) for n in sizes):
+    if len(sizes) != pair.time + 2 or not all(isinstance(n, int) and 0 <= n < MOST for n in sizes):
         raise FolderError(
             message(
                 f"input {argument.name}", str(shape), f"{pair.time + 2} sizes, with num_key_value_heads and head_size in {FILE}"

@@ -11,6 +11,8 @@ from tvmdml.errors import InvalidArgument, ModelError, message, safe_repr
 from tvmdml.genai.refusing import Refused
 
 _MOST_ROWS = 32
+_MOST = 3.4e38
+"""About the largest float32: logits have this type."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,6 @@ class Option:
     least: float = -math.inf
     most: float = math.inf
     integral: bool = True
-    above: bool = False
-    """Whether ``least`` itself is too small."""
 
     @property
     def allowed(self) -> str:
@@ -30,7 +30,7 @@ class Option:
         if isinstance(self.default, bool):
             return "True or False"
         kind = "an integer" if self.integral else "a number"
-        low = "" if self.least == -math.inf else f"above {self.least:g}" if self.above else f"of {self.least:g} or more"
+        low = "" if self.least == -math.inf else f"of {self.least:g} or more"
         return " ".join(filter(None, (kind, low, f"and at most {self.most:g}" if self.most < math.inf else "")))
 
     def takes(self, value: Any) -> bool:
@@ -38,7 +38,7 @@ class Option:
         if isinstance(self.default, bool) or isinstance(value, bool):
             return isinstance(value, bool) and isinstance(self.default, bool)
         try:
-            fits = math.isfinite(value) and self.least <= value <= self.most and not (self.above and value == self.least)
+            fits = math.isfinite(value) and self.least <= value <= self.most
             return bool(fits and (not self.integral or value == int(value)))
         except (TypeError, ValueError, OverflowError):
             return False
@@ -50,7 +50,7 @@ OPTIONS: Mapping[str, Option] = {
     "diversity_penalty": Option(0.0, integral=False),
     "do_sample": Option(False),
     "early_stopping": Option(True),
-    "length_penalty": Option(1.0, integral=False),
+    "length_penalty": Option(1.0, -_MOST, _MOST, integral=False),
     "max_length": Option(0, 0),
     "min_length": Option(0, 0),
     "no_repeat_ngram_size": Option(0, 0),
@@ -58,8 +58,8 @@ OPTIONS: Mapping[str, Option] = {
     "num_return_sequences": Option(1, 1, _MOST_ROWS),
     "past_present_share_buffer": Option(False),
     "random_seed": Option(-1, -1),
-    "repetition_penalty": Option(1.0, 0.0, integral=False, above=True),
-    "temperature": Option(1.0, 0.0, integral=False),
+    "repetition_penalty": Option(1.0, 1e-6, 1e6, integral=False),
+    "temperature": Option(1.0, 0.0, _MOST, integral=False),
     "top_k": Option(0, 0),
     "top_p": Option(0.0, 0.0, 1.0, integral=False),
 }

@@ -12,6 +12,8 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import CompileError
 
 _LOWEST = np.finfo(np.float32).min
+_COLD = 1e-30
+"""Temperatures below, by which float32 cannot divide, take the likeliest token."""
 _MANY = 1 << 14
 """Logits of which DirectML's TOP_K finds the largest faster than NumPy."""
 _FEW, _MORE = 1 << 10, 1 << 14
@@ -33,7 +35,8 @@ def penalized(logits: NumpyArray, texts: NumpyArray, options: Mapping[str, Any],
     for row, text in zip(logits, texts, strict=True):
         if penalty != 1:
             seen = np.unique(text)
-            row[seen] = np.where(row[seen] < 0, row[seen] * penalty, row[seen] / penalty)
+            with np.errstate(over="ignore"):  # what is ruled out stays so
+                row[seen] = np.where(row[seen] < 0, row[seen] * penalty, row[seen] / penalty)
         if size and len(text) >= size:
             windows = np.lib.stride_tricks.sliding_window_view(text, size)
             row[windows[(windows[:, :-1] == text[len(text) - size + 1 :]).all(1), -1]] = _LOWEST
@@ -45,12 +48,13 @@ def drawn(logits: NumpyArray, options: Mapping[str, Any], rng: np.random.Generat
 
     Args:
         logits: float32 [vocabulary].
-        options: those of the search; a temperature above 0.
+        options: those of the search; a temperature of ``_COLD`` or more.
         rng: random numbers.
     """
     k, p, size = options["top_k"], options["top_p"], logits.size
     narrow = p < 1 and (p > 0 or k == 0)
-    weights = np.exp((logits - logits.max()) / np.float32(options["temperature"]))
+    with np.errstate(over="ignore"):  # the weight is 0 then
+        weights = np.exp((logits - logits.max()) / np.float32(options["temperature"]))
     if 0 < k < size:
         among = largest(logits, k)
         sums = np.cumsum(weights[among], dtype=np.float64)
@@ -92,7 +96,7 @@ class Greedy:
         self.next = np.zeros(rows, np.int32)
         seed = options["random_seed"]
         self._rng = np.random.default_rng(None if seed < 0 else seed)
-        self._draws = options["do_sample"] and options["top_k"] != 1 and options["temperature"] > 0
+        self._draws = options["do_sample"] and options["top_k"] != 1 and options["temperature"] >= _COLD
         self.picked: Sequence[int] | None = None
         """The rows that each row goes on from; ``None`` for its own."""
 
