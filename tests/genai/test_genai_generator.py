@@ -69,6 +69,25 @@ def test_beams(folder: Path, tables: dict[str, Any], width: int, penalty: float,
     assert own.get_output("present.0.key").shape[2] == (10 if window else 9)
 
 
+def test_layers_that_keep_a_window_always_have_buffers(folder: Path, tables: dict[str, Any]) -> None:
+    config = og.Config(str(folder))
+    config.overlay('{"model": {"decoder": {"sliding_window": {"window_size": 8}}}}')
+    own = finished(generator(og.Model(config), past_present_share_buffer=False, max_length=10), PROMPT)
+    assert own.get_sequence(0).tolist() == tiny.greedy(PROMPT, 10, tables)
+    assert own.get_output("present.0.key").shape[2] == 10
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_text_that_fills_its_length_does_not_go_on(model: Any, tables: dict[str, Any], beams: int) -> None:
+    own = generator(model, max_length=len(PROMPT), num_beams=beams)
+    own.append_tokens(PROMPT)
+    for _ in range(2):  # as in ONNX Runtime GenAI, it is not done: its logits are there
+        np.testing.assert_allclose(own.get_logits()[0, 0], tiny.logits(PROMPT, tables), rtol=0, atol=1e-4)
+        with pytest.raises(RuntimeError, match=r"generate_next_token: given a text .* 4 tokens.*at most 4 tokens") as caught:
+            own.generate_next_token()
+        assert isinstance(caught.value, TvmdmlError)
+
+
 def test_a_token_ends_a_text_and_more_tokens_go_on(folder: Path, tables: dict[str, Any]) -> None:
     right = tiny.greedy(PROMPT, 24, tables)
     end = next(i for i in range(8, 24) if right.index(right[i]) == i)

@@ -134,13 +134,8 @@ def test_the_best_texts_by_their_mean_of_logarithms() -> None:
 def test_every_option_refuses_what_it_may_not_be(name: str) -> None:
     option = OPTIONS[name]
     wrong: list[Any] = ["1", None, float("nan"), float("inf"), [1], 10**400]
-    wrong += (
-        [1]
-        if isinstance(option.default, bool)
-        else [True, min(option.least - 1, option.least * 2)]
-        if option.least > -np.inf
-        else [True]
-    )
+    below = [] if option.least == -np.inf else [min(option.least - 1, option.least * 2)]
+    wrong += [1] if isinstance(option.default, bool) else [True, *below]
     wrong += [1.5] if option.integral and not isinstance(option.default, bool) else []
     for value in wrong:
         with pytest.raises(Refused, match=name):

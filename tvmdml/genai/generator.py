@@ -40,7 +40,7 @@ class Generator:
         self._model, self._options = model, options
         beams = options["num_beams"]
         self._search: Greedy | Beams = (Beams if beams > 1 else Greedy)(options, model.eos, model.pad)
-        shares = options["past_present_share_buffer"] and (beams == 1 or model.window > 0)
+        shares = model.window > 0 or (options["past_present_share_buffer"] and beams == 1)
         self._state = State(model, options["batch_size"] * beams, options["max_length"], shares)
         self._logits: NumpyArray | None = None
         self._rewound = False
@@ -143,12 +143,12 @@ class Generator:
         """Choose a token for each row, and add it.
 
         Raises:
-            Refused: the text ended, or has not begun.
+            Refused: the text ended, is as long as ``max_length``, or has not begun.
         """
         self._go()
         search = self._search
-        if self.is_done():
-            given = f"a text that ended, of {search.length} tokens"
+        if self.is_done() or search.length >= self._options["max_length"]:
+            given = f"a text of {search.length} tokens, at its end"
             advice = "append_tokens(…) goes on, rewind_to(…) goes back, and is_done() says when a text ended."
             raise Refused(
                 message("generate_next_token", given, f"texts that go on, of at most {self._options['max_length']} tokens", advice)
