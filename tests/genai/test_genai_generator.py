@@ -88,6 +88,18 @@ def test_a_text_that_fills_its_length_does_not_go_on(model: Any, tables: dict[st
         assert isinstance(caught.value, TvmdmlError)
 
 
+def test_a_text_that_goes_back_by_its_last_token_ends_with_it(model: Any, tables: dict[str, Any]) -> None:
+    own = generator(model, max_length=len(PROMPT))
+    own.append_tokens(PROMPT)
+    for _ in range(2):
+        own.rewind_to(len(PROMPT) - 1)
+        assert not own.is_done()
+        own.generate_next_token()
+        assert own.get_sequence(0).tolist() == PROMPT
+        assert own.is_done()
+    np.testing.assert_allclose(own.get_logits()[0, 0], tiny.logits(PROMPT, tables), rtol=0, atol=1e-4)
+
+
 def test_a_token_ends_a_text_and_more_tokens_go_on(folder: Path, tables: dict[str, Any]) -> None:
     right = tiny.greedy(PROMPT, 24, tables)
     end = next(i for i in range(8, 24) if right.index(right[i]) == i)

@@ -158,6 +158,10 @@ class Generator:
         if len(self._state.mask) == 1 and search.length == _LONGER.get(self._model.type):
             self._state.rewind(0)
             self._run_all(search.texts)
+        if self._rewound and search.length + 1 == self._options["max_length"]:  # the token that comes back is the last one
+            search.append(search.next[:, None])
+            self._rewound = False
+            return
         logits, self._logits = self._next(), None
         search.choose(logits)
         if search.picked is not None:
