@@ -144,6 +144,15 @@ def test_the_range_begins_with_one_token(folder: Path) -> None:
     assert read([folder], [HERE]).graphs[0].ranges == {"columns": range(1, tiny_decoder.CONTEXT + 1)}
 
 
+def test_a_text_is_as_long_as_the_window_of_layers(tables: dict[str, Any], tmp_path: Path) -> None:
+    about = tiny_decoder.config()
+    about["model"]["decoder"]["sliding_window"] = {"window_size": 8}
+    folder = tiny_decoder.write(tmp_path / "tiny", tiny_decoder.model(tables), about)
+    with pytest.raises(InvalidArgument, match=r"size length: given 1..7; allowed: 1 to 8 or more. Layers keep a window of 8"):
+        read([folder], [HERE], {"length": range(1, 8)})
+    assert read([folder], [HERE], {"length": range(1, 9)}).graphs
+
+
 @pytest.mark.full
 def test_merged_and_split_packs_keep_the_files(pack: Path, tmp_path: Path) -> None:
     change.merge([pack, pack], tmp_path / "both.pack")

@@ -49,6 +49,10 @@ def read(folder: Path, sizes: Mapping[str, int | range], known: set[str], target
         raise InvalidArgument(message(f"{folder / CONFIG} model.decoder.filename", "nothing", "the name of the decoder's file"))
     path = _inside(folder, decoder["filename"])
     longest = _longest(sizes.get(LENGTH), model.get("context_length"), folder)
+    window = decoder["sliding_window"].get("window_size", 0) if isinstance(decoder.get("sliding_window"), dict) else 0
+    if isinstance(window, int) and longest < window:
+        advice = f"Layers keep a window of {window}, for which past and present have room."
+        raise InvalidArgument(message(f"size {LENGTH}", f"1..{longest}", f"1 to {window} or more", advice))
     source = Opened(path)
     values: dict[str, int | range] = {}
     meanings = {"batch": 1, "new": range(1, longest + 1), "all": longest, "width": decoder.get("head_size")}
