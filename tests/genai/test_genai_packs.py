@@ -141,6 +141,8 @@ def test_a_folder_that_lacks_something_is_refused(case: str, tables: dict[str, A
 def test_the_range_begins_with_one_token(folder: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"size length: given 2..8:1; allowed: 1 to the most tokens of a text"):
         read([folder], [HERE], {"length": range(2, 9)})
+    with pytest.raises(InvalidArgument, match=r"given 1..65; allowed: at most 64, the model's context_length"):
+        read([folder], [HERE], {"length": range(1, tiny_decoder.CONTEXT + 2)})
     assert read([folder], [HERE]).graphs[0].ranges == {"columns": range(1, tiny_decoder.CONTEXT + 1)}
 
 

@@ -102,6 +102,8 @@ def _longest(given: int | range | None, context: Any, folder: Path) -> int:
     if isinstance(given, range) and (given.start, given.step) != (1, 1):
         shown = f"{given.start}..{given[-1]}:{given.step}"
         raise InvalidArgument(message(f"size {LENGTH}", shown, "1 to the most tokens of a text"))
+    if isinstance(context, int) and 0 < context < longest:  # its positions go no further
+        raise InvalidArgument(message(f"size {LENGTH}", f"1..{longest}", f"at most {context}, the model's context_length"))
     return longest
 
 
