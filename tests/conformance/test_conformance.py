@@ -553,7 +553,7 @@ def test_everything_passes(name: str, target: Target) -> None:
 
 def test_a_model_with_a_type_that_the_device_lacks_is_not_run(vulkan: targets.Target) -> None:
     assert isinstance(vulkan, VulkanTarget)
-    lacking = VulkanTarget("0", vulkan.capabilities._replace(int64=False), vulkan.info)
-    check = models.ModelCheck("TOP_K1", models.FOLDER / "top_k_64_bits.json", NEWEST_FEATURE_LEVEL)
-    with pytest.raises(Unsupported, match="lacks shaderInt64"):
+    lacking = VulkanTarget("0", vulkan.capabilities._replace(storage8=False), vulkan.info)
+    check = models.ModelCheck("DIAGONAL_MATRIX", models.FOLDER / "diagonal_limits.json", NEWEST_FEATURE_LEVEL)
+    with pytest.raises(Unsupported, match="lacks storageBuffer8BitAccess"):
         check.problem(lacking, 1)

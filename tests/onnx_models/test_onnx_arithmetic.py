@@ -152,7 +152,7 @@ def test_sizes_and_axes_of_32_bits() -> None:
     starts, ends, axes, steps = (np.array([n], np.int32) for n in (4, 0, 0, -2))
     assert same(answers("Slice", [x, starts, ends, axes, steps], (1, 2, 3, 4))[0], x[4:0:-2])
     for steps in ([-2, 1], [1, 1]):  # an axis twice: ONNX says nothing of that
-        with pytest.raises(tvmdml.TvmdmlError, match="name one twice|referred to more than once"):
+        with pytest.raises(tvmdml.TvmdmlError, match=r"name one twice|referred to more than once"):
             answers("Slice", [x, *(np.array(numbers) for numbers in ([4, 1], [0, 3], [0, 0], steps))], (1, 2, 3, 4))
     assert same(answers("CumSum", [x, np.array(1, np.int32)], (1,))[0], np.cumsum(x, 1))
     pads, value = np.array([1, 0]), np.float32(7)

@@ -446,6 +446,7 @@ _EXTRAS = {
     "compiler": "compiles kernels that are not in a pack or the cache",
     "cuda": "compiles for CUDA without the CUDA toolkit",
     "onnx": "reads ONNX models",
+    "genai": "reads tokenizers and chat templates of language models",
     "dxdispatch": "runs JSON models with serialized graphs and images",
     "sign": "signs packs, and checks signatures",
     "tune": "searches for faster knobs",

@@ -33,7 +33,7 @@ class VulkanTarget(DeviceTarget):
     _tasks = 0
     sources = (
         "", "capabilities", "spirv", "spirv_arithmetic", "spirv_calls", "spirv_exact", "spirv_matrices", "spirv_memory",
-        "spirv_module", "spirv_rounding", "spirv_tables",
+        "spirv_module", "spirv_pairs", "spirv_rounding", "spirv_tables",
     )  # fmt: skip
 
     def __init__(self, name: str, found: Capabilities, info: driver.DeviceInfo | None) -> None:
