@@ -232,10 +232,16 @@ def test_what_is_written_outside_of_a_tensor_is_reported(monkeypatch: pytest.Mon
     ] * 2
 
 
+def without_check(monkeypatch: pytest.MonkeyPatch, cls: type[Operator], name: str) -> None:
+    """Leave out a check of an operator. No descriptor remembers that it was found right: other tests have the same objects."""
+    monkeypatch.setattr(cls, name, lambda *_: None)
+    monkeypatch.setattr(cls, "_levels", lambda self: set())
+
+
 @pytest.mark.full
 def test_a_rule_that_is_not_refused_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not failures("ELEMENT_WISE_ROUND", "rules")
-    monkeypatch.setattr(ElementWiseRound, "check", lambda self: None)
+    without_check(monkeypatch, ElementWiseRound, "check")
     said = failures("ELEMENT_WISE_ROUND", "rules")
     assert [one.partition(": ")[0] for one in said] == ["round to another type", "round to other sizes", "round to another rank"]
     assert "should be refused with InvalidArgument: ELEMENT_WISE_ROUND output_tensor.data_type: given float16; allowed: " in said[0]
@@ -254,7 +260,7 @@ def test_a_rule_that_is_refused_in_other_words_is_reported(monkeypatch: pytest.M
 
 @pytest.mark.full
 def test_a_type_that_a_level_takes_and_should_not_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TopK1, "_check_support", lambda self, level, extensions: None)
+    without_check(monkeypatch, TopK1, "_check_support")
     said = [one for one in failures("TOP_K1", "rules") if one.startswith("types and ranks at 4.1: ")]
     assert said == ["types and ranks at 4.1: float64 of rank 1 should be refused; was accepted"]
 
