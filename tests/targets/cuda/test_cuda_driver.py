@@ -104,6 +104,7 @@ def test_memory_begins_well_and_is_apart(device: Device) -> None:
 
 @pytest.mark.full
 def test_what_is_dropped_is_given_back(device: Device) -> None:
+    gc.collect()  # what other tests left in cycles is not counted
     before = device.memory_use().in_use
     for size in (100, 5000, 200_000, 3 << 20):
         for _ in range(20):
@@ -399,6 +400,7 @@ print("fine")
 
 @pytest.mark.full(first=1)
 def test_threads_share_a_device(device: Device) -> None:
+    gc.collect()  # what other tests left in cycles is not counted
     before = device.memory_use().in_use
 
     def work(number: int) -> None:
