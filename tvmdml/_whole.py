@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Generic, TypeVar
 
@@ -185,6 +185,28 @@ def at_hand(*modules: str) -> None:
             importlib.import_module(name)
 
     imported(load)
+
+
+def on_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose modules, and the names that they define, are imported on first use.
+
+    Args:
+        package: its ``__name__``.
+        modules: the public names that each module defines.
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    def attribute(name: str) -> Any:
+        if name not in homes and name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import importlib
+
+        module = imported(lambda: importlib.import_module(f"{package}.{homes.get(name, name)}"))
+        value = getattr(module, name) if name in homes else module
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *homes})
 
 
 class _Alive:

@@ -9,10 +9,9 @@ makes sounds into inputs. README.md explains.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tvmdml._whole import imported
+from tvmdml._whole import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.genai.adapters import Adapters
@@ -97,43 +96,46 @@ __all__ = [
     "unregister_execution_provider_library",
 ]
 
-_MODULES = {
-    "adapters": ("Adapters",),
-    "config": ("Config",),
-    "engine": (
-        "Engine",
-        "EngineCapabilities",
-        "EngineErrorCode",
-        "EngineEvent",
-        "EngineEventBuffer",
-        "EngineEventFlags",
-        "FinishReason",
-        "Request",
-        "RequestOptions",
-        "TurnOptions",
-        "TurnUsage",
-    ),
-    "generator": ("Generator",),
-    "hearing": ("Audios", "MultiModalProcessor"),
-    "lacking": ("Images", "MtpGenerator", "StreamingProcessor"),
-    "model": ("Model",),
-    "params": ("GeneratorParams",),
-    "tensors": ("NamedTensors", "Tensor"),
-    "tokenizer": ("Tokenizer", "TokenizerStream"),
-}
-"""Where names are; the others are ``settings``'s."""
-_HOMES = dict.fromkeys(__all__, "settings") | {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Each name is imported on first use, where no signal handler interrupts it."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, own = f"{__name__}.{_HOMES[name]}", "API_VERSION" if name == "__version__" else name
-    value = imported(lambda: getattr(importlib.import_module(module), own))
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "adapters": ("Adapters",),
+        "config": ("Config",),
+        "engine": (
+            "Engine",
+            "EngineCapabilities",
+            "EngineErrorCode",
+            "EngineEvent",
+            "EngineEventBuffer",
+            "EngineEventFlags",
+            "FinishReason",
+            "Request",
+            "RequestOptions",
+            "TurnOptions",
+            "TurnUsage",
+        ),
+        "generator": ("Generator",),
+        "hearing": ("Audios", "MultiModalProcessor"),
+        "lacking": ("Images", "MtpGenerator", "StreamingProcessor"),
+        "model": ("Model",),
+        "params": ("GeneratorParams",),
+        "settings": (
+            "__version__",
+            "disable_telemetry_events",
+            "enable_telemetry_events",
+            "get_current_gpu_device_id",
+            "is_cuda_available",
+            "is_dml_available",
+            "is_openvino_available",
+            "is_qnn_available",
+            "is_webgpu_available",
+            "register_execution_provider_library",
+            "set_current_gpu_device_id",
+            "set_log_callback",
+            "set_log_options",
+            "unregister_execution_provider_library",
+        ),
+        "tensors": ("NamedTensors", "Tensor"),
+        "tokenizer": ("Tokenizer", "TokenizerStream"),
+    },
+)

@@ -10,7 +10,7 @@ from tvmdml import targets
 from tvmdml.errors import TvmdmlError, message, safe_repr
 from tvmdml.genai.refusing import Refused
 
-API_VERSION = "0.18.0"
+__version__ = "0.18.0"
 """The version of ONNX Runtime GenAI whose calls are followed, and tested beside: programs compare it."""
 
 _LOGS = (

@@ -7,10 +7,9 @@ kernels; ``compiled`` runs them. README.md explains.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tvmdml._whole import imported
+from tvmdml._whole import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.graph.building import Graph
@@ -21,19 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledGraph", "Expression", "Graph", "load_graph", "save_graph"]
 
-_HOMES = {
-    "CompiledGraph": "compiled",
-    "Expression": "expression",
-    "Graph": "building",
-    "load_graph": "loading",
-    "save_graph": "saving",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Each name is imported on first use: a model from the cache runs without the operators."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = imported(lambda: getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name))
-    globals()[name] = value
-    return value
+# A model from the cache runs without the operators.
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "building": ("Graph",),
+        "compiled": ("CompiledGraph",),
+        "expression": ("Expression",),
+        "loading": ("load_graph",),
+        "saving": ("save_graph",),
+    },
+)

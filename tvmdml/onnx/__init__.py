@@ -9,10 +9,9 @@ elements that a run computes decide sizes, a ``stage`` follows another one; ``ta
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tvmdml._whole import imported
+from tvmdml._whole import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.onnx.model import InferenceSession, Model, load
@@ -75,31 +74,35 @@ __all__ = [
     "set_seed",
 ]
 
-_MODULES = {
-    "model": ("InferenceSession", "Model", "load"),
-    "node": ("Node",),
-    "ortvalue": ("OrtDevice", "OrtValue"),
-    "own_operators": ("operator",),
-    "packed": ("PackedModel",),
-    "random_state": ("set_seed",),
-    "running": ("Argument",),
-    "session": ("IOBinding", "ModelMetadata", "NodeArg"),
-}
-"""Where names are; the others are ``options``'s."""
-_HOMES = dict.fromkeys(__all__, "options") | {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    """Each name is imported on first use, where no signal handler interrupts it."""
-    if name == "capi":
-        return imported(lambda: importlib.import_module(f"{__name__}.capi"))
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, own = f"{__name__}.{_HOMES[name]}", "API_VERSION" if name == "__version__" else name
-    value = imported(lambda: getattr(importlib.import_module(module), own))
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "capi": (),
+        "model": ("InferenceSession", "Model", "load"),
+        "node": ("Node",),
+        "options": (
+            "ExecutionMode",
+            "ExecutionOrder",
+            "GraphOptimizationLevel",
+            "RunOptions",
+            "SessionOptions",
+            "__version__",
+            "disable_telemetry_events",
+            "enable_telemetry_events",
+            "get_all_providers",
+            "get_available_providers",
+            "get_build_info",
+            "get_device",
+            "get_version_string",
+            "preload_dlls",
+            "set_default_logger_severity",
+            "set_default_logger_verbosity",
+        ),
+        "ortvalue": ("OrtDevice", "OrtValue"),
+        "own_operators": ("operator",),
+        "packed": ("PackedModel",),
+        "random_state": ("set_seed",),
+        "running": ("Argument",),
+        "session": ("IOBinding", "ModelMetadata", "NodeArg"),
+    },
+)

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tvmdml import __version__, targets
+import tvmdml
+from tvmdml import targets
 from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, counted, message, safe_repr
 from tvmdml.targets import Target
 
@@ -151,18 +152,18 @@ def get_device() -> str:
     return "GPU" if len(get_available_providers()) > 1 else "CPU"
 
 
-API_VERSION = "1.32.0"
+__version__ = "1.32.0"
 """The version of ONNX Runtime whose calls of sessions, bindings and values are followed, and tested beside: programs compare it."""
 
 
 def get_version_string() -> str:
     """The version of ONNX Runtime whose calls are here; that of this package is in ``get_build_info``."""
-    return API_VERSION
+    return __version__
 
 
 def get_build_info() -> str:
     """What was installed: tvmdml, and its version."""
-    return f"tvmdml {__version__}"
+    return f"tvmdml {tvmdml.__version__}"
 
 
 def set_default_logger_severity(severity: int) -> None:

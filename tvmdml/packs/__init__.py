@@ -6,7 +6,9 @@ kernels of a pack. A pack is native code, and runs with all rights of the proces
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tvmdml._whole import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.packs.building import Built, build
@@ -16,19 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Built", "LoadedPack", "Pack", "Recording", "build", "load_pack", "record"]
 
-_HOMES = {
-    "building": ("Built", "build"),
-    "format": ("Pack",),
-    "recording": ("Recording", "record"),
-    "shelf": ("LoadedPack", "load_pack"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    import importlib
-
-    for module, names in _HOMES.items():
-        if name in names:
-            value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = on_first_use(
+    __name__,
+    {
+        "building": ("Built", "build"),
+        "format": ("Pack",),
+        "recording": ("Recording", "record"),
+        "shelf": ("LoadedPack", "load_pack"),
+    },
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tvmdml._whole import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.tuning.terms import Machine, Outcome, Record, Trial, Tuned
@@ -10,15 +12,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Machine", "Outcome", "Record", "Trial", "Tuned", "tune"]
 
-
-def __getattr__(name: str) -> Any:
-    """Public names, loaded at first use: programs that only run kernels need nothing but the logs."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "tune":
-        from tvmdml.tuning import tuner
-
-        return tuner.tune
-    from tvmdml.tuning import terms
-
-    return getattr(terms, name)
+# Programs that only run kernels need nothing but the logs.
+__getattr__, __dir__ = on_first_use(__name__, {"terms": ("Machine", "Outcome", "Record", "Trial", "Tuned"), "tuner": ("tune",)})
