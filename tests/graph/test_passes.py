@@ -49,6 +49,22 @@ def test_what_depends_on_constants_is_computed_once(monkeypatch: pytest.MonkeyPa
     assert np.array_equal(found[0], right[0])
 
 
+def test_large_weights_of_bytes_become_floats_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, q = tvmdml.Graph(), np.arange(-64, 64, dtype=np.int8).repeat(1 << 12).reshape(-1, 128)
+    weights = tvmdml.cast(graph.constant(q), "float32") * array(1, 128)
+    compiled, (found, right) = both(graph, [graph.input((3, 128), name="x") + weights[5:8]], monkeypatch, x=array(3, 128))
+    assert fates(compiled)[:2] == ["computed when the graph was compiled"] * 2
+    assert np.array_equal(found[0], right[0])
+
+
+def test_a_constant_that_is_repeated_without_end_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tvmdml.Graph()
+    products = graph.constant(array(1024, 1)) * array(1, 1024)
+    compiled, (found, right) = both(graph, [graph.input((1024,), name="x") + products], monkeypatch, x=array(1024))
+    assert fates(compiled)[0].startswith("kernel")
+    assert np.array_equal(found[0], right[0])
+
+
 NOTHING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
     "padding": (lambda x, y: tvmdml.padding(x, start_padding=[1, 0], end_padding=[1, 2], padding_value=2.5), (0, 4)),
     "sum": (lambda x, y: tvmdml.reduce(x, function="sum", axes=[0]), (0, 4)),

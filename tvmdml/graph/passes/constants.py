@@ -18,8 +18,10 @@ from tvmdml.operators.join import Join
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc
 
-MOST_BYTES = 1 << 20
-"""Results up to this size are kept as constants, and larger ones if they are not larger than what they are computed from."""
+_SMALL = 1 << 20
+"""Results up to this many bytes become constants."""
+_GROWTH = 8
+"""So do larger ones that have at most so many times the bytes of what they are computed from: weights of 4 bits become float32."""
 
 _NOTHING = np.empty(0, np.uint8)
 
@@ -37,7 +39,7 @@ def run(program: Program, target: Target) -> None:
             continue
         read = sum(source.array.nbytes for source in sources if isinstance(source, Constant))
         no_kernel = len(sources) < len(edges) or not all(one.element_count for one in outputs)
-        if not no_kernel and (_is_open(call, edges) or sum(one.span_in_bytes for one in outputs) > max(read, MOST_BYTES)):
+        if not no_kernel and (_is_open(call, edges) or sum(one.span_in_bytes for one in outputs) > max(_GROWTH * read, _SMALL)):
             continue
         for i, array in _results(call, edges, no_kernel).items():
             constant = Constant(array, call.output_names()[i] if not call.name else call.name, call.where)
