@@ -1,9 +1,10 @@
 """Convolutions over blocks of channels that are last: a register tile of places by vectors of filters that never change.
 
 The image is copied once, with its padding, into a frame that has blocks of channels, each with its places: then what a
-tile reads is near. A tile has places that follow each other, row after row, and holds the address of each in the frame: so
-one kernel serves images of all widths and strides. Finished sums are stored as they are where the output's channels are last,
-and turned where its places are contiguous (``_convolution_turned.py``).
+tile reads is near. A large image is copied band by band, a band being some of its rows: what was copied is still in a cache when
+it is read. A tile has places that follow each other, row after row, and holds the address of each in the frame: so one kernel
+serves images of all widths and strides. Finished sums are stored as they are where the output's channels are last, and turned
+where its places are contiguous (``_convolution_turned.py``).
 
 Tiles that follow each other meet the same block of products before the next one, so that its filters stay in the first cache; where
 there are many, tiles ask for those of the next block meanwhile.
@@ -51,12 +52,16 @@ _NUMBERS = (
     "batch", "groups", "channels", "filters", "depth", "image_batch", "image_channel", "image_row", "image_column", "height",
     "width", "top", "left", "skip_down", "skip_across", "output_batch", "output_channel", "output_row", "output_column", "rows",
     "columns", "by_rows", "room_rows", "room_columns", "line", "stride", "kernel0", "kernel1", "dilation0",
-    "dilation1",
+    "dilation1", "bands", "height_of_output", "band_step",
 )  # fmt: skip
 
 
 _LINE = 16
 """Elements of a cache line."""
+_BAND = 1 << 21
+"""About so many bytes of a frame are copied before they are read."""
+_REACHES = 4
+"""A band has at least so many times the rows that filters reach beyond one, which are copied for the next band, too."""
 _MOST_SUMS = 26
 """The most sums that leave registers for all that a step reads."""
 _NEAR = 40 << 10
@@ -70,6 +75,14 @@ _ASKS = 16
 
 
 _FRAME, _OUTPUT = "frame", "output"
+
+
+class _Band(NamedTuple):
+    """Rows of the output that are computed after their part of an image was copied."""
+
+    image: Any
+    row: Any
+    """The first one."""
 
 
 class _Run(NamedTuple):
@@ -132,8 +145,12 @@ class Last:
         alone = plan.taps == 1  # then places are skipped when they are copied
         self.skips = [one.stride if alone else 1 for one in along]
         self.strides = [1 if alone else one.stride for one in along]
+        self.filters, self.channels = desc.filters()
+        self.block = min(knobs.block, self.channels)
+        self.rows, self.columns = self._band(along), along[1].output
         self.room = [
-            (one.output - 1) * stride + (one.kernel - 1) * one.dilation + 1 for one, stride in zip(along, self.strides, strict=True)
+            (output - 1) * stride + (one.kernel - 1) * one.dilation + 1
+            for output, one, stride in zip((self.rows, self.columns), along, self.strides, strict=True)
         ]
         x, y = desc.input_tensor, desc.output_tensor
         flat = len(desc.along()) == 1
@@ -141,11 +158,10 @@ class Last:
         self.output_steps = [0 if flat else y.layout[2], y.layout[-1]]
         self.images = {name: [one.layout[0], 0 if flat else one.layout[2], one.layout[-1]] for name, one in self.after.images}
         """What follows reads otherwise than it writes: the steps of images, rows and columns."""
-        self.rows, self.columns = along[0].output, along[1].output
         whole = alone and all(one.stride == 1 and one.start == 0 and one.image == one.output for one in along)
         if whole and self.image_steps[0] == self.columns * self.image_steps[1]:  # then the frame is copied as one row
             places = self.rows * self.columns
-            along = [one._replace(image=n, output=n) for one, n in zip(along, (1, places), strict=True)]
+            along = [one._replace(image=n) for one, n in zip(along, (1, places), strict=True)]
             self.room = [1, places]
         self.line: Any = self.columns if alone else self.strides[0] * self.room[1]
         """From a row of places to the next, in the frame."""
@@ -158,8 +174,6 @@ class Last:
         }
         """Whether rows follow each other as columns do."""
         self.along = along
-        self.filters, self.channels = desc.filters()
-        self.block = min(knobs.block, self.channels)
         places, vectors = tiles.of_following_places(
             *(self.rows * self.columns, self.filters, TILES[self.lanes], self.lanes, not self.turns),
             *((OF_FLOATS.begin, OF_FLOATS.read), (knobs.run, knobs.vectors)),
@@ -175,6 +189,18 @@ class Last:
         self.steps = self.after.steps()
         count = -(-(self.rows * self.columns) // self.tile.places)
         self.follow = -(-count // -(-count // knobs.follow))
+
+    def _band(self, along: Any) -> Any:
+        """How many rows of the output a band has. Where filters have one tap, a frame may have no rows: a band has all of them."""
+        down, across = along
+        self.height = down.output
+        if self.plan.taps == 1:
+            return self.height
+        columns = (across.output - 1) * across.stride + (across.kernel - 1) * across.dilation + 1
+        reach = (down.kernel - 1) * down.dilation
+        room = ((down.output - 1) * down.stride + reach + 1) * columns * self.channels * self.given.group_count
+        bands = 1 + (4 * room - 1) // _BAND
+        return min(max(-(-self.height // bands), _REACHES * reach), self.height)
 
     def kernel(self) -> Kernel:
         """The kernel."""
@@ -221,6 +247,7 @@ class Last:
             *(y.layout[0], y.layout[1], *self.output_steps, self.rows, self.columns, int(self.by_rows)),
             *(*self.room, self.line, self.strides[1]),
             *(down.kernel, across.kernel, down.dilation, across.dilation),
+            *(-(-self.height // self.rows), self.height, self.strides[0] * self.skips[0]),
         )
 
     def function(self) -> PrimFunc:
@@ -236,9 +263,11 @@ class Last:
             )
             self.steps_of = {name: _Image(*f.scalars(f"image{i}_step", 3)) for i, name in enumerate(self.images)}
             self._prepare()
-            with T.loop(self.n.batch) as image:
-                per_task(self.count, lambda task: self._copy(image, task))
-                per_task(self.count, lambda task: self._compute(image, task))
+            with T.loop(self.n.batch) as image, T.loop(self.n.bands) as number:
+                # The last band ends with the image, and has rows of the one before.
+                band = _Band(image, T.hold(T.min(number * self.n.rows, self.n.height_of_output - self.n.rows)))
+                per_task(self.count, lambda task: self._copy(band, task))
+                per_task(self.count, lambda task: self._compute(band, task))
         return f.result()
 
     def _prepare(self) -> None:
@@ -257,7 +286,7 @@ class Last:
 
     # -- The frame
 
-    def _copy(self, image: Any, task: Any) -> None:
+    def _copy(self, band: _Band, task: Any) -> None:
         """Rows of blocks of channels: tasks that compute rows of the output copy those of the image, which are near them then."""
         n, x = self.n, self.tensors["input_tensor"]
         blocks = T.let(up(n.channels, self.block))
@@ -267,14 +296,14 @@ class Last:
             group, block, row = self._ordered(T.unravel(unit, self._sizes(n.groups, blocks, n.room_rows)))
             to = T.let(((group * blocks + block) * n.room_rows + row) * (n.room_columns * self.block))
             channel = T.let(block * self.block)
-            y = T.let(row * n.skip_down - n.top)
+            y = T.let(band.row * n.band_step + row * n.skip_down - n.top)
             inside = T.And(y >= T.i64(0), y < n.height)
             # The columns of the image that are there: from ``low`` to ``high``.
             low = T.hold(T.min(up(n.left, n.skip_across) if self.skips[1] > 1 else n.left, n.room_columns))
             high = T.truncdiv(T.max(n.width + n.left + (n.skip_across - 1), T.i64(0)), n.skip_across)
             high = T.hold(T.max(T.min(high, n.room_columns), low))
             low, high = (T.hold(T.Select(inside, one, T.i64(0))) for one in (low, high))
-            base = T.let(image * n.image_batch + (group * n.channels + channel) * n.image_channel + y * n.image_row)
+            base = T.let(band.image * n.image_batch + (group * n.channels + channel) * n.image_channel + y * n.image_row)
             first = T.let(base - n.left * n.image_column)
             self._zeros(to, T.let(low * self.block))
             self._zeros(T.let(to + high * self.block), T.let((n.room_columns - high) * self.block))
@@ -344,7 +373,7 @@ class Last:
         group, outer, inner = (T.hold(one) for one in where)
         return [group, *(T.hold(T.Select(self.by_filters, a, b)) for a, b in ((outer, inner), (inner, outer)))]
 
-    def _compute(self, image: Any, task: Any) -> None:
+    def _compute(self, band: _Band, task: Any) -> None:
         """A task's tiles: runs of those that meet the same filters one after the other."""
         n, most = self.n, self.most
         count = T.let(up(T.let(n.rows * n.columns), self.tile.places))
@@ -358,7 +387,7 @@ class Last:
             at, number = T.let((first + i) * most), T.let(run * most)
             low = T.hold(T.max(begin - at, T.i64(0)))
             high = T.hold(T.max(T.min(T.min(end - at, count - number), most), low))
-            self._run(image, group, panel, _Run(T.let(number + low), T.let(high - low)), task)
+            self._run(band, group, panel, _Run(T.let(number + low), T.let(high - low)), task)
 
     def _along(self, image: str, first: tuple[Any, Any], row: Any, column: Any) -> list[Any]:
         """How far each place of a tile is from that of row and column 0, by the steps to the next row and column."""
@@ -375,7 +404,7 @@ class Last:
             places.append(T.hold(places[-1] + T.Select(ends, turn, column)))
         return places
 
-    def _run(self, image: Any, group: Any, panel: Any, run: _Run, task: Any) -> None:
+    def _run(self, band: _Band, group: Any, panel: Any, run: _Run, task: Any) -> None:
         """Its tiles, for each block of products: sums of half of ``KC`` are continued, those of ``KC`` are added to the others."""
         n, tile, zero = self.n, self.tile, zeros(self.lanes)
         start = T.let(group * self.of_group + panel * self.panel)
@@ -399,9 +428,9 @@ class Last:
 
             def finish(value: Any, place: Any = place, where: Any = where) -> None:
                 if self.turns:
-                    self._turn(image, group, panel, place, value, T.let(scratch + self._room(self.most) - self.width * SIDE))
+                    self._turn(band, group, panel, place, value, T.let(scratch + self._room(self.most) - self.width * SIDE))
                 else:
-                    self._finish(image, group, panel, where, value)
+                    self._finish(band, group, panel, where, value)
 
             def add(sums: Sums = sums, begin: Any = begin, end: Any = end, kept: Any = totals, finish: Any = finish) -> None:
                 self._add(sums, kept, begin, end, finish)
@@ -476,11 +505,11 @@ class Last:
                 last = once_more(last)
             sums.add_row(r, element_at(places[r], product), [*vectors, *([] if last is None else [vector_at(last)])])
 
-    def _finish(self, image: Any, group: Any, panel: Any, where: tuple[Any, Any], total: Any) -> None:
+    def _finish(self, band: _Band, group: Any, panel: Any, where: tuple[Any, Any], total: Any) -> None:
         """Finished sums to the output, vector by vector."""
         n, tile, out = self.n, self.tile, self.tensors["output_tensor"]
         first = T.hold(T.min(panel * self.width, n.filters - self.width))
-        base = T.let(image * n.output_batch)
+        base = T.let(band.image * n.output_batch + band.row * n.output_row)
         places = self._along(_OUTPUT, where, n.output_row, n.output_column)
         images = {name: self._along(name, where, own.row, own.column) for name, own in self.steps_of.items()}
         names = self.after.addends()
@@ -496,7 +525,8 @@ class Last:
                 at = T.let(base + places[r] + channel)
 
                 def of_image(name: str, r: int = r, channel: Any = channel) -> Any:
-                    first = image * self.steps_of[name].image + images[name][r]
+                    own = self.steps_of[name]
+                    first = band.image * own.image + band.row * own.row + images[name][r]
                     return self.tensors[name][T.run(T.let(first + channel), self.lanes)]
 
                 value = T.hold(self.after.head.element(T.hold(total(r, j)), addends))
@@ -506,14 +536,14 @@ class Last:
                     )
                 T.store(out, T.run(at, self.lanes), value)
 
-    def _turn(self, image: Any, group: Any, panel: Any, place: Any, total: Any, scratch: Any) -> None:
+    def _turn(self, band: _Band, group: Any, panel: Any, place: Any, total: Any, scratch: Any) -> None:
         """Finished sums to an output whose places are contiguous, filter by filter."""
         n, steps = self.n, [T.i64(step) for step in self.steps]
         turned = Turned(self.tile, self.after, self.tensors, self.totals, steps, 1, T.i64(1))
         count = T.hold(T.min(n.filters, T.i64(self.width)))
         turned.turn(total, scratch, count, kept=False)
         first = T.hold(T.max(T.min(panel * self.width, n.filters - self.width), T.i64(0)))
-        base = T.let(image * n.output_batch + place)
+        base = T.let(band.image * n.output_batch + band.row * n.columns + place)
 
         def places(channel: Any) -> list[Any]:
             return [T.let(base + channel * n.output_channel)]

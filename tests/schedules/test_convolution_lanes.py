@@ -193,6 +193,35 @@ def test_channels_last_do_not_depend_on_tiles_and_tasks(tile: tuple[int, int, in
                 in_all_places(wide, inputs, tuple(wanted))
 
 
+@pytest.mark.usefixtures("in_parallel")
+@pytest.mark.parametrize("writes", [True, False], ids=["channels last", "channels first"])
+@pytest.mark.parametrize(
+    ("sizes", "filters", "geometry"),
+    [
+        ((2, 21, 43, 7), (34, 21, 3, 3), ((1, 1), (1, 1), (1, 1), (1, 1))),
+        ((1, 40, 90, 9), (32, 20, 4, 2), ((3, 2), (1, 2), (5, 0), (2, 1))),
+        ((1, 17, 36, 5), (19, 17, 2, 1), ((1, 1), (3, 1), (0, 0), (9, 0))),
+    ],
+    ids=["two images", "groups and strides", "far padding"],
+)
+def test_bands_of_a_large_image_have_the_sums_of_the_whole(
+    sizes: tuple[int, ...], filters: tuple[int, ...], geometry: Any, writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, numbers = seeded("bands", sizes), dict(zip(NUMBERS, geometry, strict=True))
+    usual: dict[str, Any] = {"mode": "cross_correlation", "direction": "forward", "output_padding": (0, 0)}
+    inputs = (*(random.standard_normal(one).astype(np.float32) for one in (sizes, filters)), None)
+    desc: Any = tvmdml.Convolution.of(*map(desc_of, inputs), **usual, **numbers, group_count=sizes[1] // filters[1])
+    wanted = [np.empty(one.sizes, one.data_type.numpy) for one in desc.outputs()]
+    tvmdml.compile(desc)(*inputs, *wanted)
+    turned = dataclasses.replace(desc, output_tensor=channels_last(desc.output_tensor)) if writes else desc
+    for most, bands in ((1 << 30, 1), (1, 3)):
+        monkeypatch.setattr(last, "_BAND", most)
+        kernel = kernel_for(owning(turned, "filter_tensor"), CPU)
+        assert kernel.name == "last"
+        assert kernel.scalars[last._NUMBERS.index("bands")] >= bands
+        in_all_places(turned, inputs, tuple(wanted))
+
+
 @pytest.mark.parametrize(
     ("places", "filters", "way"), [((4, 4), 130, "last"), ((7, 7), 395, "last"), ((2, 2), 395, ""), ((7, 7), 390, "")]
 )
