@@ -111,7 +111,7 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     answers = {
         "race": {
-            "entries": [entry("tvmdml", "ours", 0.25), entry("ONNX Runtime", "peer", 0.5)],
+            "entries": [entry("tvmdml", "ours", 0.25), entry("ONNX Runtime", "peer", 0.5), entry("OpenVINO", "aside", 0.125)],
             "difference": 1e-6,
             "shares": [["GEMM tiles", 0.75], ["other", 0.25]],
         },
@@ -132,7 +132,8 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(main, [*arguments, *picture])
     assert done.exit_code == 0, done.output
     assert not picture or (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert "2.00" in done.output
+    assert "2.00" in done.output, "beside ONNX Runtime"
+    assert "0.50" in done.output, "beside OpenVINO in its own precision"
     assert "GEMM tiles 75 %" in " ".join(done.output.split())
     assert "magika is not installed" in done.output
     assert set(asked) == {"race", "tvmdml", "ONNX Runtime"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import json
 import sys
 import time
@@ -110,6 +111,18 @@ def _torch(source: Source, path: Path, threads: int, feeds: dict[str, Any], comp
     return _turning(source, once, tensors) if source.turns > 1 else lambda: once(tensors)
 
 
+def _openvino(source: Source, path: Path, threads: int, feeds: dict[str, Any], **options: str) -> Run:
+    openvino = importlib.import_module("openvino")
+    settings = {"INFERENCE_NUM_THREADS": str(threads), "PERFORMANCE_HINT": "LATENCY", **options}
+    request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
+    given = {one.get_any_name(): feeds[one.get_any_name()] for one in request.model_inputs}
+
+    def once(now: Mapping[str, Any]) -> Any:
+        return list(request.infer(dict(now), share_inputs=True).to_tuple())
+
+    return _turning(source, once, given) if source.turns > 1 else lambda: once(given)
+
+
 def _turning(source: Source, once: Callable[[Mapping[str, Any]], Any], given: Mapping[str, Any]) -> Run:
     """Runs of a decoder in turn, each with the keys and values of the words before. Texts of several lengths follow each other."""
     word, *past = given
@@ -127,11 +140,15 @@ def _turning(source: Source, once: Callable[[Mapping[str, Any]], Any], given: Ma
     return run
 
 
+OPENVINO = "OpenVINO"
+"""It computes in bfloat16 where the processor has instructions for that: it is shown, and no goal."""
 _RUNS: dict[str, Callable[[Source, Path, int, dict[str, Any]], Run]] = {
     "tvmdml": _tvmdml,
     "ONNX Runtime": _onnxruntime,
     "PyTorch": _torch,
     "torch.compile": functools.partial(_torch, compiled=True),
+    "OpenVINO float32": functools.partial(_openvino, INFERENCE_PRECISION_HINT="f32"),
+    OPENVINO: _openvino,
 }
 _MODULES = {"tvmdml": "tvmdml.onnx", "ONNX Runtime": "onnxruntime"}
 _TEXTS = 8
@@ -147,6 +164,8 @@ def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -
     wanted = ["ONNX Runtime", "tvmdml"]
     if source.network and not source.form.value:
         wanted += ["PyTorch", *(["torch.compile"] if full and source.turns == 1 else [])]
+    if importlib.util.find_spec("openvino") is not None:
+        wanted += ["OpenVINO float32", OPENVINO]
     for library in wanted:
         try:
             run = _RUNS[library](source, path, threads, feeds)
@@ -160,12 +179,14 @@ def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -
         elif library == "tvmdml" and right is not None:
             difference = models._difference(found, right)
     del right
-    ours = {"tvmdml": "ours"}
-    racers = [Contender(ours.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
+    roles = {"tvmdml": "ours", OPENVINO: "aside"}
+    racers = [Contender(roles.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
     pace, clock = measure.FULL if full else measure.QUICK, measure.PROCESSOR if threads == 1 else measure.WALL
     timings = [None] * len(racers) if prepare else measure.race(racers, pace, clock)
     timed = dict(zip(runs, timings, strict=True))
-    entries = [Entry(ours.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, "")) for name in wanted]
+    entries = [
+        Entry(roles.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, "")) for name in wanted
+    ]
     return {
         "entries": [{**vars(one), "timing": one.timing and one.timing._asdict()} for one in entries],
         "difference": difference,

@@ -10,7 +10,7 @@ from typing import Any
 from tvmdml.bench import plot
 from tvmdml.bench.results import Result, Run
 
-_MARKERS = {"ONNX Runtime": "o", "PyTorch": "s", "torch.compile": "^"}
+_MARKERS = {"ONNX Runtime": "o", "PyTorch": "s", "torch.compile": "^", "OpenVINO float32": "D", "OpenVINO": "x"}
 
 
 def draw(run: Run, path: Path) -> None:

@@ -27,7 +27,7 @@ VERSION = 1
 """The version of the file format; files of other versions are refused."""
 
 _LIBRARIES = (
-    *("tvmdml", "numpy", "apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "onnx"),
+    *("tvmdml", "numpy", "apache-tvm", "apache-tvm-ffi", "torch", "onnxruntime", "onnx", "openvino"),
     *("cupy", "cupy-cuda12x", "cupy-cuda13x", "pylibraft-cu12", "pylibraft-cu13"),
 )
 # Default values of fields that older files do not have.

@@ -1,4 +1,4 @@
-"""``tvmdml bench --models``: well-known models beside ONNX Runtime and PyTorch. Each is measured in processes of its own."""
+"""``tvmdml bench --models``: well-known models beside other libraries. Each is measured in processes of its own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MINUTES = 15
 """A child process that needs more is ended."""
 _CODE = "from tvmdml.bench import model_process; model_process.main()"
 COLUMNS = (
-    *("model", "threads", "tvmdml", "best peer", "its time", "ratio", "words/s", "difference"),
+    *("model", "threads", "tvmdml", "best peer", "its time", "ratio", "OpenVINO's own", "words/s", "difference"),
     *("load cold", "load warm", "peer's load", "memory, MB", "to peer's", "most of the time"),
 )
 _SHARES = 2
@@ -147,6 +147,8 @@ def row(one: Result) -> dict[str, Any]:
         found |= {"best peer": best.library, "its time": shown_seconds(best.seconds)}
     if one.ratio is not None:
         found["ratio"] = f"{one.ratio:.2f}"
+    if one.aside_ratio is not None:
+        found["OpenVINO's own"] = f"{one.aside_ratio:.2f}"
     if loads:
         for name, column in (("cold", "load cold"), ("warm", "load warm"), ("peer", "peer's load")):
             found[column] = shown_seconds(loads[name]["seconds"])
