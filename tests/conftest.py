@@ -409,12 +409,12 @@ def _smallest_tasks() -> dict[str, dict[str, Any]]:
 def own_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The test has a user's folder of tuning logs of its own, no other logs, and has not been warned of anything."""
     from tvmdml.disk import stores
-    from tvmdml.tuning import logs
+    from tvmdml.tuning import log_folders, logs
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for name in ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(logs, "_shipped", lambda: ())
+    monkeypatch.setattr(log_folders, "_shipped", lambda: ())
     monkeypatch.setattr(stores, "_warned", set())
     logs.forget()
     yield tmp_path / "data" / "tvmdml" / "tuning_logs"

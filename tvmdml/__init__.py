@@ -56,14 +56,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _value(name: str) -> Any:
-    import importlib
-    import pkgutil
+    import importlib.util
 
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{_ROOMS[name]}.{name}")
-    if any(module.name == name for module in pkgutil.iter_modules(__path__)):
+    if name.isidentifier() and importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return importlib.import_module(f"{__name__}.{name}")
     return _found(name)
 

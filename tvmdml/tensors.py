@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from tvmdml import symbols
-from tvmdml.enums import DmlEnum, TensorFlags
+from tvmdml._enum import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.sizes import Size, are_equal, is_one, is_open, naming_sizes
 

@@ -20,7 +20,7 @@ from tvmdml.packs import change, lines, signing
 from tvmdml.packs.format import Pack
 from tvmdml.targets.vulkan import pipeline_cache
 from tvmdml.targets.vulkan.physical import Identity
-from tvmdml.tuning import log_files, logs, session
+from tvmdml.tuning import log_files, log_folders, logs, session
 from tvmdml.tuning.terms import Job, Machine, Outcome, Record, Trial
 
 
@@ -147,7 +147,7 @@ def test_a_log_is_the_old_one_or_the_new(tmp_path: Path, monkeypatch: pytest.Mon
     old, new = record(8e-6), record(4e-6)
     folder = tmp_path / "logs"
     log_files.merge(folder, [old])
-    (path,) = log_files.files(folder)
+    (path,) = log_folders.files(folder)
     before = path.read_bytes()
     for _ in deaths(lambda: log_files.merge(folder, [new]), tmp_path):
         assert list(logs.read([folder])) in ([old], [new])

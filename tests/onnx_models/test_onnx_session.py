@@ -24,7 +24,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml.onnx import options, random_state  # noqa: E402
+from tvmdml.onnx import providers, random_state  # noqa: E402
 
 
 def small() -> bytes:
@@ -253,7 +253,7 @@ def test_inputs_are_given_by_name_or_in_their_order() -> None:
 def test_a_driver_for_processors_is_chosen_by_its_name_only(monkeypatch: pytest.MonkeyPatch, driver: str) -> None:
     rows = [{"target": "vulkan:0", "device": driver, "state": "ready; Vulkan 1.3"}]
     known = targets.target_class
-    monkeypatch.setattr(options, "_resolves", lambda kind: kind != "cuda")
+    monkeypatch.setattr(providers, "_resolves", lambda kind: kind != "cuda")
     monkeypatch.setattr(known("vulkan"), "devices", classmethod(lambda cls: rows))
     gpu = driver.endswith("GPU")
     wanted = ["DmlExecutionProvider", "VulkanExecutionProvider"] if gpu else []
@@ -265,10 +265,10 @@ def test_a_driver_for_processors_is_chosen_by_its_name_only(monkeypatch: pytest.
         asked.append(text)
         return SimpleNamespace(name=text)
 
-    monkeypatch.setattr(options.targets, "resolve", resolved)
-    options.chosen(["VulkanExecutionProvider"])
+    monkeypatch.setattr(providers.targets, "resolve", resolved)
+    providers.chosen(["VulkanExecutionProvider"])
     with contextlib.nullcontext() if gpu else pytest.warns(UserWarning, match="on the processor"):
-        options.chosen(["DmlExecutionProvider"], kinds=["vulkan"])  # of a pack
+        providers.chosen(["DmlExecutionProvider"], kinds=["vulkan"])  # of a pack
     assert asked == ["vulkan:0", "vulkan:0" if gpu else "cpu"]
 
 
@@ -277,13 +277,17 @@ def test_the_number_of_a_driver_for_processors_is_passed_over(monkeypatch: pytes
     devices = ("Radeon, GPU", "llvmpipe, CPU")
     rows = [{"target": f"vulkan:{i}", "device": device, "state": "ready; Vulkan 1.3"} for i, device in enumerate(devices)]
     known = targets.target_class
-    monkeypatch.setattr(options, "_resolves", lambda kind: kind != "cuda")
+    monkeypatch.setattr(providers, "_resolves", lambda kind: kind != "cuda")
     monkeypatch.setattr(known("vulkan"), "devices", classmethod(lambda cls: rows))
-    monkeypatch.setattr(options.targets, "resolve", lambda text, where="": SimpleNamespace(name=text, kind=text.partition(":")[0]))
-    assert options.chosen([("DmlExecutionProvider", {"device_id": 0})])[1].name == "vulkan:0"
-    assert options.chosen([("VulkanExecutionProvider", {"device_id": 1})])[1].name == "vulkan:1"
+
+    def resolved(text: str, where: str = "") -> SimpleNamespace:
+        return SimpleNamespace(name=text, kind=text.partition(":")[0])
+
+    monkeypatch.setattr(providers.targets, "resolve", resolved)
+    assert providers.chosen([("DmlExecutionProvider", {"device_id": 0})])[1].name == "vulkan:0"
+    assert providers.chosen([("VulkanExecutionProvider", {"device_id": 1})])[1].name == "vulkan:1"
     with pytest.warns(UserWarning, match="device_id: given 1; allowed: the number of a GPU. .* it is chosen as vulkan:1"):
-        assert options.chosen([("DmlExecutionProvider", {"device_id": 1})])[1].name == "cpu"
+        assert providers.chosen([("DmlExecutionProvider", {"device_id": 1})])[1].name == "cpu"
 
 
 def test_sizes_are_closed_by_options() -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tvmdml.cli import main
 from tvmdml.targets import Target
-from tvmdml.tuning import log_files, tuner
+from tvmdml.tuning import log_files, log_folders, tuner
 
 COMMAND = [sys.executable, "-c", "from tvmdml.cli import main; main(prog_name='tvmdml')"]
 ROUND = ("ELEMENT_WISE_ROUND", "--shape", "3000")
@@ -39,7 +39,7 @@ def tune(*arguments: str | Path, code: int = 0, trials: int = 4) -> subprocess.C
 
 
 def lines(folder: Path) -> Sequence[log_files.Line]:
-    return list(log_files.read_all(log_files.files(folder)))
+    return list(log_files.read_all(log_folders.files(folder)))
 
 
 @pytest.mark.full

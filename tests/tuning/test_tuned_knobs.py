@@ -26,7 +26,7 @@ from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
-from tvmdml.tuning import logs
+from tvmdml.tuning import log_folders, logs
 from tvmdml.tuning.logs import Logs
 from tvmdml.tuning.terms import Machine, Record
 
@@ -335,7 +335,7 @@ def test_a_spec_names_logs_from_its_own_folder_on(folder: Path, tmp_path: Path) 
 
 
 def _refused_files(folder: Path) -> None:
-    good = logs.log_files.files(folder)[0].read_bytes()
+    good = log_folders.files(folder)[0].read_bytes()
     (folder / "empty").mkdir()
     (folder / "text.jsonl").write_text("sort everything\n")
     (folder / "knob.jsonl").write_bytes(good.replace(b'"sort"', b'"bubbles"').replace(b'"rank"', b'"bubbles"'))

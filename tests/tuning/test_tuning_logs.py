@@ -18,7 +18,7 @@ from tuning_records import HERE, ROWS, found, installed_bits, record, rows, writ
 from tvmdml import TensorDesc, TopK, targets
 from tvmdml.disk import places, stores
 from tvmdml.operators._contract import Shared
-from tvmdml.tuning import log_checks, log_files, log_lines, logs
+from tvmdml.tuning import log_checks, log_files, log_folders, log_lines, logs
 from tvmdml.tuning.logs import Found, Logs
 
 pytestmark = pytest.mark.usefixtures("own_place")
@@ -207,8 +207,8 @@ def test_where_knobs_are_gone_the_next_folders_record_counts() -> None:
 
 
 def test_the_user_s_own_goes_before_what_is_shipped(own_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_shipped", lambda: (tmp_path / "shipped",))
-    assert logs.folders() == (own_place, tmp_path / "shipped")
+    monkeypatch.setattr(log_folders, "_shipped", lambda: (tmp_path / "shipped",))
+    assert log_folders.folders() == (own_place, tmp_path / "shipped")
     logs.add(tmp_path / "shipped", [record(knobs={"digit_bits": 6}, date="2027-01-01T00:00:00+00:00")])
     assert installed_bits() == 6
     logs.add(own_place, [record(knobs={"digit_bits": 8})])
@@ -273,7 +273,7 @@ def test_without_a_home_there_is_a_place_all_the_same(monkeypatch: pytest.Monkey
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_dir", fail)
-    assert logs.user_folder().is_absolute()
+    assert log_folders.user_folder().is_absolute()
 
 
 @pytest.mark.parametrize("home", ["/home/one", "there", ""])
@@ -298,13 +298,13 @@ def test_importing_is_quick(module: str) -> None:
 
 def test_what_is_shipped_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    folders = logs._shipped()
+    folders = log_folders._shipped()
     assert [(folder / "README.md").is_file() for folder in folders] == [True]
-    for line in log_files.read_all(log_files.files(folders[0])):
+    for line in log_files.read_all(log_folders.files(folders[0])):
         assert line.record is not None, f"{line.where}: {line.problem}"
         assert not (problem := log_checks.outdated(line.record)), f"{line.where}: {problem}"
         assert line.path == log_files.file_of(folders[0], line.record)
-    for path in log_files.files(folders[0]):
+    for path in log_folders.files(folders[0]):
         before = path.read_bytes()
         known = [line.record for line in log_files.read(path) if line.record is not None]
         ordered = sorted(log_files.newest(known).values(), key=log_lines.order)

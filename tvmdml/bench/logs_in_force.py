@@ -13,7 +13,7 @@ from tvmdml.kernels.knobs import Value
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
-from tvmdml.tuning import log_lines, logs
+from tvmdml.tuning import log_folders, log_lines, logs
 from tvmdml.tuning.logs import Logs
 from tvmdml.tuning.terms import Record
 
@@ -44,7 +44,7 @@ def used(desc: Operator, shared: Shared, target: Target) -> LogUsed:
 def _origins(installed: Logs) -> Mapping[log_lines.Key, list[tuple[str, Record]]]:
     """The records of each key with their folders, in order of precedence. Computed again when other logs are installed."""
     found: dict[log_lines.Key, list[tuple[str, Record]]] = {}
-    for folder in () if logs.are_off() else logs.folders():
+    for folder in () if logs.are_off() else log_folders.folders():
         for record in logs.read([folder]):
             found.setdefault(log_lines.key(record), []).append((str(folder), record))
     return found

@@ -354,17 +354,17 @@ def _keys() -> Iterator[Finding]:
 
 def _tuning() -> Iterator[Finding]:
     from tvmdml import targets
-    from tvmdml.tuning import log_files, logs
+    from tvmdml.tuning import log_files, log_folders, logs
 
     if logs.are_off():
         yield Finding(OK, "TVMDML_TUNING=0: no log is used")
         return
-    folders = logs.folders()
+    folders = log_folders.folders()
     machine = targets.resolve("cpu").machine()
     mine = [record for record in logs.installed().records if record.machine == machine]
     words = f"{len(mine)} of {len(logs.installed().records)} records are for this processor and number of threads"
     yield Finding(OK, f"{words}, in {', '.join(map(str, folders))}")
-    lines = log_files.read_all(path for folder in folders for path in log_files.files(folder))
+    lines = log_files.read_all(path for folder in folders for path in log_folders.files(folder))
     if bad := [line for line in lines if line.record is None]:
         advice = "`tvmdml tuning validate` lists them, `tvmdml tuning prune` removes them."
         yield Finding(LIMITED, f"{len(bad)} lines are ignored, such as {bad[0].where}: {bad[0].problem}", advice)

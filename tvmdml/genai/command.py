@@ -13,7 +13,7 @@ from tvmdml.genai.generator import Generator
 from tvmdml.genai.model import Model
 from tvmdml.genai.params import GeneratorParams
 from tvmdml.genai.tokenizer import Tokenizer
-from tvmdml.onnx.options import ACCURACIES
+from tvmdml.onnx.types import ACCURACIES
 from tvmdml.targets import Target
 
 

@@ -13,7 +13,7 @@ from tvmdml.genai.lacking import FEATURES
 from tvmdml.genai.names import CROSS, Feed, Slot, feeds, named, numbered, slots
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.onnx.model import load
-from tvmdml.onnx.options import ACCURACIES
+from tvmdml.onnx.types import ACCURACIES
 from tvmdml.targets import Target
 
 _SENSES = ("vision", "speech", "embedding", "joiner")

@@ -119,6 +119,17 @@ class Kept(NamedTuple):
     arrays: Sequence[NumpyArray]
 
 
+def natural(value: Any) -> int:
+    """An index or a count in JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if type(value) is not int or value < 0:
+        raise ValueError(f"the number {value!r}")
+    return value
+
+
 def bytes_of(array: NumpyArray) -> memoryview:
     """The elements of an array as they lie in memory."""
     return array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")

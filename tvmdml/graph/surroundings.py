@@ -35,14 +35,14 @@ def surroundings(target: Target) -> str | None:
     sources = _sources()
     if sources is None:
         return None
-    at_hand("tvmdml.tuning.logs")
-    from tvmdml.tuning import logs
+    at_hand("tvmdml.tuning.log_folders")
+    from tvmdml.tuning import log_folders
 
     switches = sorted(
         (name, value) for name, value in os.environ.items() if name.startswith("TVMDML_") and name not in _WITHOUT_EFFECT
     )
     machine = [target.name, target.code, target.tasks(), target.handover(), list(target.machine()), repr(target.caches)]
-    return key_of(sources, logs.state(), switches, machine, list(target.families), list(target.suffixes), target.most_arrays)
+    return key_of(sources, log_folders.state(), switches, machine, list(target.families), list(target.suffixes), target.most_arrays)
 
 
 def are_usual(target: Target) -> bool:

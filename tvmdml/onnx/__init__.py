@@ -24,10 +24,7 @@ if TYPE_CHECKING:
         SessionOptions,
         disable_telemetry_events,
         enable_telemetry_events,
-        get_all_providers,
-        get_available_providers,
         get_build_info,
-        get_device,
         get_version_string,
         preload_dlls,
         set_default_logger_severity,
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from tvmdml.onnx.ortvalue import OrtDevice, OrtValue
     from tvmdml.onnx.own_operators import operator
     from tvmdml.onnx.packed import PackedModel
+    from tvmdml.onnx.providers import get_all_providers, get_available_providers, get_device
     from tvmdml.onnx.random_state import set_seed
     from tvmdml.onnx.running import Argument
     from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
@@ -89,10 +87,7 @@ __getattr__, __dir__ = on_first_use(
             "__version__",
             "disable_telemetry_events",
             "enable_telemetry_events",
-            "get_all_providers",
-            "get_available_providers",
             "get_build_info",
-            "get_device",
             "get_version_string",
             "preload_dlls",
             "set_default_logger_severity",
@@ -101,6 +96,7 @@ __getattr__, __dir__ = on_first_use(
         "ortvalue": ("OrtDevice", "OrtValue"),
         "own_operators": ("operator",),
         "packed": ("PackedModel",),
+        "providers": ("get_all_providers", "get_available_providers", "get_device"),
         "random_state": ("set_seed",),
         "running": ("Argument",),
         "session": ("IOBinding", "ModelMetadata", "NodeArg"),

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 import os
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,15 +22,9 @@ from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.content import Content
-from tvmdml.onnx.counting import COUNTING
-from tvmdml.onnx.following import Following, Next, Rest
-from tvmdml.onnx.kinds import Kind
-from tvmdml.onnx.looping import Looped, Stacked
-from tvmdml.onnx.own_operators import own_operators_key
-from tvmdml.onnx.running import About, AfterGraph, Argument, Ready
+from tvmdml.onnx.following import Following
+from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.onnx.session import ModelMetadata
-from tvmdml.onnx.tail import Counting, HostNode, Tail
-from tvmdml.onnx.types import is_narrow, named
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -77,7 +72,7 @@ class Kept:
             fallback: the name of the library that runs other nodes.
             accuracy: as for ``load``.
         """
-        around, own = surroundings(target), own_operators_key()
+        around, own = surroundings(target), _own_operators()
         if not isinstance(given, (str, os.PathLike, bytes)) or around is None or own is None:
             return None
         if any(type(name) is not str or not isinstance(n, (int, np.integer)) for name, n in sizes.items()):
@@ -96,7 +91,7 @@ class Kept:
             return None
         with contextlib.suppress(*kept.DAMAGED):
             found = json.loads(content.tobytes())
-            inputs, outputs, defaults = ([_argument(*one) for one in found[kind]] for kind in ("inputs", "outputs", "defaults"))
+            inputs, outputs, defaults = ([Argument.read(*one) for one in found[kind]] for kind in ("inputs", "outputs", "defaults"))
             about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]), defaults)
             if not self._knows(about):
                 return None
@@ -110,9 +105,9 @@ class Kept:
         if self._header is None and not self._knows(about):
             return
         described = {
-            "inputs": [_written(one) for one in about.inputs],
-            "outputs": [_written(one) for one in about.outputs],
-            "defaults": [_written(one) for one in about.defaults],
+            "inputs": [one.written() for one in about.inputs],
+            "outputs": [one.written() for one in about.outputs],
+            "defaults": [one.written() for one in about.defaults],
             "metadata": list(about.metadata),
             "elsewhere": list(about.elsewhere),
             "deciding": sorted(deciding),
@@ -159,11 +154,16 @@ class Kept:
         with contextlib.suppress(*kept.DAMAGED):
             about = found.described
             plan = KeptPlan(about["plan"], found.arrays, self._target, arenas, finish)
-            known = {_index(i): found.arrays[_index(number)] for i, number in about["known"]}
+            known = {kept.natural(i): found.arrays[kept.natural(number)] for i, number in about["known"]}
             reads, lengths = tuple(map(str, about["reads"])), tuple(about["lengths"])
             if self._header is None or not all(n is None or type(n) is int for n in lengths):
                 return None
-            tail = None if about["tail"] is None else _tail(about["tail"], found.arrays, following)
+            tail = None
+            if about["tail"] is not None:
+                at_hand("tvmdml.onnx.kept_tail")
+                from tvmdml.onnx.kept_tail import read
+
+                tail = read(about["tail"], found.arrays, following)
             ready = Ready(None, reads, known, tail, lengths)
             outputs = len(self._header.about.outputs) if outputs is None else outputs
             given = ready.count(outputs) - len(known) + (0 if tail is None else tail.tensors - len(tail.makes))
@@ -199,9 +199,14 @@ class Kept:
             "lengths": list(ready.lengths),
         }
         arrays = [*whole.arrays, *ready.known.values()]
-        described["tail"] = None if ready.tail is None else _written_tail(ready.tail, arrays)
-        if ready.tail is not None and described["tail"] is None:
-            return None
+        described["tail"] = None
+        if ready.tail is not None:
+            at_hand("tvmdml.onnx.kept_tail")
+            from tvmdml.onnx.kept_tail import written as written_tail
+
+            if (tail := written_tail(ready.tail, arrays)) is None:
+                return None
+            described["tail"] = tail
         named: dict[str, Any] = {**described, "plan": {**whole.described, "said": None}}  # what is said is of the first sizes
         name = key_of("recording", repr(pattern), json.loads(json.dumps(named)), [array.tobytes().hex() for array in arrays])
         names = self.recordings(pattern)
@@ -224,13 +229,13 @@ class Kept:
 
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""
-        if own_operators_key() != self._own:
+        if _own_operators() != self._own:
             return None
         return kept.find(self._store, self._part(name), self._holdings)
 
     def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
         """Keep something else, under the same conditions as a plan; returns whether that could be done."""
-        if self._header is None or own_operators_key() != self._own or surroundings(self._target) != self._around:
+        if self._header is None or _own_operators() != self._own or surroundings(self._target) != self._around:
             return False
         if not self.content.is_unchanged():
             return False
@@ -244,90 +249,12 @@ class Kept:
         return key_of("part", self._around, self._own, *self._options, self.content.digest, self._others, name)
 
 
-def _written_tail(tail: AfterGraph, arrays: list[NumpyArray]) -> dict[str, Any] | None:
-    """A tail as JSON, and arrays that are added to others; ``None`` if it has a node that is converted in each run."""
-    assert isinstance(tail, Tail)
-    host = [_written_node(node) for node in tail.host]
-    if None in host or not all(isinstance(array, np.ndarray) for array in tail.known.values()):
-        return None
-    known = [[name, len(arrays) + i] for i, name in enumerate(tail.known)]
-    arrays += tail.known.values()
-    stage = None if tail.stage is None else _written_stage(tail.stage)
-    makes = list(tail.makes.items())
-    return {"reads": tail.reads, "known": known, "host": host, "makes": makes, "kinds": tail.kinds, "stage": stage}
-
-
-def _tail(about: Any, arrays: Sequence[NumpyArray], following: Following) -> Tail:
-    """What ``_written_tail`` wrote."""
-
-    def stage(about: Any) -> Next:
-        name, given, wanted, draws = about
-        return following(Rest(str(name), [_argument(*one) for one in given], list(map(str, wanted)), _index(draws)))
-
-    def node(kind: str, *parts: Any) -> HostNode:
-        if kind in COUNTING:
-            attributes, inputs, outputs = parts
-            if not all(type(value) is int for value in attributes.values()):
-                raise ValueError(f"the attributes {attributes!r}")
-            return Counting(kind, attributes, tuple(map(str, inputs)), tuple(map(str, outputs)))
-        if kind != "Loop":
-            raise ValueError(f"a node {kind!r} between stages")
-        *names, stacked, body = parts
-        inputs, outputs, takes, captured = (tuple(map(str, each)) for each in names)
-        forms = tuple(_stacked(*form) for form in stacked)
-        looped = Looped(inputs, outputs, takes, captured, forms, stage(body))
-        if not looped.is_whole():
-            raise ValueError("a loop that does not fit its body")
-        return looped
-
-    reads = tuple((str(name), None if count is None else _index(count)) for name, count in about["reads"])
-    known = {str(name): arrays[_index(number)] for name, number in about["known"]}
-    host = tuple(node(*parts) for parts in about["host"])
-    rest = None if about["stage"] is None else stage(about["stage"])
-    tail = Tail(reads, known, host, rest, {_index(i): str(name) for i, name in about["makes"]}, tuple(about["kinds"]))
-    if missing := tail.missing():
-        raise ValueError(f"nothing makes {missing}")
-    return tail
-
-
-def _stacked(dtype: str | None, shape: list[Any] | None) -> Stacked:
-    if dtype is not None:
-        named(dtype)
-    return Stacked(dtype, None if shape is None else tuple(None if n is None else _index(n) for n in shape))
+def _own_operators() -> str | None:
+    """What the program's own operators decide about plans; without its module there is none."""
+    module = sys.modules.get("tvmdml.onnx.own_operators")
+    return "" if module is None else module.own_operators_key()
 
 
 def names_of(value: Any) -> list[str]:
     """The names in what may be a list of them."""
     return [name for name in value if type(name) is str] if isinstance(value, list) else []
-
-
-def _written_stage(stage: Next) -> list[Any]:
-    assert stage.part is not None
-    name, given, wanted, draws, *_ = stage.part
-    return [name, list(map(_written, given)), wanted, draws]
-
-
-def _written_node(node: HostNode) -> list[Any] | None:
-    if isinstance(node, Looped):
-        return ["Loop", *node[:-1], _written_stage(node.stage)]
-    return list(node) if isinstance(node, Counting) else None
-
-
-def _index(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"the number {value!r}")
-    return value
-
-
-def _written(one: Argument) -> list[Any]:
-    return [one.name, one.type, one.shape, _said(one.dtype)]
-
-
-def _said(dtype: Any) -> str | None:
-    """A type for ``named``."""
-    return None if dtype is None else np.dtype(dtype).name if is_narrow(dtype) else np.dtype(dtype).str
-
-
-def _argument(name: str, kind: str, shape: list[Any] | None, dtype: str | None) -> Argument:
-    sizes, own = None if shape is None else tuple(shape), None if dtype is None else named(dtype)
-    return Argument(name, kind, sizes, own, Kind.of(kind))

@@ -15,19 +15,20 @@ from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.onnx.kept import Kept
-from tvmdml.onnx.options import ACCURACIES, SessionOptions, chosen
 from tvmdml.onnx.profiling import Profile
+from tvmdml.onnx.providers import chosen
 from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.stage import Stage, renew_at_fork
-from tvmdml.onnx.types import Undecided
+from tvmdml.onnx.types import ACCURACIES, Undecided
 from tvmdml.packs.files import is_graph, is_pack
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.onnx.following import Rest
     from tvmdml.onnx.foreign import Library
+    from tvmdml.onnx.options import SessionOptions
     from tvmdml.onnx.origin import Origin, Recorded
 
 Progress = Callable[[int, int], object]
@@ -275,7 +276,8 @@ class InferenceSession(Runnable):
         Raises:
             ModelError, PackError, Unsupported, InvalidArgument: as ``load``.
         """
-        self.options = sess_options or SessionOptions()
+        if sess_options:
+            self.options = sess_options
         self._given, self._fallback, self._accuracy = path_or_bytes, fallback, accuracy
         self._open(providers, provider_options)
         if self.options.enable_profiling:

@@ -28,7 +28,6 @@ from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
 from tvmdml.onnx.mapped import Model
-from tvmdml.onnx.options import ACCURACIES
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
@@ -36,7 +35,7 @@ from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.stage import Stage
 from tvmdml.onnx.tail import Counting, HostNode, Tail
-from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
+from tvmdml.onnx.types import ACCURACIES, dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_bounds import tensors
 from tvmdml.onnx_nodes import Refused

@@ -15,7 +15,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
 from tvmdml.onnx.kinds import Kind
-from tvmdml.onnx.options import DEVICES, device
+from tvmdml.onnx.providers import DEVICES, device
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.targets import Target
 

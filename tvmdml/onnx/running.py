@@ -19,7 +19,7 @@ from tvmdml.graph.explaining import Explanation
 from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.session import ModelMetadata, Session
-from tvmdml.onnx.types import is_narrow, wide_of
+from tvmdml.onnx.types import is_narrow, named, wide_of
 
 Lengths = tuple[int | None, ...]
 Run = Callable[[CompiledGraph, Mapping[str, Any]], list[Any]]
@@ -41,6 +41,17 @@ class Argument(NamedTuple):
     """The NumPy type, of the tensors of a sequence."""
     kind: Kind = Kind()
     """Whether it is a tensor, a sequence, or either if it is there."""
+
+    @classmethod
+    def read(cls, name: str, kind: str, shape: list[Any] | None, dtype: str | None) -> Argument:
+        """What ``written`` wrote."""
+        sizes, own = None if shape is None else tuple(shape), None if dtype is None else named(dtype)
+        return cls(name, kind, sizes, own, Kind.of(kind))
+
+    def written(self) -> list[Any]:
+        """JSON, for ``read``."""
+        own = self.dtype if self.dtype is None else np.dtype(self.dtype)
+        return [self.name, self.type, self.shape, own and (own.name if is_narrow(own) else own.str)]
 
     def open_sizes(self) -> list[str]:
         """The names of an input's sizes that are open."""

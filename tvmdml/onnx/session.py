@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tvmdml import arrays
+from tvmdml._whole import at_hand
 from tvmdml.arrays import recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.onnx import options
+from tvmdml.onnx import providers
 from tvmdml.onnx.kinds import Kind
-from tvmdml.onnx.options import CPU, RunOptions, SessionOptions
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element, held
 from tvmdml.onnx.profiling import Profile
+from tvmdml.onnx.providers import CPU
 from tvmdml.onnx.random_state import STATE, WORDS, Numbers
 from tvmdml.targets import Target
+
+if TYPE_CHECKING:
+    from tvmdml.onnx.options import RunOptions, SessionOptions
 
 
 class NodeArg(NamedTuple):
@@ -67,7 +71,6 @@ class Session:
     outputs: Sequence[Any]
     defaults: Sequence[Any] = ()
     target: Target
-    options = SessionOptions()
     profile: Profile | None = None
     """The times of all runs, where they are measured."""
     numbers: Numbers
@@ -115,12 +118,20 @@ class Session:
 
     def get_providers(self) -> list[str]:
         """The provider that stands for the target, and the CPU's."""
-        return list(dict.fromkeys((self.provider or options.provider_of(self.target), CPU)))
+        return list(dict.fromkeys((self.provider or providers.provider_of(self.target), CPU)))
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """The options of each provider."""
         number = self.target.name.partition(":")[2]
         return {name: {} if name == CPU or not number.isdigit() else {"device_id": number} for name in self.get_providers()}
+
+    @functools.cached_property
+    def options(self) -> SessionOptions:
+        """The options that were given."""
+        at_hand("tvmdml.onnx.options")
+        from tvmdml.onnx.options import SessionOptions
+
+        return SessionOptions()
 
     def get_session_options(self) -> SessionOptions:
         """The options that were given."""
@@ -286,7 +297,7 @@ class IOBinding:
             Unsupported: the device's memory has no addresses.
         """
         self._require_tensor(name, self._session.feeds, "bind_input", "Bind an OrtValue of a list of arrays.")
-        self._bind(name, at_address(buffer_ptr, shape, element_type, options.device(device_type, device_id)))
+        self._bind(name, at_address(buffer_ptr, shape, element_type, providers.device(device_type, device_id)))
 
     def bind_ortvalue_input(self, name: str, ortvalue: Any) -> None:
         """Bind an ``OrtValue``, an array of any library, or, for a sequence, a list of arrays.
@@ -327,7 +338,7 @@ class IOBinding:
             InvalidArgument: there is no such output or device, or the shape, type or address is none.
             Unsupported: the device's memory has no addresses.
         """
-        target = options.device(device_type, device_id)
+        target = providers.device(device_type, device_id)
         memory = None
         if buffer_ptr or shape is not None:
             self._require_tensor(name, self._session.outputs, "bind_output", _WITHOUT_MEMORY)
@@ -346,7 +357,7 @@ class IOBinding:
         """
         self._require_tensor(name, self._session.outputs, "bind_ortvalue_output", _WITHOUT_MEMORY)
         array = arrays.view(held(ortvalue), f"bind_ortvalue_output {name}", write=True)
-        target = array.target if isinstance(array, DeviceArray) else options.device("cpu")
+        target = array.target if isinstance(array, DeviceArray) else providers.device("cpu")
         self._bind_output(name, _Place(target, array))
 
     def synchronize_outputs(self) -> None:

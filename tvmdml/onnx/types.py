@@ -12,6 +12,8 @@ from tvmdml._whole import at_hand
 from tvmdml.errors import TvmdmlError
 from tvmdml.tensors import TensorDataType
 
+ACCURACIES = ("exact", "file")
+"""How exact products are: as of float32, or as nodes of the model allow."""
 _MOST_DECIDING = 4096
 _MOST_MEASURED = 16
 

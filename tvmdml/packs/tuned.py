@@ -15,7 +15,7 @@ from typing import Any
 from tvmdml.errors import InvalidArgument, message, reason
 from tvmdml.kernels import knobs
 from tvmdml.targets import Target
-from tvmdml.tuning import log_files, log_lines
+from tvmdml.tuning import log_files, log_folders, log_lines
 from tvmdml.tuning.logs import Logs
 from tvmdml.tuning.terms import Record
 
@@ -30,7 +30,7 @@ def read(path: Path) -> list[Record]:
         InvalidArgument: there is no log, it cannot be read, or a line is not valid.
     """
     try:
-        files = log_files.files(path) if path.is_dir() else [path] if path.is_file() else []
+        files = log_folders.files(path) if path.is_dir() else [path] if path.is_file() else []
     except (OSError, ValueError) as error:
         raise InvalidArgument(message("tuning log", f"{str(path)!r}, which cannot be read ({reason(error)})", _ALLOWED)) from None
     if not files:

@@ -52,11 +52,11 @@ def show(
         _show_one(folders, operator, target, operation, in_place, as_json)
         return
     from tvmdml.operators import by_name, tuned_as
-    from tvmdml.tuning import log_files, log_report, logs
+    from tvmdml.tuning import log_files, log_folders, log_report
 
     module = None if operator is None else tuned_as(by_name(operator))
     found = []
-    for folder in folders or logs.folders():
+    for folder in folders or log_folders.folders():
         for line in log_files.read_all(_files(folder)):
             if line.record is None:
                 _complain(line)
@@ -73,7 +73,7 @@ def show(
             click.secho(heading, bold=True)
             table(log_report.COLUMNS, rows)
     else:
-        click.echo(f"no records, in {', '.join(map(str, folders or logs.folders()))}")
+        click.echo(f"no records, in {', '.join(map(str, folders or log_folders.folders()))}")
 
 
 def _is_for(target: str, wanted: str | None) -> bool:
@@ -107,10 +107,10 @@ def _show_one(
 @click.argument("paths", metavar="[PATH…]", nargs=-1, type=_PATH)
 def validate(paths: tuple[Path, ...]) -> None:
     """Check logs: each PATH is a log or a folder of logs, by default all in use. The exit code is 1 if a line is invalid."""
-    from tvmdml.tuning import log_checks, logs
+    from tvmdml.tuning import log_checks, log_folders
 
     good, bad, count = 0, 0, 0
-    for path in paths or logs.folders():
+    for path in paths or log_folders.folders():
         files = _files(path)
         count += len(files)
         sound = []
@@ -179,10 +179,10 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @click.option("--dry-run", "dry_run", is_flag=True, help="Show what would be removed, without removing it.")
 def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
     """Remove invalid, replaced and outdated lines from a FOLDER, by default the user's own."""
-    from tvmdml.tuning import log_files, logs
+    from tvmdml.tuning import log_files, log_folders, logs
 
-    folder = folder or logs.user_folder()
-    files = log_files.files(folder)
+    folder = folder or log_folders.user_folder()
+    files = log_folders.files(folder)
     gone: dict[Path, list[bytes]] = defaultdict(list)
     left: list[Line] = []
     oldest = "" if older_than is None else (datetime.now(timezone.utc) - timedelta(days=older_than)).isoformat()
@@ -215,9 +215,9 @@ def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    from tvmdml.tuning import log_files
+    from tvmdml.tuning import log_folders
 
-    return log_files.files(path) if path.is_dir() or not path.exists() else [path]
+    return log_folders.files(path) if path.is_dir() or not path.exists() else [path]
 
 
 def _lines(path: Path) -> Iterator[Line]:

@@ -72,11 +72,6 @@ def file_of(folder: Path, record: Record) -> Path:
     return folder / slug(record.machine) / f"{record.operator}.jsonl"
 
 
-def files(folder: Path) -> list[Path]:
-    """The log files of a folder: of every machine, or of one, if the folder is a single machine's."""
-    return sorted(folder.glob("*.jsonl")) + sorted(folder.glob("*/*.jsonl"))
-
-
 # -- Reading ------------------------------------------------------------------------------------------------------
 
 

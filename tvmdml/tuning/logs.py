@@ -6,22 +6,18 @@ If an operation's own class has no record, the nearest class's record is used, i
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
-import importlib.util
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvmdml.disk import places, stores
+from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument
 from tvmdml.kernels import knobs
-from tvmdml.tuning import log_files, log_lines
+from tvmdml.tuning import log_files, log_folders, log_lines
 from tvmdml.tuning.terms import Knobs, Machine, Record, ShapeClass
 
 if TYPE_CHECKING:
@@ -34,8 +30,6 @@ _MOST_BAD = 1000
 """After so many bad lines a file is not a log, and the rest is not read."""
 _MOST_WARNINGS = 3
 """Per file."""
-_VARIABLES = ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS", "XDG_DATA_HOME", "HOME")
-"""The environment variables that decide which logs are used."""
 
 
 class Found(NamedTuple):
@@ -187,31 +181,15 @@ _installed: dict[tuple[str | None, ...], Logs] = {}
 
 
 def installed() -> Logs:
-    """The records of all folders (``folders``). They are read once, and again if the environment variables change.
+    """The records of all folders (``log_folders``). They are read once, and again if the environment variables change.
 
     ``TVMDML_TUNING=0`` disables all of them, and ``TVMDML_TUNING_NEAREST=0`` all but exact matches.
     """
-    now = tuple(map(os.environ.get, _VARIABLES))
+    now = log_folders.variables()
     if (found := _installed.get(now)) is None:
         nearest = not _is_zero("TVMDML_TUNING_NEAREST")
-        found = _installed[now] = Logs(() if are_off() else read(folders()), nearest=nearest)
+        found = _installed[now] = Logs(() if are_off() else read(log_folders.folders()), nearest=nearest)
     return found
-
-
-_states: dict[tuple[str | None, ...], str] = {}
-
-
-def state() -> str:
-    """A stamp of what ``installed`` reads: the environment variables, and the files' names, sizes and times."""
-    now = tuple(map(os.environ.get, _VARIABLES))
-    if now not in _states:
-        files: list[tuple[str, int, int]] = []
-        for folder in folders():
-            with contextlib.suppress(OSError):  # as ``read`` leaves it out
-                about = [(path, path.stat()) for path in log_files.files(folder)]
-                files += [(str(path), one.st_size, one.st_mtime_ns) for path, one in about]
-        _states[now] = hashlib.sha256(repr((now[:2], files)).encode()).hexdigest()
-    return _states[now]
 
 
 def are_off() -> bool:
@@ -226,7 +204,7 @@ def _is_zero(name: str) -> bool:
 def forget() -> None:
     """Make ``installed`` read the logs again."""
     _installed.clear()
-    _states.clear()
+    log_folders.forget()
 
 
 def add(folder: Path, records: Iterable[Record]) -> list[Path]:
@@ -244,21 +222,11 @@ def add(folder: Path, records: Iterable[Record]) -> list[Path]:
     return paths
 
 
-def folders() -> tuple[Path, ...]:
-    """The folders of logs: ``TVMDML_TUNING_LOGS``, the user's own folder, the shipped ones. For a key the first folder counts."""
-    return (*_given(), user_folder(), *_shipped())
-
-
-def user_folder() -> Path:
-    """The folder where ``tvmdml tune`` stores records by default."""
-    return (places.user_folder("data") or Path(sys.prefix) / "var" / "lib" / "tvmdml") / "tuning_logs"
-
-
 def read(places: Iterable[Path]) -> Iterator[Record]:
     """The records of folders: for each key, the newest of the first folder that has one. Bad lines are skipped with a warning."""
     for folder in places:
         try:
-            paths = log_files.files(folder)
+            paths = log_folders.files(folder)
         except OSError as error:  # another user's folder, if a service runs with a foreign HOME
             what = f"the tuning logs in {folder} cannot be read ({error.strerror}); they are left out."
             stores.warn_once(str(folder), f"tvmdml: {what}")
@@ -279,28 +247,3 @@ def _warned_of(lines: Iterable[log_files.Line]) -> Iterator[Record]:
         if count > _MOST_WARNINGS:
             more = f"{path}: {count - _MOST_WARNINGS} more lines are left out of the tuning logs"
             stores.warn_once(more, f"tvmdml: {more}: `tvmdml tuning validate` lists them.")
-
-
-def _given() -> Iterator[Path]:
-    for text in os.environ.get("TVMDML_TUNING_LOGS", "").split(os.pathsep):
-        if not text.strip():
-            continue
-        folder = Path(text)
-        with contextlib.suppress(RuntimeError):  # a ~ without a home folder is an ordinary name
-            folder = folder.expanduser()
-        try:
-            found = folder.is_dir()
-        except (OSError, ValueError):  # no permission, or an invalid name
-            found = False
-        if found:
-            yield folder
-        else:
-            what = f"{text!r} is not a folder; it is left out."
-            stores.warn_once(f"TVMDML_TUNING_LOGS {text}", f"tvmdml: TVMDML_TUNING_LOGS: {what}")
-
-
-@functools.cache
-def _shipped() -> tuple[Path, ...]:
-    # Not with importlib.resources, whose import takes longer than reading the logs.
-    spec = importlib.util.find_spec("tvmdml.tuning_logs")
-    return tuple(map(Path, spec.submodule_search_locations or ())) if spec else ()

@@ -134,11 +134,11 @@ def tune(
 
 
 def _where(folder: Path | None) -> str:
-    from tvmdml.tuning import logs
+    from tvmdml.tuning import log_folders
 
     if folder is None:
-        return f"logged in {logs.user_folder()}, which is used from now on"
-    used = any(folder.resolve() == other.resolve() for other in logs.folders())
+        return f"logged in {log_folders.user_folder()}, which is used from now on"
+    used = any(folder.resolve() == other.resolve() for other in log_folders.folders())
     return f"logged in {folder}" + ("" if used else f", which is used with TVMDML_TUNING_LOGS={folder.resolve()}")
 
 

@@ -18,7 +18,7 @@ from tvmdml.packs import lines
 from tvmdml.packs.spec import Wanted
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
-from tvmdml.tuning import logs
+from tvmdml.tuning import log_folders, logs
 from tvmdml.tuning.display import Display, Silent
 from tvmdml.tuning.lab import Lab, LocalLab
 from tvmdml.tuning.search import Search
@@ -95,7 +95,7 @@ def tune(
     if (tracker is None) != (key is None):
         raise InvalidArgument(message("tune", "a tracker or a key alone", "both", "A tracker knows machines by their key."))
     where, shown = here(target), display or Silent()
-    kept = _writable(logs.user_folder() if folder is None else folder)
+    kept = _writable(log_folders.user_folder() if folder is None else folder)
     place: Lab = LocalLab() if tracker is None or key is None else _fleet(where, tracker, key, shown)
     with place as lab:
         tuner = _Tuner(lab, where, trials, kept, shown, fresh, seed)
