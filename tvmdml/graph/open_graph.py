@@ -152,9 +152,10 @@ class OpenGraph(CompiledGraph):
                 if i:
                     self.plans = [plan, *plans[:i], *plans[i + 1 :]]
                 return graph
-        plan = self._planned(values)
-        self.plans = [plan, *plans[: _MOST_PLANS - 1]]
-        graph = plan.at(values, progress)
+        with remembering():  # the plan asks schedules what passes have asked
+            plan = self._planned(values)
+            self.plans = [plan, *plans[: _MOST_PLANS - 1]]
+            graph = plan.at(values, progress)
         assert graph is not None, "a guard fails in the case that it was recorded for"
         return graph
 

@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import numpy as np
 
+from tvmdml._garbage import not_collected
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import ModelError, Unsupported, message
@@ -188,7 +189,8 @@ class Stage:
             self._recordings.move_to_end(pattern.key)
             ready = known.at(values, self._progress)
             if ready is None:
-                ready = known.add(self.recording(pattern, values), values, self._progress)
+                with not_collected():  # until the last step: to look at all that was made after each of them takes longer
+                    ready = known.add(self.recording(pattern, values), values, self._progress)
             self._ready[_key(shapes, decided)] = ready
             while len(self._ready) > _MOST_PLANS:
                 self._ready.popitem(last=False)

@@ -51,6 +51,8 @@ class Record:
         """Functions of integers, their arguments, which may be terms, and what they must return."""
         self.answers: dict[Hashable, bool] = {}
         """What comparisons answered: that does not change, since their guards hold."""
+        self._sums: dict[tuple[Terms | int, Terms | int, int], Operand] = {}
+        self._products: dict[tuple[Terms | int, Terms | int], Operand] = {}
         self._texts: dict[Terms, str] = {}
         self.specialized = 0
         """How often a size became Python's own integer."""
@@ -135,14 +137,22 @@ class Record:
 
     def added(self, a: Operand, b: Operand, sign: int) -> Operand:
         """``a + sign * b``."""
-        return self._size(polynomials.plus(_terms(a), _terms(b), sign), _value(a) + sign * _value(b))
+        key = a.terms if type(a) is Size else a, b.terms if type(b) is Size else b, sign
+        if (known := self._sums.get(key)) is None:  # type: ignore[arg-type] # mypy takes a Size for an int
+            known = self._size(polynomials.plus(_terms(a), _terms(b), sign), _value(a) + sign * _value(b))
+            self._sums[key] = known  # type: ignore[index]
+        return known
 
     def multiplied(self, a: Operand, b: Operand) -> Operand:
         """``a * b``."""
-        terms = polynomials.times(_terms(a), _terms(b))
-        size = self._size(terms, _value(a) * _value(b))
-        large = any(len(atoms) > MOST_FACTORS or is_huge(factor) for atoms, factor in terms)
-        return size.own() if type(size) is Size and large else size
+        key = a.terms if type(a) is Size else a, b.terms if type(b) is Size else b
+        if (known := self._products.get(key)) is None:  # type: ignore[arg-type]
+            terms = polynomials.times(_terms(a), _terms(b))
+            known = self._size(terms, _value(a) * _value(b))
+            if type(known) is Size and any(len(atoms) > MOST_FACTORS or is_huge(factor) for atoms, factor in terms):
+                known = known.own()
+            self._products[key] = known  # type: ignore[index]
+        return known
 
     def divided(self, a: Operand, b: Operand) -> Operand:
         """``a // b``."""

@@ -158,6 +158,8 @@ def _operation(compute: Callable[[Any, Size, Any], Any], plain: Callable[[int, f
     """A method that computes with another size or an integer; beside a float or a huge one, it becomes Python's own integer."""
 
     def method(self: Size, other: Any) -> Any:
+        if type(other) is Size and other.record is self.record:
+            return compute(self.record, self, other)
         if _is_apart(other):
             return plain(self.own(), other)
         operand = self._other(other)
