@@ -35,7 +35,12 @@ _NEW_TOKENS = 256
 @click.option("--beams", type=int, help="Beginnings that go on at the same time; the likeliest text is the result.")
 @click.option("--results", type=int, help="With --beams: how many texts.")
 @device_option
-@click.option("--rounds", is_flag=True, help="Round what is multiplied to bytes where the file allows it: faster prompts.")
+@click.option(
+    "--accuracy",
+    type=click.Choice(["exact", "file"]),
+    default="exact",
+    help="file: round to bytes where the file allows it; faster prompts.",
+)
 @click.option("--threads", type=click.IntRange(1, 1024), help="Maximum number of threads.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with the text, its tokens and all figures, at the end.")
 def generate(
@@ -54,7 +59,7 @@ def generate(
     beams: int | None,
     results: int | None,
     device: Target | None,
-    rounds: bool,
+    accuracy: str,
     threads: int | None,
     as_json: bool,
 ) -> None:
@@ -94,7 +99,7 @@ def generate(
         sys.stdin.read() if prompt == "-" else prompt,
         {name: value for name, value in given.items() if value is not None},
         target=device,
-        rounds=rounds,
+        accuracy=accuracy,
         threads=thread_count(),
         new=None if max_length is not None else max_new_tokens or _NEW_TOKENS,
         system=system,

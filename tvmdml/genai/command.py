@@ -13,7 +13,6 @@ from tvmdml.genai.generator import Generator
 from tvmdml.genai.model import Model
 from tvmdml.genai.params import GeneratorParams
 from tvmdml.genai.tokenizer import Tokenizer
-from tvmdml.onnx.types import ACCURACIES
 from tvmdml.targets import Target
 
 
@@ -62,7 +61,7 @@ def run(
     options: Mapping[str, Any],
     *,
     target: Target | None,
-    rounds: bool,
+    accuracy: str,
     threads: int,
     new: int | None,
     system: str | None,
@@ -76,7 +75,7 @@ def run(
         prompt: the text.
         options: those of the search that the command was given.
         target: where to run; ``None`` for what the folder says.
-        rounds: whether products may round to bytes where the file allows it.
+        accuracy: as for ``tvmdml.onnx.load``.
         threads: how many threads run, for the figures.
         new: the most new tokens; ``None`` if ``max_length`` says how many.
         system: what the model is told before the prompt, with ``chat``.
@@ -87,7 +86,7 @@ def run(
         FolderError, Refused: the folder or an option is wrong.
     """
     begin = time.perf_counter()
-    model = Model(folder, target=target, accuracy=ACCURACIES[int(rounds)])
+    model = Model(folder, target=target, accuracy=accuracy)
     tokenizer = Tokenizer(model)
     if chat:
         messages = [{"role": "system", "content": system}] if system is not None else []
