@@ -1,15 +1,20 @@
-"""Products with matrices that a DEQUANTIZE with blocks makes read the few bits, and write no matrix of floats."""
+"""Products with, and slices of, matrices that a DEQUANTIZE with blocks makes read the few bits, and write no matrix of floats."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support import Array, seeded
+from support import Array, run, seeded
 
 import tvmdml
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.operators._gather_blocks_fused import BlockwiseGather
+from tvmdml.operators.gather import Gather
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.targets import Target
 
@@ -42,7 +47,12 @@ class Made:
         floats = self.graph.add(self.dequantize, [source, *parts])[0]
         assert floats is not None
         self.floats = floats
-        self.x = self.graph.input((rows, K), dtype, name="x")
+        self.rows, self.dtype = rows, dtype
+
+    @functools.cached_property
+    def x(self) -> Any:
+        """The first factor."""
+        return self.graph.input((self.rows, K), self.dtype, name="x")
 
     def run(self, *results: Any, rows: int = 5, **fed: Array) -> tuple[Any, Array, str]:
         """The results, the first factor, and what became of the calls."""
@@ -155,3 +165,71 @@ def test_a_saved_graph_has_the_bits(tmp_path: Path) -> None:
     (y,) = tvmdml.load_graph(str(tmp_path / "net.graph"), "cpu")({"x": x})
     assert np.array_equal(y, net({"x": x})[0])
     assert (tmp_path / "net.graph").stat().st_size < 2 * N * K
+
+
+def tables(name: str, rows: int) -> tuple[Any, Array, Any]:
+    """A graph's table of floats, these, and the graph: quantized in blocks, by rows, by columns, or with one scale."""
+    graph, rng = tvmdml.Graph(), seeded("tables", name)
+    if name in LIMITS:
+        made = Made(name, rows % 2 == 0)
+        return made.floats, made.matrix, made.graph
+    q = rng.integers(0, 256, (N, K)).astype(np.uint8)
+    shape = {"one scale": (1, 1), "by rows": (N, 1), "by columns": (1, K)}[name]
+    scale, zero = rng.standard_normal(shape).astype(np.float32), rng.integers(0, 256, shape).astype(np.uint8)
+    floats = tvmdml.dequantize_linear(*map(graph.constant, (q, scale, zero)))
+    return floats, (q.astype(float) - zero) * scale, graph
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", [*LIMITS, "one scale", "by rows", "by columns"])
+def test_only_slices_that_are_gathered_become_floats(name: str, axis: int, target: Target) -> None:
+    for columns in (K, 75):
+        floats, matrix, graph = tables(name, columns)
+        indices = graph.input(("n", 3), "int64", name="indices")
+        result = tvmdml.gather(floats[:, :columns], indices, axis=axis)
+        net = graph.compile([result], target=target)
+        for count in (1, 4):
+            size = (N, columns)[axis]
+            chosen = seeded("gathered", count).integers(-size, size, (count, 3))
+            chosen[0, :2] = -size - 5, size + 5  # the first and the last one
+            (found,) = net({"indices": chosen})
+            right = np.take(matrix[:, :columns], np.clip(np.where(chosen < 0, chosen + size, chosen), 0, size - 1), axis)
+            assert np.array_equal(found, right.astype(np.float32)), (columns, count)
+            at = net.at(n=count)
+            assert "of FUSED_BLOCKWISE_GATHER" in str(at.explain())
+            assert at.temporary_size == 0
+
+
+def test_a_table_of_halves_is_rounded_once(target: Target) -> None:
+    made = Made("int4", True, dtype="float16")
+    net = made.graph.compile([tvmdml.gather(made.floats, made.graph.input((2,), "int64", name="indices"), axis=0)], target=target)
+    (found,) = net({"indices": np.array([3, -1])})
+    assert np.array_equal(found, made.matrix.astype(np.float16)[[3, -1]])
+
+
+def gather(**changed: Any) -> BlockwiseGather:
+    table, scale = tvmdml.TensorDesc("uint4", (9, 40)), tvmdml.TensorDesc("float32", (9, 3))
+    own = Gather.of(tvmdml.TensorDesc("float32", (9, 40)), tvmdml.TensorDesc("int32", (1, 4)), axis=0, index_dimensions=1)
+    return dataclasses.replace(BlockwiseGather.of_table(own, table, [scale], (1, 16)), **changed)
+
+
+def test_the_operator_by_itself(target: Target) -> None:
+    rng, desc = seeded("itself"), gather()
+    inputs = [desc.input_tensor.pack(rng.integers(0, 16, (9, 40))), np.array([[3, -2, 8, 9]], np.int32)]
+    inputs.append(rng.standard_normal((9, 3)).astype(np.float32))
+    assert np.array_equal(run(desc, target, *inputs)[0], desc.reference(*inputs)[0])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"block_sizes": (1,)}, "block_sizes: given (1,); allowed: 2 numbers"),
+        ({"block_sizes": (1, 8)}, "quantization_tensors[0]"),
+        ({"quantization_tensors": ()}, "quantization_tensors: given 0; allowed: 1 or 2"),
+        ({"axis": 2}, "axis: given 2"),
+    ],
+)
+def test_what_it_does_not_take(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(tvmdml.InvalidArgument) as caught:
+        gather(**changed).validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    assert said in str(caught.value)

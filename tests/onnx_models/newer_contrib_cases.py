@@ -102,6 +102,8 @@ NEWER = [
     rows_of(4, u8(9, 16)),
     rows_of(8, u8(9, 32), u8(9, 2)),
     rows_of(4, u8(9, 16), u8(9, 1)),
+    rows_of(2, u8(9, 8)),
+    rows_of(2, u8(9, 8), u8(9, 1)),
     experts(1, 1, "relu"),
     experts(1, 2, "gelu"),
     experts(1, 2, "silu", normalize_routing_weights=1),

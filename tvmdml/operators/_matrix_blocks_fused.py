@@ -241,3 +241,15 @@ class BlockwiseGemm(Matrix):
         parts = [(stored >> at) & ((1 << self.bits) - 1) for at in range(0, 8, self.bits)]
         elements = np.stack(parts, -1).reshape(len(stored), -1)[:, :count].astype(np.int64)
         return (elements ^ self.middle) - self.middle if self.is_signed else elements
+
+
+def packed(elements: Array, bits: int) -> Array:
+    """Rows of elements as rows of bytes, in whole words: behind a row's last element are zeros."""
+    count, (rows, columns) = 8 // bits, elements.shape
+    wide = np.zeros((rows, -(-columns * bits // 32) * 4 * count), np.uint8)
+    wide[:, :columns] = elements
+    wide &= (1 << bits) - 1
+    found = wide[:, ::count].copy()
+    for i in range(1, count):
+        found |= wide[:, i::count] << (i * bits)
+    return found

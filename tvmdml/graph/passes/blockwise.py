@@ -1,6 +1,7 @@
-"""Multiply by a matrix of few bits as it is stored, where a DEQUANTIZE with blocks is before the second factor of a product.
+"""Read a matrix of few bits as it is stored, where what dequantizes it is before the second factor of a product, or before GATHER.
 
-The matrix of floats is then never in memory, and never rounded to float16: sums are those of exact differences and scales.
+The matrix of floats is then never in memory. In products it is never rounded to float16: sums are those of exact differences and
+scales.
 """
 
 from __future__ import annotations
@@ -14,17 +15,25 @@ from tvmdml.graph.passes import unused
 from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
+from tvmdml.operators._contract import Role
+from tvmdml.operators._gather_blocks_fused import BlockwiseGather
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
+from tvmdml.operators.gather import Gather
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
+
+_DEQUANTIZE = ("DEQUANTIZE", "ELEMENT_WISE_DEQUANTIZE_LINEAR")
 
 
 def run(program: Program, target: Target) -> None:
     """Fuse wherever the target's kernel takes the bits."""
     fusions: list[Fusion] = []
     for call in list(program.calls):
+        if call.desc.NAME == "GATHER":
+            fusions += _gathered(call)
+            continue
         head = call.edges["b_tensor"].source if call.desc.NAME == "GEMM" else None
         if not isinstance(head, Call) or head.desc.NAME != "DEQUANTIZE":
             continue
@@ -81,6 +90,45 @@ def _product(call: Call, head: Call) -> tuple[BlockwiseGemm, dict[str, Edge]] | 
     )
     product.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     return product, edges
+
+
+def _gathered(call: Call) -> list[Fusion]:
+    """The slices of a table of few bits, if the call reads them from the table of floats."""
+    desc: Any = call.desc
+    edge, view = call.edges["input_tensor"], desc.input_tensor
+    head: Any = edge.source
+    if isinstance(head, Call) and head.desc.NAME == "ELEMENT_WISE_IDENTITY" and not edge.offset:
+        copy: Any = head.desc
+        if copy.scale_bias is None and view.is_like(Gather.ranked(copy.output_tensor, view.rank)):
+            edge, view = head.edges["input_tensor"], Gather.ranked(copy.input_tensor, view.rank)
+            head = edge.source
+    if not isinstance(head, Call) or head.desc.NAME not in _DEQUANTIZE or edge.offset:
+        return []
+    own = [(tensor, head.edges[name]) for name, tensor in head.desc.tensors(Role.INPUT) if tensor is not None]
+    floats: TensorDesc = head.desc.output_tensor  # type: ignore[attr-defined]
+    numbers = (n for tensor in (view, *(tensor for tensor, _ in own)) for n in (*tensor.sizes, *tensor.layout))
+    missing, whole = view.rank - floats.rank, (1,) * (view.rank - floats.rank) + floats.sizes
+    if any(map(is_open, numbers)) or missing < 0 or any(n > m for n, m in zip(view.sizes, whole, strict=True)):
+        return []
+    first, sizes = TensorDesc(view.data_type, view.sizes, (0,) * missing + floats.layout), view.sizes[missing:]
+    if not view.is_like(first):
+        return []  # neither the table nor the first places of its dimensions
+    if head.desc.NAME == "DEQUANTIZE":
+        blocks = head.desc.blocks()  # type: ignore[attr-defined]
+    else:  # parameters are repeated by steps of 0
+        repeats = [all(tensor.layout[i] == 0 for tensor, _ in own[1:]) for i in range(floats.rank)]
+        blocks = tuple(n if again else 1 for n, again in zip(floats.sizes, repeats, strict=True))
+    parts = tuple(-(-n // block) for n, block in zip(sizes, blocks, strict=True))
+    each = zip(own, (sizes, parts, parts), strict=False)
+    table, *parameters = (TensorDesc(tensor.data_type, some, tensor.layout) for (tensor, _), some in each)
+    try:
+        gather = BlockwiseGather.of_table(desc, table, parameters, blocks)
+        gather.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    except TvmdmlError:
+        return []
+    edges = {"input_tensor": own[0][1], "indices_tensor": call.edges["indices_tensor"]}
+    edges |= {f"quantization_tensors[{i}]": one for i, (_, one) in enumerate(own[1:])}
+    return [Fusion([call], gather, edges, {(call, 0): 0})]
 
 
 def _is_matrix(view: TensorDesc, floats: TensorDesc, turned: bool) -> bool:

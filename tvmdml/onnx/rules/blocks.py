@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,12 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.enums import QuantizationType
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.node import Node, Results, along, reshaped, rule
-from tvmdml.onnx.types import is_ours
+from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
-from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
+from tvmdml.operators._gather_blocks_fused import BlockwiseGather
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm, packed
+from tvmdml.operators.gather import Gather
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.tensors import TensorDesc
 
@@ -35,52 +35,61 @@ def _blocks(node: Node) -> Results:
     if not node.value(1).size:
         found = node.like(0, node.x()).broadcast((*node.shape()[:-1], n))
     else:
-        x = node.x().reshape(-1, k)
-        own = _of_bits(node, x, n, size, bits)
-        found = (_product(node, x, n, size, bits) if own is None else own).reshape(*node.shape()[:-1], n)
+        found = _product(node, node.x().reshape(-1, k), n, size, bits).reshape(*node.shape()[:-1], n)
     return found + node.x(5) if node.has(5) else found
 
 
-def _is_in_order(node: Node, k: int, size: int) -> bool:
-    """Whether the block of each column is that of its place."""
-    return not node.has(4) or bool(np.array_equal(node.known(4).reshape(-1)[:k], np.arange(k) // size))
-
-
-def _of_bits(node: Node, x: Expression, n: int, size: int, bits: int) -> Expression | None:
-    """The product as one operator on the bytes as they are stored, where DirectML has no DEQUANTIZE for them."""
+def _product(node: Node, x: Expression, n: int, size: int, bits: int) -> Expression:
+    """DEQUANTIZE and GEMM, of which a pass makes one operator where the target has a kernel for that; or that operator."""
     k = x.shape[1]
     count = -(-k // size)
     floats = node.has(3) and node.dtype(3).kind == "f"
     may_round = node.around.may_round and node.integer("accuracy_level", 0) == _BYTES_LEVEL
-    if not (bits == 2 or floats or may_round) or not _is_in_order(node, k, size):
-        return None
-    given = [x, node.x(1).reshape(n, -1), reshaped(node.x(2), (n, count))]
+    given = [node.x(1).reshape(n, -1), reshaped(node.x(2), (n, count))]
     if node.has(3):
         given.append(reshaped(node.x(3), (n, count)) if floats else node.x(3).reshape(n, -1))
-    desc = BlockwiseGemm.of(*(x.desc for x in given), bits=bits, block_size=size, is_signed=False, may_round=may_round)
-    return node.graph.add(desc, [*given, None][:4])[0]
+    group = node.known(4).reshape(-1)[:k] if node.has(4) else np.arange(k) // size
+    is_sorted = np.array_equal(group, np.arange(k) // size)
+    if is_sorted and bits != 2 and not floats and not may_round:
+        tensors = [_narrow(given[0], bits, count * size), given[1].desc, *(_narrow(one, bits, count) for one in given[2:])]
+        desc = Dequantize.of(tensors[0], tensors[1:], quantization_type=QuantizationType(len(given) - 1))
+        (matrix,) = node.graph.add(desc, given)
+        assert matrix is not None
+        product: Expression = tvmdml.gemm(x, matrix[:, :k], trans_b="transpose")
+        return product
+    if not is_sorted:
+        x, given, size = _by_groups(node, x, group, (n, count), size, bits)
+    own = BlockwiseGemm.of(*(one.desc for one in (x, *given)), bits=bits, block_size=size, is_signed=False, may_round=may_round)
+    (found,) = node.graph.add(own, [x, *given, None][:4])
+    assert found is not None
+    return found
 
 
-def _product(node: Node, x: Expression, n: int, size: int, bits: int) -> Expression:
-    """DEQUANTIZE and GEMM, of which a pass makes one operator where the target has a kernel for that."""
-    k = x.shape[1]
-    count = -(-k // size)
-    scales = reshaped(node.x(2), (n, count))
-    stored = node.x(1).reshape(n, -1)
-    if not _is_in_order(node, k, size):
-        matrix = of_bits(node.known(1).reshape(n, -1), bits, count * size)
-        wide = _in_order(node, matrix[:, :k].astype(np.uint8), scales, _zero_points(node, n, count, bits, scales))
-        own: Expression = tvmdml.gemm(x, wide, trans_b="transpose")
-        return own
-    given, tensors = [stored, scales], [_narrow(stored, bits, count * size), scales.desc]
-    if node.has(3):
-        given.append(node.x(3).reshape(n, -1))
-        tensors.append(_narrow(given[-1], bits, count))
-    desc = Dequantize.of(tensors[0], tensors[1:], quantization_type=QuantizationType(len(given) - 1))
-    (floats,) = node.graph.add(desc, given)
-    assert floats is not None
-    product: Expression = tvmdml.gemm(x, floats[:, :k], trans_b="transpose")
-    return product
+def _by_groups(
+    node: Node, x: Expression, group: NumpyArray, shape: tuple[int, int], size: int, bits: int
+) -> tuple[Expression, list[Expression], int]:
+    """The first factor and the matrix with the places of a group beside each other, and the size of their blocks.
+
+    A group whose places are no whole blocks gets some more, where the first factor is 0.
+    """
+    k, (n, count) = x.shape[1], shape
+    if group.size != k or group.min() < 0 or group.max() >= count:
+        raise Refused(f"its g_idx has {group.size} numbers from {group.min()} to {group.max()}, for {k} columns in {count} groups")
+    present, each = np.unique(group, return_counts=True)
+    sizes = [32 // bits << i for i in range(16) if 32 // bits << i <= size] or [32 // bits]
+    block = next((one for one in sizes[::-1] if 8 * (-(-each // one) * one).sum() <= 9 * k), sizes[0])
+    ends = np.split(np.argsort(group, kind="stable"), np.cumsum(each)[:-1])
+    places = np.concatenate([np.pad(one, (0, -one.size % block), constant_values=k) for one in ends])
+    owners = np.repeat(present, -(-each // block))
+    elements = of_bits(node.known(1).reshape(n, -1), bits, count * size)[:, :k].astype(np.uint8)
+    given = [packed(np.pad(elements, [(0, 0), (0, 1)])[:, places], bits), node.known(2).reshape(n, count)[:, owners]]
+    if node.has(3) and node.dtype(3).kind == "f":
+        given.append(node.known(3).reshape(n, count)[:, owners])
+    elif node.has(3):
+        given.append(packed(of_bits(node.known(3).reshape(n, -1), bits, count).astype(np.uint8)[:, owners], bits))
+    if places.max() == k:
+        x = tvmdml.join([x, node.like(0, x).broadcast(x.shape[0], 1)], axis=1)
+    return tvmdml.gather(x, node.constant(places), axis=1), list(map(node.constant, given)), block
 
 
 def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:
@@ -89,23 +98,6 @@ def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:
     if width * 8 < count * bits:
         raise Refused(f"its rows have {width} bytes, which are fewer than {count} elements of {bits} bits")
     return TensorDesc(f"uint{bits}", (rows, count), (width * 8 // bits, 1))
-
-
-def _zero_points(node: Node, n: int, count: int, bits: int, scales: Expression) -> Expression:
-    """The zero point of each block as a float."""
-    if not node.has(3):
-        return node.constant(np.full((n, count), 1 << (bits - 1), scales.dtype))
-    if node.dtype(3).kind == "f":
-        return reshaped(node.x(3), (n, count))
-    return node.constant(of_bits(node.known(3).reshape(n, -1), bits, count).astype(np.uint8)).astype(scales.dtype)
-
-
-def _in_order(node: Node, matrix: NumpyArray, scales: Expression, zeros: Expression) -> Expression:
-    """With the block of each column in input 4."""
-    at = node.constant(node.known(4).reshape(-1)[: matrix.shape[1]].astype(np.int64))
-    scale, zero = (tvmdml.gather(one, at, axis=1) for one in (scales, zeros))
-    found: Expression = (node.constant(matrix).astype(scales.dtype) - zero) * scale
-    return found
 
 
 def in_blocks(node: Node, matrix: NumpyArray, scales: Expression, zeros: NumpyArray, size: int) -> Expression:
@@ -170,58 +162,47 @@ def _bitsandbytes(node: Node) -> Results:
 
 @rule("com.microsoft.GatherBlockQuantized")
 def _gathered(node: Node) -> Results:
-    """Rows are gathered as they are stored, with their scales, and dequantized then."""
-    data, scales = node.value(0), node.x(2)
-    bits = node.integer("bits", 4) if is_ours(data.dtype) else 4
-    rank = scales.ndim
-    gathered, quantized = node.axis(rank, 0, "gather_axis"), node.axis(rank, 1, "quantize_axis")
-    size = node.integer("block_size", 128)
-    packed = np.dtype(data.dtype) == np.uint8
-    fits = bits in (2, 4, 8) and size >= 1 and str(np.dtype(data.dtype)) in ("uint8", "int4", "uint4")
-    if not fits or gathered == quantized or (packed and gathered == rank - 1):
-        places = f"along the axis {quantized}, gathered along {gathered}"
-        raise Refused(f"it has {bits} bits of {data.dtype} in blocks of {size} {places}")
-    zero = 1 << (bits - 1) if packed else 0
-    elements = _bits_of(node, tvmdml.gather(node.x(), node.x(1), axis=gathered), bits) if packed else _wide(node, 0, gathered)
-    parameters = [tvmdml.gather(scales, node.x(1), axis=gathered)]
+    """Slices of a table of 4 or 8 bits as it is stored; one of 2 bits becomes one of 4."""
+    given, scales, indices = str(node.dtype()), node.x(2), node.x(1)
+    is_packed = given == "uint8"
+    bits = node.integer("bits", 4) if is_packed else 4
+    axes, size = (
+        [node.axis(scales.ndim, i, name) for i, name in enumerate(("gather_axis", "quantize_axis"))],
+        node.integer("block_size", 128),
+    )
+    if bits not in (2, 4, 8) or size < 1 or given not in ("uint8", "int4", "uint4") or len(node.shape()) != scales.ndim:
+        raise Refused(
+            f"it has {bits} bits of {given} in blocks of {size}, in {len(node.shape())} dimensions with scales in {scales.ndim}"
+        )
+    kind = given if not is_packed else f"uint{max(bits, 4)}"
+    shape = (*node.shape()[:-1], node.shape()[-1] * (8 // bits if is_packed else 1))
+    blocks = tuple(size if i == axes[1] else 1 for i in range(len(shape)))
+    if scales.shape != (wanted := tuple(-(-n // block) for n, block in zip(shape, blocks, strict=True))):
+        raise Refused(
+            f"its scales have the sizes {list(scales.shape)}, and not {list(wanted)}, for blocks of {size} in {list(shape)}"
+        )
+
+    def stored(at: int, sizes: tuple[int, ...]) -> tuple[TensorDesc, Expression]:
+        """The elements of an input, and how DirectML describes them."""
+        if is_packed and bits > 2:
+            own = (*node.shape(at)[:-1], node.shape(at)[-1] * (8 // bits))
+            if own[:-1] != sizes[:-1] or own[-1] < sizes[-1]:
+                raise Refused(f"its input {at} has elements for {list(own)}, and not {list(sizes)}")
+            return TensorDesc(kind, sizes, TensorDesc(kind, own).layout), node.x(at)
+        elements = of_bits(node.known(at), bits, sizes[-1]) if is_packed else node.known(at)
+        return constant(elements.astype(np.int8).reshape(sizes))
+
+    def constant(elements: NumpyArray) -> tuple[TensorDesc, Expression]:
+        desc = TensorDesc(kind, elements.shape)
+        return desc, node.constant(desc.pack(elements))
+
+    (table, x), parameters = stored(0, shape), [(TensorDesc(scales.desc.data_type, wanted), scales)]
     if node.has(3):
-        parameters.append(_zeros(node, bits, scales.shape, gathered) if packed else _wide(node, 3, gathered))
-    axis = quantized + (len(node.shape(1)) - 1 if quantized > gathered else 0)
-    wide = [_repeated(one.astype(np.float32), axis, size, elements.shape) for one in parameters]
-    x = elements.astype(np.float32)
-    return ((x - wide[1] if node.has(3) else x - float(zero)) * wide[0]).astype(scales.dtype)
-
-
-def _wide(node: Node, at: int, axis: int) -> Expression:
-    """Constants of four bits, one in a byte, gathered."""
-    found: Expression = tvmdml.gather(node.constant(node.known(at).astype(np.int8)), node.x(1), axis=axis)
-    return found
-
-
-def _bits_of(node: Node, x: Expression, bits: int) -> Expression:
-    """The elements in bytes along the last dimension."""
-    if bits == 8:
-        return x
-    parts = [
-        tvmdml.bit_and(tvmdml.bit_shift_right(x, node.like(at, x)), node.like((1 << bits) - 1, x))[..., None]
-        for at in range(0, 8, bits)
-    ]
-    found: Expression = tvmdml.join(parts, axis=x.ndim).reshape(*x.shape[:-1], x.shape[-1] * len(parts))
-    return found
-
-
-def _zeros(node: Node, bits: int, shape: tuple[int, ...], axis: int) -> Expression:
-    """Zero points in bytes, as many as scales."""
-    found: Expression = _bits_of(node, tvmdml.gather(node.x(3), node.x(1), axis=axis), bits)[..., : shape[-1]]
-    return found
-
-
-def _repeated(x: Expression, axis: int, size: int, shape: tuple[int, ...]) -> Expression:
-    """Each slice of an axis as many times as a block has elements."""
-    if any(n != m for i, (n, m) in enumerate(zip(x.shape, shape, strict=True)) if i != axis) or x.shape[axis] * size < shape[axis]:
-        raise Refused(f"its scales have the sizes {list(x.shape)}, for blocks of {size} in {list(shape)}")
-    before, after = x.shape[:axis], x.shape[axis + 1 :]
-    flat = x.reshape(math.prod(before), x.shape[axis], 1, math.prod(after))
-    wide = flat.broadcast(flat.shape[0], flat.shape[1], size, flat.shape[3]).reshape(*before, x.shape[axis] * size, *after)
-    found: Expression = wide[along(axis, slice(0, shape[axis]))]
-    return found
+        parameters.append(stored(3, wanted))
+    elif kind == "uint4" and (not is_packed or bits == 2):  # DirectML's zero point is another one
+        parameters.append(constant(np.full(wanted, 2 if is_packed else 0, np.int8)))
+    gather: Any = Gather.of_call(TensorDesc(scales.desc.data_type, shape), indices.desc, axis=axes[0], index_dimensions=None)
+    desc = BlockwiseGather.of_table(gather, table, [one for one, _ in parameters], blocks)
+    (found,) = node.graph.add(desc, [x, indices, *(one for _, one in parameters)])
+    assert found is not None
+    return reshaped(found, (*shape[: axes[0]], *indices.shape, *shape[axes[0] + 1 :]))

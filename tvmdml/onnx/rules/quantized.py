@@ -17,6 +17,7 @@ from tvmdml.onnx.rules.reductions import dropped, from_axis_on
 from tvmdml.onnx.types import is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.onnx_nodes import Refused
+from tvmdml.sizes import is_open
 
 
 def _real(node: Node, at: int) -> Any:
@@ -152,13 +153,31 @@ def _dequantize(node: Node) -> Results:
     to = node.results[0].dtype
     if to == np.float32 and node.dtype(1) == np.float16:
         node.inputs[1] = Value.computed(node.x(1).astype(np.float32))
+    is_unsigned, sizes = str(node.value(0).dtype).startswith("uint"), node.shape(1)
+    if node.integer("block_size", 0) and is_unsigned and not (node.has(2) or any(map(is_open, sizes))):
+        # DirectML's zero point is another one where there is none.
+        node.inputs = [*node.inputs[:2], Value.known(np.zeros(sizes, node.value(0).dtype))]
     try:
+        if node.integer("block_size", 0) > 0:
+            return _in_whole_blocks(node)
         return described.convert(node.replaced("DequantizeLinear", **node.attributes))
     except (Refused, TvmdmlError):
         x = _bytes(node.value(0), node).astype(np.float32)
         scale, zero = (_parameter(node, i) for i in (1, 2))
         found = (x if zero is None else x - zero) * scale
         return found.astype(node.dtype(1))
+
+
+def _in_whole_blocks(node: Node) -> Any:
+    """DirectML has equal blocks: behind a last one with fewer elements, a constant gets some that are not read."""
+    axis, x = node.axis(len(node.shape()), 1), node.value(0)
+    n = node.shape()[axis]
+    block = min(node.integer("block_size", 0), n)
+    if x.array is not None and n % max(block, 1):
+        x = Value.known(np.pad(x.array, [(0, -n % block if i == axis else 0) for i in range(x.array.ndim)]))
+    attributes = {**node.attributes, "block_size": block}
+    (found,) = described.convert(node.replaced("DequantizeLinear", [x, *node.inputs[1:]], **attributes))
+    return found if x is node.inputs[0] else found[along(axis, slice(0, n))]
 
 
 @rule("QuantizeLinear", "com.microsoft.QuantizeLinear")
