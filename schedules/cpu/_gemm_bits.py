@@ -331,14 +331,19 @@ class BitRows:
         byte, shift = T.hold(at >> T.i64(3)), T.cast(at & T.i64(7), "int32")
         size = -(-bits.scales * bits.bits // 8)
         last = T.hold((self.blocks * bits.bits - 1) >> T.i64(3))
+        places = [lane // bits.block * bits.bits for lane in range(bits.lanes)]
+        if size > 4:  # more than a word
+            some = [T.hold(T.cast(self.zero[base + T.min(byte + i, last)], "int32")) for i in range(size)] if is_last else []
+            some = some or [T.hold(T.cast(self.zero[T.run(T.hold(base + byte), size)], "int32"))]
+            vector = T.Shuffle(some * (bits.lanes // size), [place // 8 for place in places])
+            shifts = T.Shuffle([T.const(place % 8, "int32") for place in places], list(range(bits.lanes)))
+            return (vector >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
         word = None
         for i in range(size):
             own = T.hold(T.min(byte + i, last)) if is_last else byte + i
             value = T.cast(self.zero[base + own], "int32") << T.const(8 * i, "int32")
             word = value if word is None else word | value
-        shifts = T.Shuffle(
-            [T.const(lane // bits.block * bits.bits, "int32") for lane in range(bits.lanes)], list(range(bits.lanes))
-        )
+        shifts = T.Shuffle([T.const(place, "int32") for place in places], list(range(bits.lanes)))
         own = T.splat(T.hold(word >> shift) if size == 1 else T.hold(word), bits.lanes)
         return (own >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
 

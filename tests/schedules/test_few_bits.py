@@ -94,6 +94,17 @@ def test_processors_without_long_vectors(form: tuple[Any, ...], where: str) -> N
         agrees(*given(rows, 83, 344, *form), where, "bits", "bit_tiles")
 
 
+@pytest.mark.parametrize("where", LEVELS[:2])
+@pytest.mark.parametrize(
+    ("bits", "block", "zeros"), [(8, 4, "bits"), (8, 8, "bits"), (4, 8, "bits"), (2, 16, "bits"), (8, 4, "floats"), (4, 8, "none")]
+)
+def test_a_vector_has_many_blocks(bits: int, block: int, zeros: str, where: str) -> None:
+    if not runs(where):
+        pytest.skip(f"this processor has no {where}")
+    for rows in (1, 9):
+        agrees(*given(rows, 67, 40 * block + block // 2, bits, block, zeros, rows == 1, "float32"), where, "bits", "bit_tiles")
+
+
 WITH_BYTES = "cpu:x86-64-v4+avx512vnni"
 
 
