@@ -85,17 +85,18 @@ class CudaMachine(Machine):
 
     kind, warp = "cuda", 32
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, form: str | None = None) -> None:
         assert isinstance(target, CudaTarget)
         self.device = target.device
+        self.form = form or self.device.info.arch
+        """The architecture to compile for."""
 
     def run(self, *runs: Run) -> list[source.Emitted]:
         emitted = [
             source.emit(run.kernel.function.with_attr("global_symbol", f"kernel_{number}")) for number, run in enumerate(runs)
         ]
-        form = self.device.info.arch
-        images = {image.form: image.content for image in compilers.compile_text(source.unit(emitted), [form])}
-        module = self.device.module(images[form])
+        images = {image.form: image.content for image in compilers.compile_text(source.unit(emitted), [self.form])}
+        module = self.device.module(images[self.form])
         for one, run in zip(emitted, runs, strict=True):
             memories = self.uploaded(run, one.buffers)
             block = _packed(one.block_bytes, one.scalars, one.block, run)

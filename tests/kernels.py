@@ -252,6 +252,25 @@ def copies() -> Example:
     return Example(kernel, {"source": source, "result": np.zeros_like(source)}, {"result": expected})
 
 
+def pairs() -> Example:
+    """Products that are added two at a time, with one rounding each: in float64 they are exact, and sums nearly so."""
+
+    def body(i: Any, a: Any, b: Any, result: Any) -> None:
+        sums = T.local("float32", 2)
+        for k in (0, 1):
+            T.store(sums, k, result[2 * i + k])
+        T.multiply_add_pair(sums, 0, a[i], (b[2 * i], b[2 * i + 1]))
+        for k in (0, 1):
+            T.store(result, 2 * i + k, sums[k])
+
+    rng = seeded("pairs")
+    a, b, c = (rng.normal(size=size).astype(np.float32) for size in (64, 128, 128))
+    exact = a.astype(np.float64).repeat(2) * b + c
+    assert (exact.astype(np.float32) != a.repeat(2) * b + c).any()
+    kernel = written({"a*": "float32", "b*": "float32", "result*": "float32"}, body)
+    return Example(kernel, {"a": a, "b": b, "result": c}, {"result": exact.astype(np.float32)})
+
+
 def scalars() -> Example:
     """A scalar of each type."""
     values: dict[str, Any] = {

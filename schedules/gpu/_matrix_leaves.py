@@ -39,11 +39,13 @@ class _Own:
 class Plain(_Own):
     """Each thread has rows and columns of a tile. In shared memory, a product's elements of all rows are neighbours."""
 
-    name = "plain"
     has_words = crosses = False
 
-    def __init__(self, tile: Tile, step: int, stages: int, computed: str, types: Sequence[str]) -> None:
+    def __init__(self, tile: Tile, step: int, stages: int, computed: str, types: Sequence[str], packed: bool) -> None:
         width = 8 if computed == "float64" else 4
+        self.packed = packed and computed == "float32"
+        """Whether two neighbouring sums are added to at once."""
+        self.name = "plain packed" if self.packed else "plain"
         self.tile, self.stages, self.computed = tile, stages, computed
         # With fewer products the compiler is told of fewer registers than a large tile needs.
         self.step = max(16 if tile.own_rows * tile.own_columns > 32 else 8, step if width == 4 else min(step, 8))
@@ -92,7 +94,9 @@ class Plain(_Own):
         tile = self.tile
         owns, sides = (tile.own_rows, tile.own_columns), (tile.rows, tile.columns)
         begins = [None if stage is None else T.let(stage * self.size(which)) for which in (0, 1)]
-        with T.loop(T.const(self.step, "int32")) as k:
+        count = T.const(self.step, "int32")
+        # A compiler unrolls what it knows, which pairs are not.
+        with T.unroll(T.const(0, "int32"), count) if self.packed else T.loop(count) as k:
             factors: list[list[Any]] = []
             for which in (0, 1):
                 lanes = self._lanes(owns[which])
@@ -104,7 +108,10 @@ class Plain(_Own):
             for i, a in enumerate(factors[0]):
                 for j, b in enumerate(factors[1]):
                     place = i * tile.own_columns + j
-                    T.store(writer.own, place, multiply_add(a, b, writer.own[place]))
+                    if not self.packed:
+                        T.store(writer.own, place, multiply_add(a, b, writer.own[place]))
+                    elif j % 2 == 0:
+                        T.multiply_add_pair(writer.own, place, a, (b, factors[1][j + 1]))
 
     def declare(self, parts: Sequence[Part]) -> Any:
         """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""

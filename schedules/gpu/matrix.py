@@ -95,7 +95,8 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         if shape is not None:
             shifted = [contraction.a_zero is not None, contraction.b_zero is not None]
             return Held(tile, step, stages, types, shape, target.subgroup_size, inner_first, shifted)
-        return Plain(tile, max(step, 0 if bits is None else bits.per_word), stages, contraction.computed, types)
+        step = max(step, 0 if bits is None else bits.per_word)
+        return Plain(tile, step, stages, contraction.computed, types, target.has("packed_floats"))
 
     can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
     sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]

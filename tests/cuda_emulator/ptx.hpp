@@ -104,6 +104,15 @@ TVMDML_BYTES(u8_u8, uint8_t, uint8_t)
 #undef TVMDML_BYTES
 #undef TVMDML_SUMS
 
+// Two products and sums, side by side.
+inline void ptx_fma_rn_f32x2(const char *operands, uint64_t &sums, uint64_t a, uint64_t b, TVMDML_LINE) {
+  expects(operands, "%0, %1, %2, %0;", line);
+  float x[2], y[2], z[2];
+  memcpy(x, &a, 8), memcpy(y, &b, 8), memcpy(z, &sums, 8);
+  for (int i = 0; i < 2; i++) z[i] = std::fma(x[i], y[i], z[i]);
+  memcpy(&sums, z, 8);
+}
+
 // A step less than the power, as it need not be the nearest float; 0 below the normal numbers.
 inline void ptx_ex2_approx_ftz_f32(const char *operands, float &power, float of, TVMDML_LINE) {
   expects(operands, "%0, %1;", line);

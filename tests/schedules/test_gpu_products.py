@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import programs
 import pytest
 from spirv_words import declared, instructions
 from support import Array, assert_same_bits, seeded
@@ -192,11 +193,43 @@ def test_a_kernel_with_matrices_has_the_memory_model_that_they_need(dtype: str, 
     assert all(seen.values()), seen
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_80"])
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_100", "sm_107", "sm_110", "sm_75,sm_90"])
 def test_what_an_architecture_has_is_used(architecture: str) -> None:
-    (target,) = targets.elsewhere(f"cuda:{architecture}")
-    for dtype, leaf in (("float16", "cores"), ("float32", "plain"), ("float64", "plain")):
+    """Of several, what one of them has."""
+    target = targets.resolve(f"cuda:{architecture}")
+    packed = "plain packed" if architecture in ("sm_100", "sm_107") else "plain"
+    for dtype, leaf in (("float16", "cores"), ("float32", packed), ("float64", "plain")):
         a = tvmdml.TensorDesc(dtype, (256, 256))
         parameters = dict(kernel_for(tvmdml.Gemm.of(a, a).canonical(), target).parameters)
         assert parameters["leaf"] == leaf
-        assert all("copied" in way for way in parameters["moved"]) == (architecture == "sm_80")
+        assert all("copied" in way for way in parameters["moved"]) == (architecture != "sm_75")
+
+
+LISTED = """
+import os
+import numpy as np, tvmdml
+rng = np.random.default_rng(7)
+a, b = rng.normal(size=(40, 300)).astype("float32"), rng.normal(size=(300, 72)).astype("float32")
+x, y = (rng.integers(-100, 100, size).astype("int8") for size in ((40, 320), (320, 64)))
+for cls, given, dtype in ((tvmdml.Gemm, (a, b, None), "float32"), (tvmdml.MatrixMultiplyInteger, (x, None, y, None), "int32")):
+    descs = [None if one is None else tvmdml.TensorDesc(one.dtype, one.shape) for one in given]
+    desc = cls.of(*descs)
+    out = np.zeros(desc.output_tensor.sizes, dtype)
+    tvmdml.compile(desc, os.environ["TARGET"])(*given, out)
+    print(out.tobytes().hex())
+"""
+
+
+@pytest.mark.full
+def test_what_one_architecture_of_a_list_has_changes_no_bit(cuda: Target) -> None:
+    if "emulator" not in str(cuda.machine()):
+        pytest.skip("a GPU has one architecture")
+    runs = [
+        ("90", "cuda:0"),
+        ("90", "cuda:sm_75,sm_90"),
+        ("75", "cuda:sm_75,sm_90"),
+        ("100", "cuda:0"),
+        ("90", "cuda:sm_90,sm_100"),
+    ]
+    found = {programs.python(LISTED, TVMDML_EMULATED_ARCH=number, TARGET=target) for number, target in runs}
+    assert len(found) == 1

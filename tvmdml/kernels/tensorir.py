@@ -51,6 +51,7 @@ from tvmdml.kernels.tensorir_devices import copy_async as copy_async
 from tvmdml.kernels.tensorir_devices import end_copies as end_copies
 from tvmdml.kernels.tensorir_devices import launch as launch
 from tvmdml.kernels.tensorir_devices import looked_up as looked_up
+from tvmdml.kernels.tensorir_devices import multiply_add_pair as multiply_add_pair
 from tvmdml.kernels.tensorir_devices import near_exp2 as near_exp2
 from tvmdml.kernels.tensorir_devices import shared as shared
 from tvmdml.kernels.tensorir_devices import subgroup as subgroup

@@ -79,6 +79,12 @@ def near_exp2(value: Any) -> Any:
     return builder().call_extern("float32", "near_exp2", value)
 
 
+def multiply_add_pair(sums: Any, at: int, a: Any, b: tuple[Any, Any]) -> None:
+    """Add two products of a float32 to neighbouring sums of the thread, each rounded once; for devices with ``packed_floats``."""
+    t = builder()
+    t.evaluate(t.call_extern("int32", "multiply_add_pair", t.address_of(sums[at]), a, *b))
+
+
 def copy_async(target: Any, at: Any, source: Any, place: Any, size: int, there: Any) -> None:
     """Begin to copy 4, 8 or 16 bytes, aligned to their number, to shared memory; zeros unless they are ``there``.
 

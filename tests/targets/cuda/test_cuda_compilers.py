@@ -16,8 +16,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cubin
-import hypothesis
-import hypothesis.strategies as st
 import kernels
 import pytest
 from cuda_compilers import ARCHITECTURES, COMPILERS, use
@@ -26,7 +24,7 @@ from expressions import AWKWARD, FLOATS, TYPES, Written, extremes, number_of, wr
 from tvmdml import tensorir as T
 from tvmdml.errors import CompileError, InvalidArgument
 from tvmdml.targets._lower import lower
-from tvmdml.targets.cuda import architectures, compilers, prelude, source, terms
+from tvmdml.targets.cuda import compilers, prelude, source, terms
 from tvmdml.targets.cuda import cubin as product
 
 
@@ -188,6 +186,7 @@ def _every_feature() -> dict[str, Written]:
         "casts": written({f"{dtype}*": dtype for dtype in TYPES}, casts),
         **{make.__name__: make().kernel for make in (kernels.loops, kernels.leaving, kernels.own_memory, kernels.group_scan)},
         **{make.__name__: make().kernel for make in (kernels.scalars, kernels.token, kernels.mixed_access, kernels.ramps)},
+        **{make.__name__: make().kernel for make in (kernels.copies, kernels.pairs)},
         "votes": kernels.votes(32).kernel,
         **{f"tiles_{a}_{b}": kernels.tiles(a, b).kernel for a, b in kernels.TILES},
     }
@@ -202,10 +201,8 @@ def _every_feature() -> dict[str, Written]:
 
 @pytest.mark.full
 def test_everything_compiles_that_the_generator_writes(compiler: str) -> None:
-    later, copies = unit(copies=kernels.copies().kernel)
-    compiled(later, "sm_80")
     text, emitted = unit(**_every_feature())
-    assert {piece for one in (emitted | copies).values() for piece in one.uses} | {"integers"} == {*prelude.PIECES}
+    assert {piece for one in emitted.values() for piece in one.uses} | {"integers"} == {*prelude.PIECES}
     _, made = cubin.read(compiled(text, "sm_75")["sm_75"])
     assert made.keys() == emitted.keys()
     for name, kernel in made.items():
@@ -551,85 +548,3 @@ def test_an_nvcc_that_hangs_is_stopped_with_all_that_it_started(tmp_path: Path, 
         time.sleep(0.05)
     else:
         pytest.fail("what it started still runs")
-
-
-# -- Architectures ------------------------------------------------------------------------------------------------------------
-
-_numbers = st.sampled_from(sorted(architectures._KNOWN)) | st.integers(architectures.OLDEST, 150)
-
-
-def test_a_list_of_architectures_is_read() -> None:
-    assert architectures.parse("sm_90") == ("sm_90",)
-    assert architectures.parse("sm_100, sm_80,sm_90,sm_80") == ("sm_80", "sm_90", "sm_100")
-    for text in (
-        "",
-        "sm_",
-        "sm_9",
-        "sm_74",
-        "sm_090",
-        "sm_90a",
-        "90",
-        "sm_80,",
-        "compute_90",
-        "sm_1000",
-        "sm_" + chr(0xFF19) + "0",
-        "SM_90",
-        "sm_90;",
-    ):
-        with pytest.raises(
-            InvalidArgument, match=r"^target architecture: given .*; allowed: sm_75 and newer, such as sm_75, sm_80"
-        ):
-            architectures.parse(text)
-
-
-@hypothesis.given(st.lists(_numbers, min_size=1, max_size=5))
-def test_lists_of_architectures_are_sorted_and_stay_so(numbers: list[int]) -> None:
-    found = architectures.parse(",".join(f"sm_{number}" for number in numbers))
-    assert [architectures.number(name) for name in found] == sorted(set(numbers))
-    assert architectures.parse(",".join(found)) == found
-    known = architectures.of(found)
-    assert known == architectures.of(found[-1:])
-    assert known in architectures._KNOWN.values()
-
-
-def test_what_is_not_known_is_taken_for_the_newest_before() -> None:
-    assert architectures.of(["sm_95"]) == architectures.of(["sm_90"])
-    assert architectures.of(["sm_150"]) == architectures.of(["sm_121"])
-    assert architectures.of(["sm_70"]) == architectures.of(["sm_75"])  # refused elsewhere, when it is run
-
-
-@pytest.mark.parametrize(
-    ("forms", "device", "expected"),
-    [
-        ("sm_80 sm_86 compute_86", "sm_86", "sm_86"),
-        ("sm_80 sm_86 compute_86", "sm_89", "sm_86"),
-        ("sm_80 sm_86 compute_86", "sm_80", "sm_80"),
-        ("sm_80 sm_86 compute_86", "sm_90", "compute_86"),
-        ("sm_80 sm_86 compute_86", "sm_87", "compute_86"),  # embedded architectures
-        ("sm_87 compute_87", "sm_87", "sm_87"),
-        ("sm_87 compute_87", "sm_89", "compute_87"),
-        ("sm_90 compute_90", "sm_89", None),
-        ("sm_100 compute_100", "sm_103", "sm_100"),
-        ("sm_100 compute_100", "sm_120", "compute_100"),
-        ("sm_120 compute_120", "sm_121", "sm_120"),
-        ("", "sm_90", None),
-    ],
-)
-def test_the_form_that_runs_best_is_taken(forms: str, device: str, expected: str | None) -> None:
-    assert architectures.best(forms.split(), device) == expected
-
-
-@hypothesis.given(st.lists(_numbers, min_size=1, max_size=4), _numbers)
-def test_a_device_has_what_is_its_own_else_what_is_older(numbers: list[int], device: int) -> None:
-    forms = [*(f"sm_{number}" for number in numbers), f"compute_{max(numbers)}"]
-    found = architectures.best(forms, f"sm_{device}")
-    if device in numbers:
-        assert found == f"sm_{device}"
-    elif found is None:
-        assert max(numbers) > device
-        assert not any(
-            number // 10 == device // 10 and number <= device and number not in (87, 88) for number in numbers
-        ) or device in (87, 88)
-    else:
-        assert architectures.number(found) <= device
-        assert found.startswith("compute") or architectures.number(found) // 10 == device // 10

@@ -290,15 +290,17 @@ def test_mistakes(cuda: Driver, capfd: pytest.CaptureFixture[str], monkeypatch: 
 
 
 def test_the_order_shows_a_missing_barrier(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "__shared__ int x[64]; int t = threadIdx.x; x[t] = t; a[t] = x[t ? t - 1 : 0];"
-    text = kernel("int* a", body)
-    function, like, seen = cuda.function(compiled(text)), np.zeros(64, np.int32), []
+    """Also where the group is one warp, for which a barrier of warps is enough."""
+    body = "__shared__ int x[64]; int t = threadIdx.x; x[t] = t; {} a[t] = x[t ? t - 1 : 0];"
+    like = np.zeros(64, np.int32)
     memory = cuda.upload(like)
-    for seed in ("", "1", "2"):
-        monkeypatch.setenv("TVMDML_EMULATED_ORDER", seed)
-        cuda.launch(function, (1,), (64,), memory)
-        seen.append((cuda.download(memory, like)[1:] == np.arange(63)).all())
-    assert seen == [True, False, False]
+    for threads, barrier in ((64, ""), (32, ""), (32, "__syncwarp();")):
+        function, seen = cuda.function(compiled(kernel("int* a", body.format(barrier)))), []
+        for seed in ("", "1", "2"):
+            monkeypatch.setenv("TVMDML_EMULATED_ORDER", seed)
+            cuda.launch(function, (1,), (threads,), memory)
+            seen.append((cuda.download(memory, like)[1:threads] == np.arange(threads - 1)).all())
+        assert seen == [True, *[bool(barrier)] * 2]
 
 
 def test_a_copy_is_made_when_it_is_waited_for(cuda: Driver) -> None:

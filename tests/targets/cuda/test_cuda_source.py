@@ -134,6 +134,16 @@ def test_expressions_are_spelled_plainly(name: str) -> None:
     assert text.partition("{\n")[2] == f"  result[(int32_t)threadIdx.x] = {expected};\n}}\n"
 
 
+@pytest.mark.parametrize(("threads", "name"), [(16, "__syncthreads"), (32, "__syncwarp"), (64, "__syncthreads")])
+def test_a_group_of_one_warp_waits_for_its_warp(threads: int, name: str) -> None:
+    def body(i: Any, x: Any) -> None:
+        T.barrier()
+        T.evaluate(T.tvm_storage_sync("global"))
+
+    lines = text_of({"x*": "int32"}, body, threads).splitlines()[1:-1]
+    assert [line.strip() for line in lines] == [f"{name}();", f"__threadfence(), {name}();"]
+
+
 def test_a_text_begins_with_what_it_uses() -> None:
     def unit(parameters: Mapping[str, str], body: Body) -> str:
         return source.unit([source.emit(written(parameters, body).function)])

@@ -80,8 +80,8 @@ class CudaTarget(DeviceTarget):
         return self._largest.processors * self._largest.threads // 256
 
     def has(self, feature: str) -> bool:
-        """All features that schedules may ask for, but for copies that go on meanwhile, which came with sm_80."""
-        return feature != "async_copies" or architectures.number(self.architectures[0]) >= 80
+        """Whether one of the architectures has a feature; the others' code does the same without it."""
+        return any(architectures.has(name, feature) for name in self.architectures)
 
     @classmethod
     def parse(cls, text: str) -> CudaTarget:

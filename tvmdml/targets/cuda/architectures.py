@@ -33,6 +33,14 @@ _KNOWN = {
     120: Architecture(188, 1536),  # Blackwell: RTX 50
     121: Architecture(48, 1536),  # Spark
 }
+_LATER = 1 << 16
+FEATURES = {
+    "async_copies": (80, _LATER),  # cp.async
+    "large_tiles": (80, _LATER),  # mma of 16 x 8 x 32 bytes; those before have half of them, or a quarter
+    "packed_halves": (80, _LATER),  # cvt.rn.f16x2.f32
+    "packed_floats": (100, 110),  # fma.rn.f32x2, which assemblers split in two from sm_110 on
+}
+"""What not every architecture has, and which have it: from one to before another. Variants such as sm_90a have no more of it."""
 _EMBEDDED = {87, 88}
 """Members of a generation that cannot run the machine code of its other members."""
 
@@ -45,6 +53,18 @@ def number(architecture: str) -> int:
 def is_one(name: str) -> bool:
     """Whether it is the name of an architecture, such as ``sm_90``, that compilers support."""
     return re.fullmatch(r"sm_[1-9][0-9]{1,2}", name, re.ASCII) is not None and number(name) >= OLDEST
+
+
+def has(name: str, feature: str) -> bool:
+    """Whether an architecture has a feature. Those that are in no table came with the oldest."""
+    begin, end = FEATURES.get(feature, (OLDEST, _LATER))
+    return begin <= number(name) < end
+
+
+def condition(feature: str) -> str:
+    """The same for CUDA's preprocessor."""
+    begin, end = FEATURES[feature]
+    return f"__CUDA_ARCH__ >= {10 * begin}" + (f" && __CUDA_ARCH__ < {10 * end}" if end < _LATER else "")
 
 
 def parse(text: str) -> tuple[str, ...]:

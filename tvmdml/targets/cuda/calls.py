@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -41,6 +42,7 @@ _OPERATORS = {
     "bitwise_xor": "BitwiseXor",
 }  # fmt: skip
 _WARP = Term("uint32", "0xffffffffu")
+_WARP_THREADS = 32
 _ONCE = frozenset({EVERYTHING})
 
 
@@ -160,7 +162,10 @@ class Calls:
         kind = str(arguments[0].value)
         if kind not in _BARRIERS:
             self._writer.refuse(f"there is no barrier of {kind!r}")
-        return Term("int32", _BARRIERS[kind])
+        code = _BARRIERS[kind]
+        # A group of one warp needs no barrier of groups: that of warps orders its threads' accesses to memory as well.
+        is_one_warp = math.prod(self._writer.threads()) == _WARP_THREADS
+        return Term("int32", code.replace("__syncthreads", "__syncwarp") if is_one_warp else code)
 
     def _fence(self, node: Any, name: str, arguments: list[Any]) -> Term:
         return Term("int32", "__threadfence()")
@@ -223,7 +228,7 @@ class Calls:
         dtype, _ = self._writer.type_of(node)
         x, y, z = self._writer.threads()
         if name == "subgroup_size":
-            return terms.constant(dtype, 32)
+            return terms.constant(dtype, _WARP_THREADS)
         place = Term("uint32", "threadIdx.x")
         if y * z > 1:
             place = Term("uint32", f"(threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z))")
@@ -275,7 +280,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "await_copies": Calls._await_copies,
     "copy_async": Calls._copy,
     "end_copies": Calls._end_copies,
-    **dict.fromkeys(prelude.TILES, Calls._tiles),
+    **dict.fromkeys((*prelude.TILES, "multiply_add_pair"), Calls._tiles),
     "near_exp2": Calls._quick,
     "pack_halves": Calls._quick,
     "assume": Calls._skip,

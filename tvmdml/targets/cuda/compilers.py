@@ -21,7 +21,7 @@ from tvmdml import installing
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.targets._program import Image
 from tvmdml.targets.cuda import cubin
-from tvmdml.targets.cuda.architectures import number
+from tvmdml.targets.cuda.architectures import is_one, number
 
 EXACT = ("--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true")
 """Both compilers accept these options."""
@@ -103,6 +103,23 @@ def version() -> str:
 
     _, major, minor = nvrtc.nvrtcVersion()
     return f"{major}.{minor}"
+
+
+def supported() -> tuple[str, ...]:
+    """The architectures that the compiler makes machine code for and kernels support, the oldest first, without their variants.
+
+    Raises:
+        CompileError: there is no compiler, or it does not run.
+    """
+    if _compiler()[0] == "nvcc":
+        found = nvcc()
+        assert found is not None
+        names = _run([found, "--list-gpu-code"]).decode().split()
+    else:
+        import cuda.bindings.nvrtc as nvrtc
+
+        names = [f"sm_{one}" for one in _checked(nvrtc.nvrtcGetSupportedArchs())]
+    return tuple(sorted(filter(is_one, names), key=number))
 
 
 def sass(cubin: bytes) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tvmdml.targets.cuda.architectures import condition
+
 
 class Piece(NamedTuple):
     """A part of the prelude."""
@@ -126,12 +128,12 @@ def _step(kind: str, types: str, c: Sequence[int], a: Sequence[int], b: Sequence
 
 
 def _multiply(name: str, types: str, whole: str, part: str, parts: Sequence[tuple[Sequence[int], ...]]) -> str:
-    """A function that adds the product of 16 rows and 8 columns of 32 bytes: before sm_80 it takes several instructions."""
+    """A function that adds the product of 16 rows and 8 columns of 32 bytes: without large tiles it takes several instructions."""
     given = ", ".join(f"uint32_t {word}" for word in ("a0", "a1", "a2", "a3", "b0", "b1"))
     return "\n".join(
         (
             f"__device__ __forceinline__ void {name}({'float' if types[0] == 'f' else 'int32_t'} *c, {given}) {{",
-            "#if __CUDA_ARCH__ >= 800",
+            f"#if {condition('large_tiles')}",
             _step(whole, types, range(4), range(4), range(2)),
             "#else",
             *(_step(part, types, *one) for one in parts),
@@ -155,7 +157,7 @@ __device__ __forceinline__ void {name}(uint32_t *to, const void *from) {{
 
 _HALVES = (((0, 1, 2, 3), (0, 1), (0,)), ((0, 1, 2, 3), (2, 3), (1,)))
 _QUARTERS = (((0, 1), (0,), (0,)), ((2, 3), (1,), (0,)), ((0, 1), (2,), (1,)), ((2, 3), (3,), (1,)))
-"""The sums of the instructions before sm_80, and their words of both factors."""
+"""The sums of the smaller instructions, and their words of both factors."""
 _BYTES = {
     f"multiply_tiles_{a}_{b}": f"s32.{kind}.{other}.s32"
     for a, kind in (("int8", "s8"), ("uint8", "u8"))
@@ -169,16 +171,16 @@ TILES = {
 }
 """Matrices that the threads of a warp hold together, and their products by tensor cores."""
 _QUICK = {
-    "pack_halves": """\
-__device__ __forceinline__ uint32_t pack_halves(float low, float high) {
-#if __CUDA_ARCH__ >= 800
+    "pack_halves": f"""\
+__device__ __forceinline__ uint32_t pack_halves(float low, float high) {{
+#if {condition("packed_halves")}
   uint32_t both;
   asm volatile("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 #else
   return __half_as_ushort(__float2half_rn(low)) | (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
 #endif
-}
+}}
 """,
     "near_exp2": """\
 __device__ __forceinline__ float near_exp2(float x) {
@@ -188,23 +190,52 @@ __device__ __forceinline__ float near_exp2(float x) {
 }
 """,
 }
-_COPIES = """\
-// Copies to shared memory that go on while a thread computes, from sm_80 on.
+_COPIES = f"""\
+// Copies to shared memory that go on while a thread computes, where the architecture has them.
 template <int Bytes>
-__device__ __forceinline__ void copy_bytes_async(void *to, const void *from, bool there) {
+__device__ __forceinline__ void copy_bytes_async(void *to, const void *from, bool there) {{
+#if {condition("async_copies")}
   const uint32_t at = __cvta_generic_to_shared(to);
   const uint32_t bytes = there * Bytes;
-  if (Bytes == 16) {
+  if (Bytes == 16) {{
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(bytes) : "memory");
-  } else {
+  }} else {{
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(at), "l"(from), "n"(Bytes), "r"(bytes) : "memory");
-  }
-}
-__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+  }}
+#else
+  typedef Lanes<uint32_t, Bytes / 4, Bytes> Run;
+  *(Run *)to = there ? *(const Run *)from : Run{{}};
+#endif
+}}
+__device__ __forceinline__ void end_copies() {{
+#if {condition("async_copies")}
+  asm volatile("cp.async.commit_group;" : : : "memory");
+#endif
+}}
 template <int Others>
-__device__ __forceinline__ void await_copies() { asm volatile("cp.async.wait_group %0;" : : "n"(Others) : "memory"); }
+__device__ __forceinline__ void await_copies() {{
+#if {condition("async_copies")}
+  asm volatile("cp.async.wait_group %0;" : : "n"(Others) : "memory");
+#endif
+}}
 """
-_HALVED = ("__half", "__half2float", "__float2half_rn", "__double2half", "pack_halves")
+_PAIRS = f"""\
+// Two neighbours' products, each added with one rounding: one instruction, where the architecture has it.
+__device__ __forceinline__ void multiply_add_pair(float *c, float a, float b0, float b1) {{
+#if {condition("packed_floats")}
+  const uint64_t both = (uint64_t)__float_as_uint(a) << 32 | __float_as_uint(a);
+  const uint64_t b = (uint64_t)__float_as_uint(b1) << 32 | __float_as_uint(b0);
+  uint64_t sums = (uint64_t)__float_as_uint(c[1]) << 32 | __float_as_uint(c[0]);
+  asm volatile("fma.rn.f32x2 %0, %1, %2, %0;" : "+l"(sums) : "l"(both), "l"(b));
+  c[0] = __uint_as_float((uint32_t)sums);
+  c[1] = __uint_as_float((uint32_t)(sums >> 32));
+#else
+  c[0] = fmaf(a, b0, c[0]);
+  c[1] = fmaf(a, b1, c[1]);
+#endif
+}}
+"""
+_COPYING = ("copy_bytes_async", "end_copies", "await_copies")
 _OF_BITS = ("__ushort_as_half", "__half_as_ushort")
 _SIGNS = ("fabs_half", "copysign_half")
 _ATOMIC = ("add", "and", "compare_exchange", "exchange", "load", "max", "min", "or", "store", "xor")
@@ -215,12 +246,13 @@ PIECES = {
         frozenset({"__half", "__half2float", "__float2half_rn", "__double2half", "pack_halves", *_OF_BITS, *_SIGNS}), _HALF
     ),
     "half signs": Piece(frozenset(_SIGNS), _HALF_SIGNS),
-    "lanes": Piece(frozenset({"Lanes"}), _LANES),
+    "lanes": Piece(frozenset({"Lanes", *_COPYING}), _LANES),
     "bits": Piece(frozenset({"bits_as"}), _BITS),
     "order": Piece(frozenset({"least", "greatest", "differ"}), _ORDER),
     "atomics": Piece(frozenset({"ATOMIC", "Word", *(f"atomic_{name}" for name in _ATOMIC)}), _ATOMICS),
     **{name: Piece(frozenset({name}), text) for name, text in (TILES | _QUICK).items()},
-    "copies": Piece(frozenset({"copy_bytes_async", "end_copies", "await_copies"}), _COPIES),
+    "copies": Piece(frozenset(_COPYING), _COPIES),
+    "pairs": Piece(frozenset({"multiply_add_pair"}), _PAIRS),
     "subgroups": Piece(frozenset({"REDUCED", "WARP", *(f"subgroup_{name}" for name in _SUBGROUP)}), _SUBGROUPS),
 }
 """In the order of their definitions."""
