@@ -6,6 +6,7 @@ All layouts, ranks, lengths, tasks and knobs are tried with these few formulas; 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -573,3 +574,18 @@ def test_knobs_stand_under_the_name_of_the_family() -> None:
         pass
     with knobs.using(pointwise={"colour": 1}), pytest.raises(InvalidArgument, match="pointwise knob: given 'colour'"):
         kernel_for(crooked("float32", (4,)), targets.resolve("cpu"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint32"])
+@pytest.mark.parametrize(
+    ("target", "kind", "division"),
+    [("cuda:sm_90", "cuda", r" / "), ("vulkan:desktop", "spirv", r"Op[SU]Div\b"), ("cpu:x86-64-v3", "llvm", r"\b[fsu]div\b")],
+)
+def test_a_remainder_takes_one_division_wherever_it_is_rounded_to(target: str, kind: str, division: str, dtype: str) -> None:
+    x = tvmdml.TensorDesc(dtype, (64, 1000))
+    operators = tvmdml.ElementWiseModulusTruncate, tvmdml.ElementWiseModulusFloor
+    (place,) = targets.elsewhere(target)
+    kernels = [kernel_for(cls(a_tensor=x, b_tensor=x, output_tensor=x).canonical(), place) for cls in operators]
+    sources = [place.source(kernel.build(), kind) for kernel in kernels]
+    toward_zero, down = (len(re.findall(division, one)) for one in sources)
+    assert 0 < down <= toward_zero

@@ -172,7 +172,7 @@ def remainder(a: Any, b: Any) -> Any:
     if not T.scalar_type(a).startswith("uint"):
         none = none | (b == T.like(b, -1))
     divisor = T.select(none, 1, b)
-    return T.select(none, 0, a - divisor * _divided(a, divisor))
+    return T.hold(T.select(none, 0, a - divisor * _divided(a, divisor)))
 
 
 def _float_remainder(a: Any, b: Any) -> Any:
