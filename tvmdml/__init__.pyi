@@ -1,40 +1,12 @@
 # Written by `python -m tvmdml._stub`.
-# ruff: noqa: A001, A002 - names of DirectMLX
+# mypy: disable-error-code="overload-overlap"
+# An array of another library beside one of NumPy's decides the kind of the result.
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar, overload
 
 from tvmdml.arrays.device_array import DeviceArray as DeviceArray
 from tvmdml.compiler import CompiledOperator as CompiledOperator
 from tvmdml.compiler import compile as compile
-from tvmdml.doors.cast import cast as cast
-from tvmdml.doors.diagonal_matrix import diagonal_matrix as diagonal_matrix
-from tvmdml.doors.element_wise_pow import pow as pow
-from tvmdml.doors.fill_value import fill_value_constant as fill_value_constant
-from tvmdml.doors.fill_value import fill_value_sequence as fill_value_sequence
-from tvmdml.doors.multihead_attention import MultiheadAttentionResult as MultiheadAttentionResult
-from tvmdml.doors.multihead_attention import multihead_attention as multihead_attention
-from tvmdml.doors.nonzero_coordinates import NonzeroCoordinatesResult as NonzeroCoordinatesResult
-from tvmdml.doors.nonzero_coordinates import non_zero_coordinates as non_zero_coordinates
-from tvmdml.doors.nonzero_coordinates import nonzero_coordinates as nonzero_coordinates
-from tvmdml.doors.pooling import MaxPoolingResult as MaxPoolingResult
-from tvmdml.doors.pooling import max_pooling as max_pooling
-from tvmdml.doors.quantization import dequantize as dequantize
-from tvmdml.doors.quantization import quantize as quantize
-from tvmdml.doors.random_generator import RandomGeneratorResult as RandomGeneratorResult
-from tvmdml.doors.random_generator import random_generator as random_generator
-from tvmdml.doors.recurrent import GruResult as GruResult
-from tvmdml.doors.recurrent import LstmResult as LstmResult
-from tvmdml.doors.recurrent import LstmStates as LstmStates
-from tvmdml.doors.recurrent import RnnResult as RnnResult
-from tvmdml.doors.recurrent import gru as gru
-from tvmdml.doors.recurrent import lstm as lstm
-from tvmdml.doors.recurrent import rnn as rnn
-from tvmdml.doors.resample import resample as resample
-from tvmdml.doors.resample import resample_grad as resample_grad
-from tvmdml.doors.roi_align import RoiAlignGradResult as RoiAlignGradResult
-from tvmdml.doors.roi_align import roi_align_grad as roi_align_grad
-from tvmdml.doors.top_k import TopKResult as TopKResult
-from tvmdml.doors.top_k import top_k as top_k
 from tvmdml.enums import AxisDirection as AxisDirection
 from tvmdml.enums import ConvolutionDirection as ConvolutionDirection
 from tvmdml.enums import ConvolutionMode as ConvolutionMode
@@ -59,190 +31,189 @@ from tvmdml.errors import ModelError as ModelError
 from tvmdml.errors import PackError as PackError
 from tvmdml.errors import TvmdmlError as TvmdmlError
 from tvmdml.errors import Unsupported as Unsupported
-from tvmdml.functions import AnyArray
 from tvmdml.graph import CompiledGraph as CompiledGraph
 from tvmdml.graph import Expression as Expression
 from tvmdml.graph import Graph as Graph
 from tvmdml.graph import load_graph as load_graph
 from tvmdml.graph import save_graph as save_graph
 from tvmdml.operators import Operator as Operator
-from tvmdml.operators.activation import ActivationHardSigmoid as ActivationHardSigmoid
-from tvmdml.operators.activation import ActivationHardSwish as ActivationHardSwish
-from tvmdml.operators.activation import ActivationIdentity as ActivationIdentity
-from tvmdml.operators.activation import ActivationLeakyRelu as ActivationLeakyRelu
-from tvmdml.operators.activation import ActivationLinear as ActivationLinear
-from tvmdml.operators.activation import ActivationParameterizedRelu as ActivationParameterizedRelu
-from tvmdml.operators.activation import ActivationRelu as ActivationRelu
-from tvmdml.operators.activation import ActivationShrink as ActivationShrink
-from tvmdml.operators.activation import ActivationSoftsign as ActivationSoftsign
-from tvmdml.operators.activation import ActivationThresholdedRelu as ActivationThresholdedRelu
-from tvmdml.operators.activation_smooth import ActivationCelu as ActivationCelu
-from tvmdml.operators.activation_smooth import ActivationElu as ActivationElu
-from tvmdml.operators.activation_smooth import ActivationGelu as ActivationGelu
-from tvmdml.operators.activation_smooth import ActivationParametricSoftplus as ActivationParametricSoftplus
-from tvmdml.operators.activation_smooth import ActivationScaledElu as ActivationScaledElu
-from tvmdml.operators.activation_smooth import ActivationScaledTanh as ActivationScaledTanh
-from tvmdml.operators.activation_smooth import ActivationSigmoid as ActivationSigmoid
-from tvmdml.operators.activation_smooth import ActivationSoftplus as ActivationSoftplus
-from tvmdml.operators.activation_smooth import ActivationSwish as ActivationSwish
-from tvmdml.operators.activation_smooth import ActivationTanh as ActivationTanh
-from tvmdml.operators.activation_softmax import ActivationHardmax as ActivationHardmax
-from tvmdml.operators.activation_softmax import ActivationHardmax1 as ActivationHardmax1
-from tvmdml.operators.activation_softmax import ActivationLogSoftmax as ActivationLogSoftmax
-from tvmdml.operators.activation_softmax import ActivationLogSoftmax1 as ActivationLogSoftmax1
-from tvmdml.operators.activation_softmax import ActivationSoftmax as ActivationSoftmax
-from tvmdml.operators.activation_softmax import ActivationSoftmax1 as ActivationSoftmax1
-from tvmdml.operators.adam_optimizer import AdamOptimizer as AdamOptimizer
-from tvmdml.operators.batch_normalization import BatchNormalization as BatchNormalization
-from tvmdml.operators.batch_normalization import BatchNormalizationGrad as BatchNormalizationGrad
-from tvmdml.operators.batch_normalization import BatchNormalizationTraining as BatchNormalizationTraining
-from tvmdml.operators.batch_normalization import BatchNormalizationTrainingGrad as BatchNormalizationTrainingGrad
-from tvmdml.operators.cast import Cast as Cast
-from tvmdml.operators.convolution import Convolution as Convolution
-from tvmdml.operators.convolution import ConvolutionInteger as ConvolutionInteger
-from tvmdml.operators.convolution import QuantizedLinearConvolution as QuantizedLinearConvolution
-from tvmdml.operators.cumulative import CumulativeProduct as CumulativeProduct
-from tvmdml.operators.cumulative import CumulativeSummation as CumulativeSummation
-from tvmdml.operators.depth_space import DepthToSpace as DepthToSpace
-from tvmdml.operators.depth_space import DepthToSpace1 as DepthToSpace1
-from tvmdml.operators.depth_space import SpaceToDepth as SpaceToDepth
-from tvmdml.operators.depth_space import SpaceToDepth1 as SpaceToDepth1
-from tvmdml.operators.diagonal_matrix import DiagonalMatrix as DiagonalMatrix
-from tvmdml.operators.diagonal_matrix import DiagonalMatrix1 as DiagonalMatrix1
-from tvmdml.operators.dynamic_quantize_linear import DynamicQuantizeLinear as DynamicQuantizeLinear
-from tvmdml.operators.element_wise_binary import ElementWiseAdd as ElementWiseAdd
-from tvmdml.operators.element_wise_binary import ElementWiseAdd1 as ElementWiseAdd1
-from tvmdml.operators.element_wise_binary import ElementWiseDifferenceSquare as ElementWiseDifferenceSquare
-from tvmdml.operators.element_wise_binary import ElementWiseDivide as ElementWiseDivide
-from tvmdml.operators.element_wise_binary import ElementWiseIf as ElementWiseIf
-from tvmdml.operators.element_wise_binary import ElementWiseMax as ElementWiseMax
-from tvmdml.operators.element_wise_binary import ElementWiseMean as ElementWiseMean
-from tvmdml.operators.element_wise_binary import ElementWiseMin as ElementWiseMin
-from tvmdml.operators.element_wise_binary import ElementWiseModulusFloor as ElementWiseModulusFloor
-from tvmdml.operators.element_wise_binary import ElementWiseModulusTruncate as ElementWiseModulusTruncate
-from tvmdml.operators.element_wise_binary import ElementWiseMultiply as ElementWiseMultiply
-from tvmdml.operators.element_wise_binary import ElementWiseSubtract as ElementWiseSubtract
-from tvmdml.operators.element_wise_bit import ElementWiseBitAnd as ElementWiseBitAnd
-from tvmdml.operators.element_wise_bit import ElementWiseBitCount as ElementWiseBitCount
-from tvmdml.operators.element_wise_bit import ElementWiseBitNot as ElementWiseBitNot
-from tvmdml.operators.element_wise_bit import ElementWiseBitOr as ElementWiseBitOr
-from tvmdml.operators.element_wise_bit import ElementWiseBitShiftLeft as ElementWiseBitShiftLeft
-from tvmdml.operators.element_wise_bit import ElementWiseBitShiftRight as ElementWiseBitShiftRight
-from tvmdml.operators.element_wise_bit import ElementWiseBitXor as ElementWiseBitXor
-from tvmdml.operators.element_wise_function import ElementWiseAcos as ElementWiseAcos
-from tvmdml.operators.element_wise_function import ElementWiseAcosh as ElementWiseAcosh
-from tvmdml.operators.element_wise_function import ElementWiseAsin as ElementWiseAsin
-from tvmdml.operators.element_wise_function import ElementWiseAsinh as ElementWiseAsinh
-from tvmdml.operators.element_wise_function import ElementWiseAtan as ElementWiseAtan
-from tvmdml.operators.element_wise_function import ElementWiseAtanh as ElementWiseAtanh
-from tvmdml.operators.element_wise_function import ElementWiseAtanYx as ElementWiseAtanYx
-from tvmdml.operators.element_wise_function import ElementWiseCos as ElementWiseCos
-from tvmdml.operators.element_wise_function import ElementWiseCosh as ElementWiseCosh
-from tvmdml.operators.element_wise_function import ElementWiseErf as ElementWiseErf
-from tvmdml.operators.element_wise_function import ElementWiseExp as ElementWiseExp
-from tvmdml.operators.element_wise_function import ElementWiseLog as ElementWiseLog
-from tvmdml.operators.element_wise_function import ElementWiseSin as ElementWiseSin
-from tvmdml.operators.element_wise_function import ElementWiseSinh as ElementWiseSinh
-from tvmdml.operators.element_wise_function import ElementWiseTan as ElementWiseTan
-from tvmdml.operators.element_wise_function import ElementWiseTanh as ElementWiseTanh
-from tvmdml.operators.element_wise_logical import ElementWiseIsInfinity as ElementWiseIsInfinity
-from tvmdml.operators.element_wise_logical import ElementWiseIsNan as ElementWiseIsNan
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalAnd as ElementWiseLogicalAnd
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalEquals as ElementWiseLogicalEquals
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalGreaterThan as ElementWiseLogicalGreaterThan
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalGreaterThanOrEqual as ElementWiseLogicalGreaterThanOrEqual
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalLessThan as ElementWiseLogicalLessThan
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalLessThanOrEqual as ElementWiseLogicalLessThanOrEqual
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalNot as ElementWiseLogicalNot
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalOr as ElementWiseLogicalOr
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalXor as ElementWiseLogicalXor
-from tvmdml.operators.element_wise_pow import ElementWiseConstantPow as ElementWiseConstantPow
-from tvmdml.operators.element_wise_pow import ElementWisePow as ElementWisePow
-from tvmdml.operators.element_wise_round import ElementWiseRound as ElementWiseRound
-from tvmdml.operators.element_wise_unary import ElementWiseAbs as ElementWiseAbs
-from tvmdml.operators.element_wise_unary import ElementWiseCeil as ElementWiseCeil
-from tvmdml.operators.element_wise_unary import ElementWiseClip as ElementWiseClip
-from tvmdml.operators.element_wise_unary import ElementWiseClip1 as ElementWiseClip1
-from tvmdml.operators.element_wise_unary import ElementWiseFloor as ElementWiseFloor
-from tvmdml.operators.element_wise_unary import ElementWiseIdentity as ElementWiseIdentity
-from tvmdml.operators.element_wise_unary import ElementWiseNegate as ElementWiseNegate
-from tvmdml.operators.element_wise_unary import ElementWiseRecip as ElementWiseRecip
-from tvmdml.operators.element_wise_unary import ElementWiseSign as ElementWiseSign
-from tvmdml.operators.element_wise_unary import ElementWiseSqrt as ElementWiseSqrt
-from tvmdml.operators.element_wise_unary import ElementWiseThreshold as ElementWiseThreshold
-from tvmdml.operators.fill_value import FillValueConstant as FillValueConstant
-from tvmdml.operators.fill_value import FillValueSequence as FillValueSequence
-from tvmdml.operators.fold import Fold as Fold
-from tvmdml.operators.fold import Unfold as Unfold
-from tvmdml.operators.gather import Gather as Gather
-from tvmdml.operators.gather import GatherElements as GatherElements
-from tvmdml.operators.gather import GatherNd as GatherNd
-from tvmdml.operators.gather import GatherNd1 as GatherNd1
-from tvmdml.operators.gemm import Gemm as Gemm
-from tvmdml.operators.gradient import ActivationReluGrad as ActivationReluGrad
-from tvmdml.operators.gradient import ElementWiseClipGrad as ElementWiseClipGrad
-from tvmdml.operators.gradient import ElementWiseClipGrad1 as ElementWiseClipGrad1
-from tvmdml.operators.join import Join as Join
-from tvmdml.operators.join import Split as Split
-from tvmdml.operators.local_response import LocalResponseNormalization as LocalResponseNormalization
-from tvmdml.operators.local_response import LocalResponseNormalizationGrad as LocalResponseNormalizationGrad
-from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as MatrixMultiplyInteger
-from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as MatrixMultiplyIntegerToFloat
-from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as QuantizedLinearMatrixMultiply
-from tvmdml.operators.max_unpooling import MaxUnpooling as MaxUnpooling
-from tvmdml.operators.multihead_attention import MultiheadAttention as MultiheadAttention
-from tvmdml.operators.multihead_attention import MultiheadAttention1 as MultiheadAttention1
-from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as NonzeroCoordinates
-from tvmdml.operators.normalization import LpNormalization as LpNormalization
-from tvmdml.operators.normalization import MeanVarianceNormalization as MeanVarianceNormalization
-from tvmdml.operators.normalization import MeanVarianceNormalization1 as MeanVarianceNormalization1
-from tvmdml.operators.normalization import MeanVarianceNormalization2 as MeanVarianceNormalization2
-from tvmdml.operators.one_hot import OneHot as OneHot
-from tvmdml.operators.padding import Padding as Padding
-from tvmdml.operators.padding import Padding1 as Padding1
-from tvmdml.operators.pooling import AveragePooling as AveragePooling
-from tvmdml.operators.pooling import AveragePooling1 as AveragePooling1
-from tvmdml.operators.pooling import LpPooling as LpPooling
-from tvmdml.operators.pooling import LpPooling1 as LpPooling1
-from tvmdml.operators.pooling import MaxPooling as MaxPooling
-from tvmdml.operators.pooling import MaxPooling1 as MaxPooling1
-from tvmdml.operators.pooling import MaxPooling2 as MaxPooling2
-from tvmdml.operators.pooling_grad import AveragePoolingGrad as AveragePoolingGrad
-from tvmdml.operators.pooling_grad import MaxPoolingGrad as MaxPoolingGrad
-from tvmdml.operators.pooling_quantized import QuantizedLinearAveragePooling as QuantizedLinearAveragePooling
-from tvmdml.operators.quantization import Dequantize as Dequantize
-from tvmdml.operators.quantization import ElementWiseDequantizeLinear as ElementWiseDequantizeLinear
-from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as ElementWiseQuantizedLinearAdd
-from tvmdml.operators.quantization import ElementWiseQuantizeLinear as ElementWiseQuantizeLinear
-from tvmdml.operators.quantization import Quantize as Quantize
-from tvmdml.operators.random_generator import RandomGenerator as RandomGenerator
-from tvmdml.operators.recurrent import Gru as Gru
-from tvmdml.operators.recurrent import Lstm as Lstm
-from tvmdml.operators.recurrent import Rnn as Rnn
-from tvmdml.operators.reduce import Argmax as Argmax
-from tvmdml.operators.reduce import Argmin as Argmin
-from tvmdml.operators.reduce import Reduce as Reduce
-from tvmdml.operators.resample import Resample as Resample
-from tvmdml.operators.resample import Resample1 as Resample1
-from tvmdml.operators.resample import Resample2 as Resample2
-from tvmdml.operators.resample import Resample3 as Resample3
-from tvmdml.operators.resample import ResampleGrad as ResampleGrad
-from tvmdml.operators.resample import ResampleGrad1 as ResampleGrad1
-from tvmdml.operators.roi_align import RoiAlign as RoiAlign
-from tvmdml.operators.roi_align import RoiAlign1 as RoiAlign1
-from tvmdml.operators.roi_align import RoiAlignGrad as RoiAlignGrad
-from tvmdml.operators.roi_pooling import RoiPooling as RoiPooling
-from tvmdml.operators.scatter import Scatter as Scatter
-from tvmdml.operators.scatter import ScatterNd as ScatterNd
-from tvmdml.operators.slice import Slice as Slice
-from tvmdml.operators.slice import Slice1 as Slice1
-from tvmdml.operators.slice import SliceGrad as SliceGrad
-from tvmdml.operators.tile import ReverseSubsequences as ReverseSubsequences
-from tvmdml.operators.tile import Tile as Tile
-from tvmdml.operators.top_k import TopK as TopK
-from tvmdml.operators.top_k import TopK1 as TopK1
-from tvmdml.operators.upsample_2d import Upsample2d as Upsample2d
-from tvmdml.operators.value_scale_2d import ValueScale2d as ValueScale2d
+from tvmdml.operators.activation import ActivationHardSigmoid as _ActivationHardSigmoid
+from tvmdml.operators.activation import ActivationHardSwish as _ActivationHardSwish
+from tvmdml.operators.activation import ActivationIdentity as _ActivationIdentity
+from tvmdml.operators.activation import ActivationLeakyRelu as _ActivationLeakyRelu
+from tvmdml.operators.activation import ActivationLinear as _ActivationLinear
+from tvmdml.operators.activation import ActivationParameterizedRelu as _ActivationParameterizedRelu
+from tvmdml.operators.activation import ActivationRelu as _ActivationRelu
+from tvmdml.operators.activation import ActivationShrink as _ActivationShrink
+from tvmdml.operators.activation import ActivationSoftsign as _ActivationSoftsign
+from tvmdml.operators.activation import ActivationThresholdedRelu as _ActivationThresholdedRelu
+from tvmdml.operators.activation_smooth import ActivationCelu as _ActivationCelu
+from tvmdml.operators.activation_smooth import ActivationElu as _ActivationElu
+from tvmdml.operators.activation_smooth import ActivationGelu as _ActivationGelu
+from tvmdml.operators.activation_smooth import ActivationParametricSoftplus as _ActivationParametricSoftplus
+from tvmdml.operators.activation_smooth import ActivationScaledElu as _ActivationScaledElu
+from tvmdml.operators.activation_smooth import ActivationScaledTanh as _ActivationScaledTanh
+from tvmdml.operators.activation_smooth import ActivationSigmoid as _ActivationSigmoid
+from tvmdml.operators.activation_smooth import ActivationSoftplus as _ActivationSoftplus
+from tvmdml.operators.activation_smooth import ActivationSwish as _ActivationSwish
+from tvmdml.operators.activation_smooth import ActivationTanh as _ActivationTanh
+from tvmdml.operators.activation_softmax import ActivationHardmax as _ActivationHardmax
+from tvmdml.operators.activation_softmax import ActivationHardmax1 as _ActivationHardmax1
+from tvmdml.operators.activation_softmax import ActivationLogSoftmax as _ActivationLogSoftmax
+from tvmdml.operators.activation_softmax import ActivationLogSoftmax1 as _ActivationLogSoftmax1
+from tvmdml.operators.activation_softmax import ActivationSoftmax as _ActivationSoftmax
+from tvmdml.operators.activation_softmax import ActivationSoftmax1 as _ActivationSoftmax1
+from tvmdml.operators.adam_optimizer import AdamOptimizer as _AdamOptimizer
+from tvmdml.operators.batch_normalization import BatchNormalization as _BatchNormalization
+from tvmdml.operators.batch_normalization import BatchNormalizationGrad as _BatchNormalizationGrad
+from tvmdml.operators.batch_normalization import BatchNormalizationTraining as _BatchNormalizationTraining
+from tvmdml.operators.batch_normalization import BatchNormalizationTrainingGrad as _BatchNormalizationTrainingGrad
+from tvmdml.operators.cast import Cast as _Cast
+from tvmdml.operators.convolution import Convolution as _Convolution
+from tvmdml.operators.convolution import ConvolutionInteger as _ConvolutionInteger
+from tvmdml.operators.convolution import QuantizedLinearConvolution as _QuantizedLinearConvolution
+from tvmdml.operators.cumulative import CumulativeProduct as _CumulativeProduct
+from tvmdml.operators.cumulative import CumulativeSummation as _CumulativeSummation
+from tvmdml.operators.depth_space import DepthToSpace as _DepthToSpace
+from tvmdml.operators.depth_space import DepthToSpace1 as _DepthToSpace1
+from tvmdml.operators.depth_space import SpaceToDepth as _SpaceToDepth
+from tvmdml.operators.depth_space import SpaceToDepth1 as _SpaceToDepth1
+from tvmdml.operators.diagonal_matrix import DiagonalMatrix as _DiagonalMatrix
+from tvmdml.operators.diagonal_matrix import DiagonalMatrix1 as _DiagonalMatrix1
+from tvmdml.operators.dynamic_quantize_linear import DynamicQuantizeLinear as _DynamicQuantizeLinear
+from tvmdml.operators.element_wise_binary import ElementWiseAdd as _ElementWiseAdd
+from tvmdml.operators.element_wise_binary import ElementWiseAdd1 as _ElementWiseAdd1
+from tvmdml.operators.element_wise_binary import ElementWiseDifferenceSquare as _ElementWiseDifferenceSquare
+from tvmdml.operators.element_wise_binary import ElementWiseDivide as _ElementWiseDivide
+from tvmdml.operators.element_wise_binary import ElementWiseIf as _ElementWiseIf
+from tvmdml.operators.element_wise_binary import ElementWiseMax as _ElementWiseMax
+from tvmdml.operators.element_wise_binary import ElementWiseMean as _ElementWiseMean
+from tvmdml.operators.element_wise_binary import ElementWiseMin as _ElementWiseMin
+from tvmdml.operators.element_wise_binary import ElementWiseModulusFloor as _ElementWiseModulusFloor
+from tvmdml.operators.element_wise_binary import ElementWiseModulusTruncate as _ElementWiseModulusTruncate
+from tvmdml.operators.element_wise_binary import ElementWiseMultiply as _ElementWiseMultiply
+from tvmdml.operators.element_wise_binary import ElementWiseSubtract as _ElementWiseSubtract
+from tvmdml.operators.element_wise_bit import ElementWiseBitAnd as _ElementWiseBitAnd
+from tvmdml.operators.element_wise_bit import ElementWiseBitCount as _ElementWiseBitCount
+from tvmdml.operators.element_wise_bit import ElementWiseBitNot as _ElementWiseBitNot
+from tvmdml.operators.element_wise_bit import ElementWiseBitOr as _ElementWiseBitOr
+from tvmdml.operators.element_wise_bit import ElementWiseBitShiftLeft as _ElementWiseBitShiftLeft
+from tvmdml.operators.element_wise_bit import ElementWiseBitShiftRight as _ElementWiseBitShiftRight
+from tvmdml.operators.element_wise_bit import ElementWiseBitXor as _ElementWiseBitXor
+from tvmdml.operators.element_wise_function import ElementWiseAcos as _ElementWiseAcos
+from tvmdml.operators.element_wise_function import ElementWiseAcosh as _ElementWiseAcosh
+from tvmdml.operators.element_wise_function import ElementWiseAsin as _ElementWiseAsin
+from tvmdml.operators.element_wise_function import ElementWiseAsinh as _ElementWiseAsinh
+from tvmdml.operators.element_wise_function import ElementWiseAtan as _ElementWiseAtan
+from tvmdml.operators.element_wise_function import ElementWiseAtanh as _ElementWiseAtanh
+from tvmdml.operators.element_wise_function import ElementWiseAtanYx as _ElementWiseAtanYx
+from tvmdml.operators.element_wise_function import ElementWiseCos as _ElementWiseCos
+from tvmdml.operators.element_wise_function import ElementWiseCosh as _ElementWiseCosh
+from tvmdml.operators.element_wise_function import ElementWiseErf as _ElementWiseErf
+from tvmdml.operators.element_wise_function import ElementWiseExp as _ElementWiseExp
+from tvmdml.operators.element_wise_function import ElementWiseLog as _ElementWiseLog
+from tvmdml.operators.element_wise_function import ElementWiseSin as _ElementWiseSin
+from tvmdml.operators.element_wise_function import ElementWiseSinh as _ElementWiseSinh
+from tvmdml.operators.element_wise_function import ElementWiseTan as _ElementWiseTan
+from tvmdml.operators.element_wise_function import ElementWiseTanh as _ElementWiseTanh
+from tvmdml.operators.element_wise_logical import ElementWiseIsInfinity as _ElementWiseIsInfinity
+from tvmdml.operators.element_wise_logical import ElementWiseIsNan as _ElementWiseIsNan
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalAnd as _ElementWiseLogicalAnd
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalEquals as _ElementWiseLogicalEquals
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalGreaterThan as _ElementWiseLogicalGreaterThan
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalGreaterThanOrEqual as _ElementWiseLogicalGreaterThanOrEqual
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalLessThan as _ElementWiseLogicalLessThan
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalLessThanOrEqual as _ElementWiseLogicalLessThanOrEqual
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalNot as _ElementWiseLogicalNot
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalOr as _ElementWiseLogicalOr
+from tvmdml.operators.element_wise_logical import ElementWiseLogicalXor as _ElementWiseLogicalXor
+from tvmdml.operators.element_wise_pow import ElementWiseConstantPow as _ElementWiseConstantPow
+from tvmdml.operators.element_wise_pow import ElementWisePow as _ElementWisePow
+from tvmdml.operators.element_wise_round import ElementWiseRound as _ElementWiseRound
+from tvmdml.operators.element_wise_unary import ElementWiseAbs as _ElementWiseAbs
+from tvmdml.operators.element_wise_unary import ElementWiseCeil as _ElementWiseCeil
+from tvmdml.operators.element_wise_unary import ElementWiseClip as _ElementWiseClip
+from tvmdml.operators.element_wise_unary import ElementWiseClip1 as _ElementWiseClip1
+from tvmdml.operators.element_wise_unary import ElementWiseFloor as _ElementWiseFloor
+from tvmdml.operators.element_wise_unary import ElementWiseIdentity as _ElementWiseIdentity
+from tvmdml.operators.element_wise_unary import ElementWiseNegate as _ElementWiseNegate
+from tvmdml.operators.element_wise_unary import ElementWiseRecip as _ElementWiseRecip
+from tvmdml.operators.element_wise_unary import ElementWiseSign as _ElementWiseSign
+from tvmdml.operators.element_wise_unary import ElementWiseSqrt as _ElementWiseSqrt
+from tvmdml.operators.element_wise_unary import ElementWiseThreshold as _ElementWiseThreshold
+from tvmdml.operators.fill_value import FillValueConstant as _FillValueConstant
+from tvmdml.operators.fill_value import FillValueSequence as _FillValueSequence
+from tvmdml.operators.fold import Fold as _Fold
+from tvmdml.operators.fold import Unfold as _Unfold
+from tvmdml.operators.gather import Gather as _Gather
+from tvmdml.operators.gather import GatherElements as _GatherElements
+from tvmdml.operators.gather import GatherNd as _GatherNd
+from tvmdml.operators.gather import GatherNd1 as _GatherNd1
+from tvmdml.operators.gemm import Gemm as _Gemm
+from tvmdml.operators.gradient import ActivationReluGrad as _ActivationReluGrad
+from tvmdml.operators.gradient import ElementWiseClipGrad as _ElementWiseClipGrad
+from tvmdml.operators.gradient import ElementWiseClipGrad1 as _ElementWiseClipGrad1
+from tvmdml.operators.join import Join as _Join
+from tvmdml.operators.join import Split as _Split
+from tvmdml.operators.local_response import LocalResponseNormalization as _LocalResponseNormalization
+from tvmdml.operators.local_response import LocalResponseNormalizationGrad as _LocalResponseNormalizationGrad
+from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as _MatrixMultiplyInteger
+from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as _MatrixMultiplyIntegerToFloat
+from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as _QuantizedLinearMatrixMultiply
+from tvmdml.operators.max_unpooling import MaxUnpooling as _MaxUnpooling
+from tvmdml.operators.multihead_attention import MultiheadAttention as _MultiheadAttention
+from tvmdml.operators.multihead_attention import MultiheadAttention1 as _MultiheadAttention1
+from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as _NonzeroCoordinates
+from tvmdml.operators.normalization import LpNormalization as _LpNormalization
+from tvmdml.operators.normalization import MeanVarianceNormalization as _MeanVarianceNormalization
+from tvmdml.operators.normalization import MeanVarianceNormalization1 as _MeanVarianceNormalization1
+from tvmdml.operators.normalization import MeanVarianceNormalization2 as _MeanVarianceNormalization2
+from tvmdml.operators.one_hot import OneHot as _OneHot
+from tvmdml.operators.padding import Padding as _Padding
+from tvmdml.operators.padding import Padding1 as _Padding1
+from tvmdml.operators.pooling import AveragePooling as _AveragePooling
+from tvmdml.operators.pooling import AveragePooling1 as _AveragePooling1
+from tvmdml.operators.pooling import LpPooling as _LpPooling
+from tvmdml.operators.pooling import LpPooling1 as _LpPooling1
+from tvmdml.operators.pooling import MaxPooling as _MaxPooling
+from tvmdml.operators.pooling import MaxPooling1 as _MaxPooling1
+from tvmdml.operators.pooling import MaxPooling2 as _MaxPooling2
+from tvmdml.operators.pooling_grad import AveragePoolingGrad as _AveragePoolingGrad
+from tvmdml.operators.pooling_grad import MaxPoolingGrad as _MaxPoolingGrad
+from tvmdml.operators.pooling_quantized import QuantizedLinearAveragePooling as _QuantizedLinearAveragePooling
+from tvmdml.operators.quantization import Dequantize as _Dequantize
+from tvmdml.operators.quantization import ElementWiseDequantizeLinear as _ElementWiseDequantizeLinear
+from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as _ElementWiseQuantizedLinearAdd
+from tvmdml.operators.quantization import ElementWiseQuantizeLinear as _ElementWiseQuantizeLinear
+from tvmdml.operators.quantization import Quantize as _Quantize
+from tvmdml.operators.random_generator import RandomGenerator as _RandomGenerator
+from tvmdml.operators.recurrent import Gru as _Gru
+from tvmdml.operators.recurrent import Lstm as _Lstm
+from tvmdml.operators.recurrent import Rnn as _Rnn
+from tvmdml.operators.reduce import Argmax as _Argmax
+from tvmdml.operators.reduce import Argmin as _Argmin
+from tvmdml.operators.reduce import Reduce as _Reduce
+from tvmdml.operators.resample import Resample as _Resample
+from tvmdml.operators.resample import Resample1 as _Resample1
+from tvmdml.operators.resample import Resample2 as _Resample2
+from tvmdml.operators.resample import Resample3 as _Resample3
+from tvmdml.operators.resample import ResampleGrad as _ResampleGrad
+from tvmdml.operators.resample import ResampleGrad1 as _ResampleGrad1
+from tvmdml.operators.roi_align import RoiAlign as _RoiAlign
+from tvmdml.operators.roi_align import RoiAlign1 as _RoiAlign1
+from tvmdml.operators.roi_align import RoiAlignGrad as _RoiAlignGrad
+from tvmdml.operators.roi_pooling import RoiPooling as _RoiPooling
+from tvmdml.operators.scatter import Scatter as _Scatter
+from tvmdml.operators.scatter import ScatterNd as _ScatterNd
+from tvmdml.operators.slice import Slice as _Slice
+from tvmdml.operators.slice import Slice1 as _Slice1
+from tvmdml.operators.slice import SliceGrad as _SliceGrad
+from tvmdml.operators.tile import ReverseSubsequences as _ReverseSubsequences
+from tvmdml.operators.tile import Tile as _Tile
+from tvmdml.operators.top_k import TopK as _TopK
+from tvmdml.operators.top_k import TopK1 as _TopK1
+from tvmdml.operators.upsample_2d import Upsample2d as _Upsample2d
+from tvmdml.operators.value_scale_2d import ValueScale2d as _ValueScale2d
 from tvmdml.packs import load_pack as load_pack
 from tvmdml.placing import asarray as asarray
 from tvmdml.placing import empty as empty
@@ -250,1190 +221,2854 @@ from tvmdml.structs import ScaleBias as ScaleBias
 from tvmdml.structs import Size2D as Size2D
 from tvmdml.tensors import TensorDataType as TensorDataType
 from tvmdml.tensors import TensorDesc as TensorDesc
+from tvmdml.typing import Array
+from tvmdml.typing import DType
+from tvmdml.typing import Number
+from tvmdml.typing import NumpyArray
 from tvmdml.viewing import broadcast as broadcast
 from tvmdml.viewing import reinterpret as reinterpret
 
-class AdamOptimizerResult(NamedTuple):
-    parameters: AnyArray
-    first_moment: AnyArray
-    second_moment: AnyArray
+_Array = TypeVar("_Array", bound=Array | Expression)
 
-class BatchNormalizationTrainingResult(NamedTuple):
-    output: AnyArray
-    mean: AnyArray
-    variance: AnyArray
+class ActivationHardSigmoid(_ActivationHardSigmoid):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., beta: float = ...) -> None: ...
+class ActivationHardSwish(_ActivationHardSwish):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., beta: float = ...) -> None: ...
+class ActivationIdentity(_ActivationIdentity):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationLeakyRelu(_ActivationLeakyRelu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
+class ActivationLinear(_ActivationLinear):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float, beta: float) -> None: ...
+class ActivationParameterizedRelu(_ActivationParameterizedRelu):
+    def __init__(self, *, input_tensor: TensorDesc, slope_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationRelu(_ActivationRelu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationShrink(_ActivationShrink):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, bias: float = ..., threshold: float = ...) -> None: ...
+class ActivationSoftsign(_ActivationSoftsign):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationThresholdedRelu(_ActivationThresholdedRelu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
+class ActivationCelu(_ActivationCelu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
+class ActivationElu(_ActivationElu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
+class ActivationGelu(_ActivationGelu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationParametricSoftplus(_ActivationParametricSoftplus):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float, beta: float) -> None: ...
+class ActivationScaledElu(_ActivationScaledElu):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., gamma: float = ...) -> None: ...
+class ActivationScaledTanh(_ActivationScaledTanh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., beta: float = ...) -> None: ...
+class ActivationSigmoid(_ActivationSigmoid):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationSoftplus(_ActivationSoftplus):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, steepness: float = ...) -> None: ...
+class ActivationSwish(_ActivationSwish):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, sigmoid_input_scale: float = ...) -> None: ...
+class ActivationTanh(_ActivationTanh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationHardmax(_ActivationHardmax):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationHardmax1(_ActivationHardmax1):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...) -> None: ...
+class ActivationLogSoftmax(_ActivationLogSoftmax):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationLogSoftmax1(_ActivationLogSoftmax1):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...) -> None: ...
+class ActivationSoftmax(_ActivationSoftmax):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ActivationSoftmax1(_ActivationSoftmax1):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...) -> None: ...
+class AdamOptimizer(_AdamOptimizer):
+    def __init__(
+        self, *, input_parameters_tensor: TensorDesc, input_first_moment_tensor: TensorDesc, input_second_moment_tensor: TensorDesc,
+        gradient_tensor: TensorDesc, training_step_tensor: TensorDesc, output_parameters_tensor: TensorDesc,
+        output_first_moment_tensor: TensorDesc, output_second_moment_tensor: TensorDesc, learning_rate: float, beta1: float = ...,
+        beta2: float = ..., epsilon: float = ...
+    ) -> None: ...
+class BatchNormalization(_BatchNormalization):
+    def __init__(
+        self, *, input_tensor: TensorDesc, mean_tensor: TensorDesc, variance_tensor: TensorDesc, scale_tensor: TensorDesc,
+        bias_tensor: TensorDesc, output_tensor: TensorDesc, spatial: bool = ..., epsilon: float = ...,
+        fused_activation: Operator | None = ...
+    ) -> None: ...
+class BatchNormalizationGrad(_BatchNormalizationGrad):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, mean_tensor: TensorDesc, variance_tensor: TensorDesc,
+        scale_tensor: TensorDesc, output_gradient_tensor: TensorDesc, output_scale_gradient_tensor: TensorDesc,
+        output_bias_gradient_tensor: TensorDesc, epsilon: float | None = ...
+    ) -> None: ...
+class BatchNormalizationTraining(_BatchNormalizationTraining):
+    def __init__(
+        self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc, bias_tensor: TensorDesc, fused_add_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc, output_mean_tensor: TensorDesc, output_variance_tensor: TensorDesc, epsilon: float = ...,
+        fused_activation: Operator | None = ...
+    ) -> None: ...
+class BatchNormalizationTrainingGrad(_BatchNormalizationTrainingGrad):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, mean_tensor: TensorDesc, variance_tensor: TensorDesc,
+        scale_tensor: TensorDesc, output_gradient_tensor: TensorDesc, output_scale_gradient_tensor: TensorDesc,
+        output_bias_gradient_tensor: TensorDesc, epsilon: float = ...
+    ) -> None: ...
+class Cast(_Cast):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class Convolution(_Convolution):
+    def __init__(
+        self, *, input_tensor: TensorDesc, filter_tensor: TensorDesc, bias_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
+        mode: ConvolutionMode | str = ..., direction: ConvolutionDirection | str = ..., strides: Sequence[int] | None = ...,
+        dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+        output_padding: Sequence[int] | None = ..., group_count: int = ..., fused_activation: Operator | None = ...
+    ) -> None: ...
+class ConvolutionInteger(_ConvolutionInteger):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_zero_point_tensor: TensorDesc | None = ..., filter_tensor: TensorDesc,
+        filter_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc, strides: Sequence[int] | None = ...,
+        dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+        group_count: int = ...
+    ) -> None: ...
+class QuantizedLinearConvolution(_QuantizedLinearConvolution):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_scale_tensor: TensorDesc, input_zero_point_tensor: TensorDesc | None = ...,
+        filter_tensor: TensorDesc, filter_scale_tensor: TensorDesc, filter_zero_point_tensor: TensorDesc | None = ...,
+        bias_tensor: TensorDesc | None = ..., output_scale_tensor: TensorDesc, output_zero_point_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc, strides: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+        start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., group_count: int = ...
+    ) -> None: ...
+class CumulativeProduct(_CumulativeProduct):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axis: int = ..., axis_direction: AxisDirection | str = ...,
+        has_exclusive_product: bool = ...
+    ) -> None: ...
+class CumulativeSummation(_CumulativeSummation):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axis: int = ..., axis_direction: AxisDirection | str = ...,
+        has_exclusive_sum: bool = ...
+    ) -> None: ...
+class DepthToSpace(_DepthToSpace):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int) -> None: ...
+class DepthToSpace1(_DepthToSpace1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int, order: DepthSpaceOrder | str = ...
+    ) -> None: ...
+class SpaceToDepth(_SpaceToDepth):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int) -> None: ...
+class SpaceToDepth1(_SpaceToDepth1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int, order: DepthSpaceOrder | str = ...
+    ) -> None: ...
+class DiagonalMatrix(_DiagonalMatrix):
+    def __init__(self, *, output_tensor: TensorDesc, offset: int = ..., value: float = ...) -> None: ...
+class DiagonalMatrix1(_DiagonalMatrix1):
+    def __init__(
+        self, *, input_tensor: TensorDesc | None = ..., output_tensor: TensorDesc, value_data_type: TensorDataType | str,
+        value: int | float = ..., diagonal_fill_begin: int = ..., diagonal_fill_end: int = ...
+    ) -> None: ...
+class DynamicQuantizeLinear(_DynamicQuantizeLinear):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, output_scale_tensor: TensorDesc,
+        output_zero_point_tensor: TensorDesc
+    ) -> None: ...
+class ElementWiseAdd(_ElementWiseAdd):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseAdd1(_ElementWiseAdd1):
+    def __init__(
+        self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc, fused_activation: Operator | None = ...
+    ) -> None: ...
+class ElementWiseDifferenceSquare(_ElementWiseDifferenceSquare):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseDivide(_ElementWiseDivide):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseIf(_ElementWiseIf):
+    def __init__(
+        self, *, condition_tensor: TensorDesc, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc
+    ) -> None: ...
+class ElementWiseMax(_ElementWiseMax):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseMean(_ElementWiseMean):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseMin(_ElementWiseMin):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseModulusFloor(_ElementWiseModulusFloor):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseModulusTruncate(_ElementWiseModulusTruncate):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseMultiply(_ElementWiseMultiply):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseSubtract(_ElementWiseSubtract):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitAnd(_ElementWiseBitAnd):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitCount(_ElementWiseBitCount):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitNot(_ElementWiseBitNot):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitOr(_ElementWiseBitOr):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitShiftLeft(_ElementWiseBitShiftLeft):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitShiftRight(_ElementWiseBitShiftRight):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseBitXor(_ElementWiseBitXor):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseAcos(_ElementWiseAcos):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseAcosh(_ElementWiseAcosh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseAsin(_ElementWiseAsin):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseAsinh(_ElementWiseAsinh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseAtan(_ElementWiseAtan):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseAtanYx(_ElementWiseAtanYx):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseAtanh(_ElementWiseAtanh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseCos(_ElementWiseCos):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseCosh(_ElementWiseCosh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseErf(_ElementWiseErf):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseExp(_ElementWiseExp):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseLog(_ElementWiseLog):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseSin(_ElementWiseSin):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseSinh(_ElementWiseSinh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseTan(_ElementWiseTan):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseTanh(_ElementWiseTanh):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseIsInfinity(_ElementWiseIsInfinity):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, infinity_mode: IsInfinityMode | str = ...) -> None: ...
+class ElementWiseIsNan(_ElementWiseIsNan):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalAnd(_ElementWiseLogicalAnd):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalEquals(_ElementWiseLogicalEquals):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalGreaterThan(_ElementWiseLogicalGreaterThan):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalGreaterThanOrEqual(_ElementWiseLogicalGreaterThanOrEqual):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalLessThan(_ElementWiseLogicalLessThan):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalLessThanOrEqual(_ElementWiseLogicalLessThanOrEqual):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalNot(_ElementWiseLogicalNot):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalOr(_ElementWiseLogicalOr):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseLogicalXor(_ElementWiseLogicalXor):
+    def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseConstantPow(_ElementWiseConstantPow):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ..., exponent: float
+    ) -> None: ...
+class ElementWisePow(_ElementWisePow):
+    def __init__(
+        self, *, input_tensor: TensorDesc, exponent_tensor: TensorDesc, output_tensor: TensorDesc,
+        scale_bias: Sequence[float] | None = ...
+    ) -> None: ...
+class ElementWiseRound(_ElementWiseRound):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, rounding_mode: RoundingMode | str = ...) -> None: ...
+class ElementWiseAbs(_ElementWiseAbs):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseCeil(_ElementWiseCeil):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseClip(_ElementWiseClip):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ..., min: float, max: float
+    ) -> None: ...
+class ElementWiseClip1(_ElementWiseClip1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...,
+        min_max_data_type: TensorDataType | str, min: int | float, max: int | float
+    ) -> None: ...
+class ElementWiseFloor(_ElementWiseFloor):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseIdentity(_ElementWiseIdentity):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseNegate(_ElementWiseNegate):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseRecip(_ElementWiseRecip):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseSign(_ElementWiseSign):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class ElementWiseSqrt(_ElementWiseSqrt):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
+class ElementWiseThreshold(_ElementWiseThreshold):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ..., min: float
+    ) -> None: ...
+class FillValueConstant(_FillValueConstant):
+    def __init__(self, *, output_tensor: TensorDesc, value_data_type: TensorDataType | str, value: int | float) -> None: ...
+class FillValueSequence(_FillValueSequence):
+    def __init__(
+        self, *, output_tensor: TensorDesc, value_data_type: TensorDataType | str, value_start: int | float, value_delta: int | float
+    ) -> None: ...
+class Fold(_Fold):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+        dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...
+    ) -> None: ...
+class Unfold(_Unfold):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+        dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...
+    ) -> None: ...
+class Gather(_Gather):
+    def __init__(
+        self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc, axis: int,
+        index_dimensions: int | None = ...
+    ) -> None: ...
+class GatherElements(_GatherElements):
+    def __init__(self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc, axis: int) -> None: ...
+class GatherNd(_GatherNd):
+    def __init__(
+        self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc, input_dimension_count: int,
+        indices_dimension_count: int
+    ) -> None: ...
+class GatherNd1(_GatherNd1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc,
+        input_dimension_count: int | None = ..., indices_dimension_count: int | None = ..., batch_dimension_count: int = ...
+    ) -> None: ...
+class Gemm(_Gemm):
+    def __init__(
+        self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, c_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
+        trans_a: MatrixTransform | str = ..., trans_b: MatrixTransform | str = ..., alpha: float = ..., beta: float = ...,
+        fused_activation: Operator | None = ...
+    ) -> None: ...
+class ActivationReluGrad(_ActivationReluGrad):
+    def __init__(self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc) -> None: ...
+class ElementWiseClipGrad(_ElementWiseClipGrad):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, min: float, max: float
+    ) -> None: ...
+class ElementWiseClipGrad1(_ElementWiseClipGrad1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc,
+        min_max_data_type: TensorDataType | str, min: int | float, max: int | float
+    ) -> None: ...
+class Join(_Join):
+    def __init__(self, *, input_tensors: Sequence[TensorDesc], output_tensor: TensorDesc, axis: int) -> None: ...
+class Split(_Split):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensors: Sequence[TensorDesc], axis: int) -> None: ...
+class LocalResponseNormalization(_LocalResponseNormalization):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, cross_channel: bool, local_size: int, alpha: float = ...,
+        beta: float = ..., bias: float = ...
+    ) -> None: ...
+class LocalResponseNormalizationGrad(_LocalResponseNormalizationGrad):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, cross_channel: bool,
+        local_size: int, alpha: float = ..., beta: float = ..., bias: float = ...
+    ) -> None: ...
+class MatrixMultiplyInteger(_MatrixMultiplyInteger):
+    def __init__(
+        self, *, a_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
+        b_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc
+    ) -> None: ...
+class MatrixMultiplyIntegerToFloat(_MatrixMultiplyIntegerToFloat):
+    def __init__(
+        self, *, a_tensor: TensorDesc, a_scale_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
+        b_scale_tensor: TensorDesc, b_zero_point_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc
+    ) -> None: ...
+class QuantizedLinearMatrixMultiply(_QuantizedLinearMatrixMultiply):
+    def __init__(
+        self, *, a_tensor: TensorDesc, a_scale_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
+        b_scale_tensor: TensorDesc, b_zero_point_tensor: TensorDesc | None = ..., output_scale_tensor: TensorDesc,
+        output_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc
+    ) -> None: ...
+class MaxUnpooling(_MaxUnpooling):
+    def __init__(self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
+class MultiheadAttention(_MultiheadAttention):
+    def __init__(
+        self, *, query_tensor: TensorDesc | None = ..., key_tensor: TensorDesc | None = ..., value_tensor: TensorDesc | None = ...,
+        stacked_query_key_tensor: TensorDesc | None = ..., stacked_key_value_tensor: TensorDesc | None = ...,
+        stacked_query_key_value_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
+        mask_tensor: TensorDesc | None = ..., relative_position_bias_tensor: TensorDesc | None = ...,
+        past_key_tensor: TensorDesc | None = ..., past_value_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
+        output_present_key_tensor: TensorDesc | None = ..., output_present_value_tensor: TensorDesc | None = ..., scale: float,
+        mask_filter_value: float, head_count: int, mask_type: MultiheadAttentionMaskType | str
+    ) -> None: ...
+class MultiheadAttention1(_MultiheadAttention1):
+    def __init__(
+        self, *, query_tensor: TensorDesc | None = ..., key_tensor: TensorDesc | None = ..., value_tensor: TensorDesc | None = ...,
+        stacked_query_key_tensor: TensorDesc | None = ..., stacked_key_value_tensor: TensorDesc | None = ...,
+        stacked_query_key_value_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
+        mask_tensor: TensorDesc | None = ..., attention_bias_tensor: TensorDesc | None = ..., past_key_tensor: TensorDesc | None = ...,
+        past_value_tensor: TensorDesc | None = ..., past_sequence_lengths_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
+        output_present_key_tensor: TensorDesc | None = ..., output_present_value_tensor: TensorDesc | None = ..., scale: float,
+        mask_filter_value: float, query_head_count: int, key_value_head_count: int, mask_type: MultiheadAttentionMaskType | str
+    ) -> None: ...
+class NonzeroCoordinates(_NonzeroCoordinates):
+    def __init__(self, *, input_tensor: TensorDesc, output_count_tensor: TensorDesc, output_coordinates_tensor: TensorDesc) -> None: ...
+class LpNormalization(_LpNormalization):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axis: int = ..., epsilon: float = ..., p: int = ...
+    ) -> None: ...
+class MeanVarianceNormalization(_MeanVarianceNormalization):
+    def __init__(
+        self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc, cross_channel: bool = ..., normalize_variance: bool = ..., epsilon: float = ...,
+        fused_activation: Operator | None = ...
+    ) -> None: ...
+class MeanVarianceNormalization1(_MeanVarianceNormalization1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc, axes: Sequence[int], normalize_variance: bool = ..., epsilon: float = ...,
+        fused_activation: Operator | None = ...
+    ) -> None: ...
+class MeanVarianceNormalization2(_MeanVarianceNormalization2):
+    def __init__(
+        self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc, axes: Sequence[int], use_mean: bool = ..., use_variance: bool = ..., epsilon: float = ...,
+        fused_activation: Operator | None = ...
+    ) -> None: ...
+class OneHot(_OneHot):
+    def __init__(self, *, indices_tensor: TensorDesc, values_tensor: TensorDesc, output_tensor: TensorDesc, axis: int) -> None: ...
+class Padding(_Padding):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, padding_mode: PaddingMode | str, padding_value: float,
+        start_padding: Sequence[int], end_padding: Sequence[int]
+    ) -> None: ...
+class Padding1(_Padding1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, padding_mode: PaddingMode | str = ...,
+        padding_value_data_type: TensorDataType | str, padding_value: int | float = ..., start_padding: Sequence[int],
+        end_padding: Sequence[int]
+    ) -> None: ...
+class AveragePooling(_AveragePooling):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int], window_size: Sequence[int],
+        start_padding: Sequence[int], end_padding: Sequence[int], include_padding: bool
+    ) -> None: ...
+class AveragePooling1(_AveragePooling1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int] | None = ..., window_size: Sequence[int],
+        start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+        include_padding: bool = ...
+    ) -> None: ...
+class LpPooling(_LpPooling):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int], window_size: Sequence[int],
+        start_padding: Sequence[int], end_padding: Sequence[int], p: int
+    ) -> None: ...
+class LpPooling1(_LpPooling1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int] | None = ..., window_size: Sequence[int],
+        start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+        p: int = ...
+    ) -> None: ...
+class MaxPooling(_MaxPooling):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int], window_size: Sequence[int],
+        start_padding: Sequence[int], end_padding: Sequence[int]
+    ) -> None: ...
+class MaxPooling1(_MaxPooling1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, output_indices_tensor: TensorDesc | None = ...,
+        strides: Sequence[int], window_size: Sequence[int], start_padding: Sequence[int], end_padding: Sequence[int]
+    ) -> None: ...
+class MaxPooling2(_MaxPooling2):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, output_indices_tensor: TensorDesc | None = ...,
+        strides: Sequence[int] | None = ..., window_size: Sequence[int], start_padding: Sequence[int] | None = ...,
+        end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...
+    ) -> None: ...
+class AveragePoolingGrad(_AveragePoolingGrad):
+    def __init__(
+        self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, strides: Sequence[int] | None = ...,
+        window_size: Sequence[int], start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+        include_padding: bool = ...
+    ) -> None: ...
+class MaxPoolingGrad(_MaxPoolingGrad):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc,
+        strides: Sequence[int] | None = ..., window_size: Sequence[int], start_padding: Sequence[int] | None = ...,
+        end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...
+    ) -> None: ...
+class QuantizedLinearAveragePooling(_QuantizedLinearAveragePooling):
+    def __init__(
+        self, *, input_tensor: TensorDesc, input_scale_tensor: TensorDesc, input_zero_point_tensor: TensorDesc | None = ...,
+        output_scale_tensor: TensorDesc, output_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
+        strides: Sequence[int] | None = ..., window_size: Sequence[int], start_padding: Sequence[int] | None = ...,
+        end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ..., include_padding: bool = ...
+    ) -> None: ...
+class Dequantize(_Dequantize):
+    def __init__(
+        self, *, input_tensor: TensorDesc, quantization_type: QuantizationType | str, quantization_tensors: Sequence[TensorDesc],
+        output_tensor: TensorDesc
+    ) -> None: ...
+class ElementWiseDequantizeLinear(_ElementWiseDequantizeLinear):
+    def __init__(
+        self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc, zero_point_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc
+    ) -> None: ...
+class ElementWiseQuantizeLinear(_ElementWiseQuantizeLinear):
+    def __init__(
+        self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc, zero_point_tensor: TensorDesc | None = ...,
+        output_tensor: TensorDesc
+    ) -> None: ...
+class ElementWiseQuantizedLinearAdd(_ElementWiseQuantizedLinearAdd):
+    def __init__(
+        self, *, a_tensor: TensorDesc, a_scale_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
+        b_scale_tensor: TensorDesc, b_zero_point_tensor: TensorDesc | None = ..., output_scale_tensor: TensorDesc,
+        output_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc
+    ) -> None: ...
+class Quantize(_Quantize):
+    def __init__(
+        self, *, input_tensor: TensorDesc, quantization_type: QuantizationType | str, quantization_tensors: Sequence[TensorDesc],
+        output_tensor: TensorDesc
+    ) -> None: ...
+class RandomGenerator(_RandomGenerator):
+    def __init__(
+        self, *, input_state_tensor: TensorDesc, output_tensor: TensorDesc, output_state_tensor: TensorDesc | None = ...,
+        type: RandomGeneratorType | str = ...
+    ) -> None: ...
+class Gru(_Gru):
+    def __init__(
+        self, *, input_tensor: TensorDesc, weight_tensor: TensorDesc, recurrence_tensor: TensorDesc,
+        bias_tensor: TensorDesc | None = ..., hidden_init_tensor: TensorDesc | None = ...,
+        sequence_lengths_tensor: TensorDesc | None = ..., output_sequence_tensor: TensorDesc | None = ...,
+        output_single_tensor: TensorDesc | None = ..., activation_descs: Sequence[Operator], direction: RecurrentNetworkDirection | str,
+        linear_before_reset: bool
+    ) -> None: ...
+class Lstm(_Lstm):
+    def __init__(
+        self, *, input_tensor: TensorDesc, weight_tensor: TensorDesc, recurrence_tensor: TensorDesc,
+        bias_tensor: TensorDesc | None = ..., hidden_init_tensor: TensorDesc | None = ...,
+        cell_mem_init_tensor: TensorDesc | None = ..., sequence_lengths_tensor: TensorDesc | None = ...,
+        peephole_tensor: TensorDesc | None = ..., output_sequence_tensor: TensorDesc | None = ...,
+        output_single_tensor: TensorDesc | None = ..., output_cell_single_tensor: TensorDesc | None = ...,
+        activation_descs: Sequence[Operator], direction: RecurrentNetworkDirection | str, clip_threshold: float = ...,
+        use_clip_threshold: bool = ..., couple_input_forget: bool = ...
+    ) -> None: ...
+class Rnn(_Rnn):
+    def __init__(
+        self, *, input_tensor: TensorDesc, weight_tensor: TensorDesc, recurrence_tensor: TensorDesc,
+        bias_tensor: TensorDesc | None = ..., hidden_init_tensor: TensorDesc | None = ...,
+        sequence_lengths_tensor: TensorDesc | None = ..., output_sequence_tensor: TensorDesc | None = ...,
+        output_single_tensor: TensorDesc | None = ..., activation_descs: Sequence[Operator], direction: RecurrentNetworkDirection | str
+    ) -> None: ...
+class Argmax(_Argmax):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...,
+        axis_direction: AxisDirection | str = ...
+    ) -> None: ...
+class Argmin(_Argmin):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...,
+        axis_direction: AxisDirection | str = ...
+    ) -> None: ...
+class Reduce(_Reduce):
+    def __init__(
+        self, *, function: ReduceFunction | str, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...
+    ) -> None: ...
+class Resample(_Resample):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
+        scales: Sequence[float]
+    ) -> None: ...
+class Resample1(_Resample1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
+        scales: Sequence[float], input_pixel_offsets: Sequence[float], output_pixel_offsets: Sequence[float]
+    ) -> None: ...
+class Resample2(_Resample2):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
+        rounding_direction: AxisDirection | str, scales: Sequence[float], input_pixel_offsets: Sequence[float],
+        output_pixel_offsets: Sequence[float]
+    ) -> None: ...
+class Resample3(_Resample3):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
+        rounding_direction: AxisDirection | str, scales: Sequence[float], input_pixel_offsets: Sequence[float],
+        output_pixel_offsets: Sequence[float], antialiased: bool
+    ) -> None: ...
+class ResampleGrad(_ResampleGrad):
+    def __init__(
+        self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
+        scales: Sequence[float], input_pixel_offsets: Sequence[float], output_pixel_offsets: Sequence[float]
+    ) -> None: ...
+class ResampleGrad1(_ResampleGrad1):
+    def __init__(
+        self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
+        rounding_direction: AxisDirection | str, scales: Sequence[float], input_pixel_offsets: Sequence[float],
+        output_pixel_offsets: Sequence[float]
+    ) -> None: ...
+class RoiAlign(_RoiAlign):
+    def __init__(
+        self, *, input_tensor: TensorDesc, roi_tensor: TensorDesc, batch_indices_tensor: TensorDesc, output_tensor: TensorDesc,
+        reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+        spatial_scale_y: float, out_of_bounds_input_value: float, minimum_samples_per_output: int, maximum_samples_per_output: int
+    ) -> None: ...
+class RoiAlign1(_RoiAlign1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, roi_tensor: TensorDesc, batch_indices_tensor: TensorDesc, output_tensor: TensorDesc,
+        reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+        spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, out_of_bounds_input_value: float,
+        minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool
+    ) -> None: ...
+class RoiAlignGrad(_RoiAlignGrad):
+    def __init__(
+        self, *, input_tensor: TensorDesc | None = ..., input_gradient_tensor: TensorDesc, roi_tensor: TensorDesc,
+        batch_indices_tensor: TensorDesc, output_gradient_tensor: TensorDesc | None = ...,
+        output_roi_gradient_tensor: TensorDesc | None = ..., reduction_function: ReduceFunction | str,
+        interpolation_mode: InterpolationMode | str, spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float,
+        output_pixel_offset: float, minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool
+    ) -> None: ...
+class RoiPooling(_RoiPooling):
+    def __init__(
+        self, *, input_tensor: TensorDesc, roi_tensor: TensorDesc, output_tensor: TensorDesc, spatial_scale: float = ...,
+        pooled_size: Sequence[int]
+    ) -> None: ...
+class Scatter(_Scatter):
+    def __init__(
+        self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, updates_tensor: TensorDesc, output_tensor: TensorDesc, axis: int
+    ) -> None: ...
+class ScatterNd(_ScatterNd):
+    def __init__(
+        self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, updates_tensor: TensorDesc, output_tensor: TensorDesc,
+        input_dimension_count: int | None = ..., indices_dimension_count: int | None = ...
+    ) -> None: ...
+class Slice(_Slice):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, offsets: Sequence[int], sizes: Sequence[int],
+        strides: Sequence[int]
+    ) -> None: ...
+class Slice1(_Slice1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, input_window_offsets: Sequence[int],
+        input_window_sizes: Sequence[int], input_window_strides: Sequence[int]
+    ) -> None: ...
+class SliceGrad(_SliceGrad):
+    def __init__(
+        self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, input_window_offsets: Sequence[int],
+        input_window_sizes: Sequence[int], input_window_strides: Sequence[int]
+    ) -> None: ...
+class ReverseSubsequences(_ReverseSubsequences):
+    def __init__(
+        self, *, input_tensor: TensorDesc, sequence_lengths_tensor: TensorDesc, output_tensor: TensorDesc, axis: int
+    ) -> None: ...
+class Tile(_Tile):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, repeats: Sequence[int]) -> None: ...
+class TopK(_TopK):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_value_tensor: TensorDesc, output_index_tensor: TensorDesc, axis: int = ..., k: int
+    ) -> None: ...
+class TopK1(_TopK1):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_value_tensor: TensorDesc, output_index_tensor: TensorDesc, axis: int = ..., k: int,
+        axis_direction: AxisDirection | str = ...
+    ) -> None: ...
+class Upsample2d(_Upsample2d):
+    def __init__(
+        self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_size: Sequence[int],
+        interpolation_mode: InterpolationMode | str
+    ) -> None: ...
+class ValueScale2d(_ValueScale2d):
+    def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale: float, bias: Sequence[float]) -> None: ...
+class AdamOptimizerResult(NamedTuple, Generic[_Array]):
+    parameters: _Array
+    first_moment: _Array
+    second_moment: _Array
 
-class BatchNormalizationGradResult(NamedTuple):
-    gradient: AnyArray
-    scale_gradient: AnyArray
-    bias_gradient: AnyArray
+class BatchNormalizationTrainingResult(NamedTuple, Generic[_Array]):
+    output: _Array
+    mean: _Array
+    variance: _Array
 
-class BatchNormalizationTrainingGradResult(NamedTuple):
-    gradient: AnyArray
-    scale_gradient: AnyArray
-    bias_gradient: AnyArray
+class BatchNormalizationGradResult(NamedTuple, Generic[_Array]):
+    gradient: _Array
+    scale_gradient: _Array
+    bias_gradient: _Array
 
-class DynamicQuantizeLinearResult(NamedTuple):
-    output: AnyArray
-    scale: AnyArray
-    zero_point: AnyArray
+class BatchNormalizationTrainingGradResult(NamedTuple, Generic[_Array]):
+    gradient: _Array
+    scale_gradient: _Array
+    bias_gradient: _Array
 
-def activation_identity(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def activation_relu(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+class DynamicQuantizeLinearResult(NamedTuple, Generic[_Array]):
+    output: _Array
+    scale: _Array
+    zero_point: _Array
+
+class MultiheadAttentionResult(NamedTuple, Generic[_Array]):
+    output: _Array
+    present_key: _Array
+    present_value: _Array
+
+class NonzeroCoordinatesResult(NamedTuple, Generic[_Array]):
+    count: _Array  # type: ignore[assignment] # tuples have a method of this name
+    coordinates: _Array
+
+class MaxPoolingResult(NamedTuple, Generic[_Array]):
+    values: _Array
+    indices: _Array
+
+class RandomGeneratorResult(NamedTuple, Generic[_Array]):
+    values: _Array
+    state: _Array
+
+class GruResult(NamedTuple, Generic[_Array]):
+    sequence: _Array
+    single: _Array
+
+class LstmResult(NamedTuple, Generic[_Array]):
+    sequence: _Array
+    single: _Array
+    cell_single: _Array
+
+class LstmStates(NamedTuple, Generic[_Array]):
+    single: _Array
+    cell_single: _Array
+
+class RnnResult(NamedTuple, Generic[_Array]):
+    sequence: _Array
+    single: _Array
+
+class RoiAlignGradResult(NamedTuple, Generic[_Array]):
+    output_gradient: _Array
+    output_roi_gradient: _Array
+
+class TopKResult(NamedTuple, Generic[_Array]):
+    values: _Array
+    indices: _Array
+
+@overload
+def activation_identity(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def activation_identity(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
+def activation_relu(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def activation_relu(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def activation_leaky_relu(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_leaky_relu(
+    input: _Array | NumpyArray, *, alpha: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_parameterized_relu(
-    input: AnyArray,
-    slope: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, slope: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_parameterized_relu(
+    input: Expression | NumpyArray | Number, slope: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def activation_parameterized_relu(
+    input: _Array | NumpyArray | Number, slope: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_thresholded_relu(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_thresholded_relu(
+    input: _Array | NumpyArray, *, alpha: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_shrink(
-    input: AnyArray,
-    *,
-    bias: float = ...,
-    threshold: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, bias: float = ..., threshold: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_shrink(
+    input: _Array | NumpyArray, *, bias: float = ..., threshold: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_linear(
-    input: AnyArray,
-    *,
-    alpha: float,
-    beta: float,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float, beta: float, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_linear(
+    input: _Array | NumpyArray, *, alpha: float, beta: float, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_hard_sigmoid(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    beta: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., beta: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_hard_sigmoid(
+    input: _Array | NumpyArray, *, alpha: float = ..., beta: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_hard_swish(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    beta: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def activation_softsign(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def activation_sigmoid(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def activation_tanh(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., beta: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_hard_swish(
+    input: _Array | NumpyArray, *, alpha: float = ..., beta: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def activation_softsign(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def activation_softsign(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
+def activation_sigmoid(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def activation_sigmoid(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
+def activation_tanh(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def activation_tanh(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def activation_scaled_tanh(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    beta: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., beta: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_scaled_tanh(
+    input: _Array | NumpyArray, *, alpha: float = ..., beta: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_elu(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_elu(
+    input: _Array | NumpyArray, *, alpha: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_scaled_elu(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    gamma: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., gamma: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_scaled_elu(
+    input: _Array | NumpyArray, *, alpha: float = ..., gamma: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_celu(
-    input: AnyArray,
-    *,
-    alpha: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_celu(
+    input: _Array | NumpyArray, *, alpha: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_softplus(
-    input: AnyArray,
-    *,
-    steepness: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, steepness: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_softplus(
+    input: _Array | NumpyArray, *, steepness: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_parametric_softplus(
-    input: AnyArray,
-    *,
-    alpha: float,
-    beta: float,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def activation_gelu(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, alpha: float, beta: float, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_parametric_softplus(
+    input: _Array | NumpyArray, *, alpha: float, beta: float, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def activation_gelu(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def activation_gelu(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def activation_swish(
-    input: AnyArray,
-    *,
-    sigmoid_input_scale: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, sigmoid_input_scale: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_swish(
+    input: _Array | NumpyArray, *, sigmoid_input_scale: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_softmax(
-    input: AnyArray,
-    *,
-    axes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_softmax(
+    input: _Array | NumpyArray, *, axes: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_log_softmax(
-    input: AnyArray,
-    *,
-    axes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_log_softmax(
+    input: _Array | NumpyArray, *, axes: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_hardmax(
-    input: AnyArray,
-    *,
-    axes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_hardmax(
+    input: _Array | NumpyArray, *, axes: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def adam_optimizer(
-    input_parameters: AnyArray,
-    input_first_moment: AnyArray,
-    input_second_moment: AnyArray,
-    gradient: AnyArray,
-    training_step: AnyArray,
-    *,
-    learning_rate: float,
-    beta1: float = ...,
-    beta2: float = ...,
-    epsilon: float = ...,
-    out: Sequence[AnyArray] | None = ...,
-    device: str | None = ...,
-) -> AdamOptimizerResult: ...
+    input_parameters: NumpyArray | Number, input_first_moment: NumpyArray | Number, input_second_moment: NumpyArray | Number,
+    gradient: NumpyArray | Number, training_step: NumpyArray | Number, *, learning_rate: float, beta1: float = ...,
+    beta2: float = ..., epsilon: float = ..., out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> AdamOptimizerResult[NumpyArray]: ...
+@overload
+def adam_optimizer(
+    input_parameters: Expression | NumpyArray | Number, input_first_moment: Expression | NumpyArray | Number,
+    input_second_moment: Expression | NumpyArray | Number, gradient: Expression | NumpyArray | Number,
+    training_step: Expression | NumpyArray | Number, *, learning_rate: float, beta1: float = ..., beta2: float = ...,
+    epsilon: float = ..., out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> AdamOptimizerResult[Expression]: ...
+@overload
+def adam_optimizer(
+    input_parameters: _Array | NumpyArray | Number, input_first_moment: _Array | NumpyArray | Number,
+    input_second_moment: _Array | NumpyArray | Number, gradient: _Array | NumpyArray | Number,
+    training_step: _Array | NumpyArray | Number, *, learning_rate: float, beta1: float = ..., beta2: float = ...,
+    epsilon: float = ..., out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> AdamOptimizerResult[_Array]: ...
+@overload
 def batch_normalization(
-    input: AnyArray,
-    mean: AnyArray,
-    variance: AnyArray,
-    scale: AnyArray,
-    bias: AnyArray,
-    *,
-    spatial: bool = ...,
-    epsilon: float = ...,
-    fused_activation: Operator | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, mean: NumpyArray | Number, variance: NumpyArray | Number, scale: NumpyArray | Number,
+    bias: NumpyArray | Number, *, spatial: bool = ..., epsilon: float = ..., fused_activation: Operator | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def batch_normalization(
+    input: Expression | NumpyArray | Number, mean: Expression | NumpyArray | Number, variance: Expression | NumpyArray | Number,
+    scale: Expression | NumpyArray | Number, bias: Expression | NumpyArray | Number, *, spatial: bool = ..., epsilon: float = ...,
+    fused_activation: Operator | None = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def batch_normalization(
+    input: _Array | NumpyArray | Number, mean: _Array | NumpyArray | Number, variance: _Array | NumpyArray | Number,
+    scale: _Array | NumpyArray | Number, bias: _Array | NumpyArray | Number, *, spatial: bool = ..., epsilon: float = ...,
+    fused_activation: Operator | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def batch_normalization_training(
-    input: AnyArray,
-    scale: AnyArray,
-    bias: AnyArray,
-    fused_add: AnyArray | None = ...,
-    *,
-    epsilon: float = ...,
-    fused_activation: Operator | None = ...,
-    out: Sequence[AnyArray] | None = ...,
-    device: str | None = ...,
-) -> BatchNormalizationTrainingResult: ...
+    input: NumpyArray | Number, scale: NumpyArray | Number, bias: NumpyArray | Number, fused_add: NumpyArray | Number | None = ...,
+    *, epsilon: float = ..., fused_activation: Operator | None = ..., out: Sequence[NumpyArray] | None = ...,
+    device: str | None = ...
+) -> BatchNormalizationTrainingResult[NumpyArray]: ...
+@overload
+def batch_normalization_training(
+    input: Expression | NumpyArray | Number, scale: Expression | NumpyArray | Number, bias: Expression | NumpyArray | Number,
+    fused_add: Expression | NumpyArray | Number | None = ..., *, epsilon: float = ..., fused_activation: Operator | None = ...,
+    out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> BatchNormalizationTrainingResult[Expression]: ...
+@overload
+def batch_normalization_training(
+    input: _Array | NumpyArray | Number, scale: _Array | NumpyArray | Number, bias: _Array | NumpyArray | Number,
+    fused_add: _Array | NumpyArray | Number | None = ..., *, epsilon: float = ..., fused_activation: Operator | None = ...,
+    out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> BatchNormalizationTrainingResult[_Array]: ...
+@overload
 def batch_normalization_grad(
-    input: AnyArray,
-    input_gradient: AnyArray,
-    mean: AnyArray,
-    variance: AnyArray,
-    scale: AnyArray,
-    *,
-    epsilon: float | None = ...,
-    out: Sequence[AnyArray] | None = ...,
-    device: str | None = ...,
-) -> BatchNormalizationGradResult: ...
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, mean: NumpyArray | Number, variance: NumpyArray | Number,
+    scale: NumpyArray | Number, *, epsilon: float | None = ..., out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> BatchNormalizationGradResult[NumpyArray]: ...
+@overload
+def batch_normalization_grad(
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number,
+    mean: Expression | NumpyArray | Number, variance: Expression | NumpyArray | Number, scale: Expression | NumpyArray | Number, *,
+    epsilon: float | None = ..., out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> BatchNormalizationGradResult[Expression]: ...
+@overload
+def batch_normalization_grad(
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, mean: _Array | NumpyArray | Number,
+    variance: _Array | NumpyArray | Number, scale: _Array | NumpyArray | Number, *, epsilon: float | None = ...,
+    out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> BatchNormalizationGradResult[_Array]: ...
+@overload
 def batch_normalization_training_grad(
-    input: AnyArray,
-    input_gradient: AnyArray,
-    mean: AnyArray,
-    variance: AnyArray,
-    scale: AnyArray,
-    *,
-    epsilon: float = ...,
-    out: Sequence[AnyArray] | None = ...,
-    device: str | None = ...,
-) -> BatchNormalizationTrainingGradResult: ...
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, mean: NumpyArray | Number, variance: NumpyArray | Number,
+    scale: NumpyArray | Number, *, epsilon: float = ..., out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> BatchNormalizationTrainingGradResult[NumpyArray]: ...
+@overload
+def batch_normalization_training_grad(
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number,
+    mean: Expression | NumpyArray | Number, variance: Expression | NumpyArray | Number, scale: Expression | NumpyArray | Number, *,
+    epsilon: float = ..., out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> BatchNormalizationTrainingGradResult[Expression]: ...
+@overload
+def batch_normalization_training_grad(
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, mean: _Array | NumpyArray | Number,
+    variance: _Array | NumpyArray | Number, scale: _Array | NumpyArray | Number, *, epsilon: float = ...,
+    out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> BatchNormalizationTrainingGradResult[_Array]: ...
+@overload
+def cast(input: NumpyArray, dtype: DType, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def cast(input: _Array | NumpyArray, dtype: DType, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def convolution(
-    input: AnyArray,
-    filter: AnyArray,
-    bias: AnyArray | None = ...,
-    *,
-    mode: ConvolutionMode | str = ...,
-    direction: ConvolutionDirection | str = ...,
-    strides: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    output_padding: Sequence[int] | None = ...,
-    group_count: int = ...,
-    fused_activation: Operator | None = ...,
-    output_sizes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, filter: NumpyArray | Number, bias: NumpyArray | Number | None = ..., *,
+    mode: ConvolutionMode | str = ..., direction: ConvolutionDirection | str = ..., strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    output_padding: Sequence[int] | None = ..., group_count: int = ..., fused_activation: Operator | None = ...,
+    output_sizes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def convolution(
+    input: Expression | NumpyArray | Number, filter: Expression | NumpyArray | Number,
+    bias: Expression | NumpyArray | Number | None = ..., *, mode: ConvolutionMode | str = ...,
+    direction: ConvolutionDirection | str = ..., strides: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., output_padding: Sequence[int] | None = ...,
+    group_count: int = ..., fused_activation: Operator | None = ..., output_sizes: Sequence[int] | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def convolution(
+    input: _Array | NumpyArray | Number, filter: _Array | NumpyArray | Number, bias: _Array | NumpyArray | Number | None = ..., *,
+    mode: ConvolutionMode | str = ..., direction: ConvolutionDirection | str = ..., strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    output_padding: Sequence[int] | None = ..., group_count: int = ..., fused_activation: Operator | None = ...,
+    output_sizes: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def convolution_integer(
-    input: AnyArray,
-    filter: AnyArray,
-    input_zero_point: AnyArray | None = ...,
-    filter_zero_point: AnyArray | None = ...,
-    *,
-    strides: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    group_count: int = ...,
-    output_sizes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, filter: NumpyArray | Number, input_zero_point: NumpyArray | Number | None = ...,
+    filter_zero_point: NumpyArray | Number | None = ..., *, strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    group_count: int = ..., output_sizes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def convolution_integer(
+    input: Expression | NumpyArray | Number, filter: Expression | NumpyArray | Number,
+    input_zero_point: Expression | NumpyArray | Number | None = ...,
+    filter_zero_point: Expression | NumpyArray | Number | None = ..., *, strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    group_count: int = ..., output_sizes: Sequence[int] | None = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def convolution_integer(
+    input: _Array | NumpyArray | Number, filter: _Array | NumpyArray | Number,
+    input_zero_point: _Array | NumpyArray | Number | None = ..., filter_zero_point: _Array | NumpyArray | Number | None = ..., *,
+    strides: Sequence[int] | None = ..., dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ..., group_count: int = ..., output_sizes: Sequence[int] | None = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def quantized_linear_convolution(
-    input: AnyArray,
-    input_scale: AnyArray,
-    filter: AnyArray,
-    filter_scale: AnyArray,
-    output_scale: AnyArray,
-    input_zero_point: AnyArray | None = ...,
-    filter_zero_point: AnyArray | None = ...,
-    bias: AnyArray | None = ...,
-    output_zero_point: AnyArray | None = ...,
-    *,
-    strides: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    group_count: int = ...,
-    output_sizes: Sequence[int] | None = ...,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, input_scale: NumpyArray | Number, filter: NumpyArray | Number, filter_scale: NumpyArray | Number,
+    output_scale: NumpyArray | Number, input_zero_point: NumpyArray | Number | None = ...,
+    filter_zero_point: NumpyArray | Number | None = ..., bias: NumpyArray | Number | None = ...,
+    output_zero_point: NumpyArray | Number | None = ..., *, strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    group_count: int = ..., output_sizes: Sequence[int] | None = ..., output_dtype: DType | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def quantized_linear_convolution(
+    input: Expression | NumpyArray | Number, input_scale: Expression | NumpyArray | Number,
+    filter: Expression | NumpyArray | Number, filter_scale: Expression | NumpyArray | Number,
+    output_scale: Expression | NumpyArray | Number, input_zero_point: Expression | NumpyArray | Number | None = ...,
+    filter_zero_point: Expression | NumpyArray | Number | None = ..., bias: Expression | NumpyArray | Number | None = ...,
+    output_zero_point: Expression | NumpyArray | Number | None = ..., *, strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    group_count: int = ..., output_sizes: Sequence[int] | None = ..., output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def quantized_linear_convolution(
+    input: _Array | NumpyArray | Number, input_scale: _Array | NumpyArray | Number, filter: _Array | NumpyArray | Number,
+    filter_scale: _Array | NumpyArray | Number, output_scale: _Array | NumpyArray | Number,
+    input_zero_point: _Array | NumpyArray | Number | None = ..., filter_zero_point: _Array | NumpyArray | Number | None = ...,
+    bias: _Array | NumpyArray | Number | None = ..., output_zero_point: _Array | NumpyArray | Number | None = ..., *,
+    strides: Sequence[int] | None = ..., dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ..., group_count: int = ..., output_sizes: Sequence[int] | None = ...,
+    output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def cumulative_summation(
-    input: AnyArray,
-    *,
-    axis: int = ...,
-    axis_direction: AxisDirection | str = ...,
-    has_exclusive_sum: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axis: int = ..., axis_direction: AxisDirection | str = ..., has_exclusive_sum: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def cumulative_summation(
+    input: _Array | NumpyArray, *, axis: int = ..., axis_direction: AxisDirection | str = ..., has_exclusive_sum: bool = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def cumulative_product(
-    input: AnyArray,
-    *,
-    axis: int = ...,
-    axis_direction: AxisDirection | str = ...,
-    has_exclusive_product: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axis: int = ..., axis_direction: AxisDirection | str = ..., has_exclusive_product: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def cumulative_product(
+    input: _Array | NumpyArray, *, axis: int = ..., axis_direction: AxisDirection | str = ..., has_exclusive_product: bool = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def space_to_depth(
-    input: AnyArray,
-    *,
-    block_size: int,
-    order: DepthSpaceOrder | str = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, block_size: int, order: DepthSpaceOrder | str = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def space_to_depth(
+    input: _Array | NumpyArray, *, block_size: int, order: DepthSpaceOrder | str = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def depth_to_space(
-    input: AnyArray,
-    *,
-    block_size: int,
-    order: DepthSpaceOrder | str = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, block_size: int, order: DepthSpaceOrder | str = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def depth_to_space(
+    input: _Array | NumpyArray, *, block_size: int, order: DepthSpaceOrder | str = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def diagonal_matrix(
+    input: NumpyArray | None = ..., *, sizes: Sequence[int] | None = ..., dtype: DType | None = ..., value: int | float = ...,
+    diagonal_fill_begin: int | None = ..., diagonal_fill_end: int | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def diagonal_matrix(
+    input: _Array | NumpyArray | None = ..., *, sizes: Sequence[int] | None = ..., dtype: DType | None = ...,
+    value: int | float = ..., diagonal_fill_begin: int | None = ..., diagonal_fill_end: int | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def dynamic_quantize_linear(
-    input: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: Sequence[AnyArray] | None = ...,
-    device: str | None = ...,
-) -> DynamicQuantizeLinearResult: ...
+    input: NumpyArray, *, output_dtype: DType | None = ..., out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> DynamicQuantizeLinearResult[NumpyArray]: ...
+@overload
+def dynamic_quantize_linear(
+    input: _Array | NumpyArray, *, output_dtype: DType | None = ..., out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> DynamicQuantizeLinearResult[_Array]: ...
+@overload
 def add(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    fused_activation: Operator | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, fused_activation: Operator | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def add(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, fused_activation: Operator | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def add(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, fused_activation: Operator | None = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def subtract(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def subtract(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def subtract(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def multiply(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def multiply(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def multiply(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def divide(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def divide(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def divide(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def mean(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def mean(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def mean(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def difference_square(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def difference_square(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def difference_square(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def max(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def max(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def max(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def min(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def min(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def min(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def modulus_truncate(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def modulus_truncate(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def modulus_truncate(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def modulus_floor(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def modulus_floor(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def modulus_floor(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def where(
-    condition: AnyArray,
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def bit_not(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    condition: NumpyArray | Number, a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def where(
+    condition: Expression | NumpyArray | Number, a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def where(
+    condition: _Array | NumpyArray | Number, a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def bit_not(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def bit_not(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def bit_and(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def bit_and(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def bit_and(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def bit_or(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def bit_or(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def bit_or(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def bit_xor(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def bit_xor(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def bit_xor(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def bit_count(
-    input: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def bit_count(
+    input: _Array | NumpyArray, *, output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def bit_shift_left(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def bit_shift_left(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def bit_shift_left(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def bit_shift_right(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def bit_shift_right(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def bit_shift_right(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def acos(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def acos(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def acosh(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def acosh(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def asin(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def asin(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def asinh(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def asinh(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def atan(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def atan(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def atanh(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def atanh(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def cosh(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def cosh(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def erf(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def erf(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def exp(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def exp(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def log(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def log(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def sinh(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def sinh(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def tanh(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def tanh(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def cos(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def cos(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def sin(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def sin(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def tan(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def tan(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def atan_yx(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def atan_yx(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def atan_yx(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def is_nan(
-    input: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def is_nan(
+    input: _Array | NumpyArray, *, output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def is_infinity(
-    input: AnyArray,
-    *,
-    infinity_mode: IsInfinityMode | str = ...,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def logical_not(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, infinity_mode: IsInfinityMode | str = ..., output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def is_infinity(
+    input: _Array | NumpyArray, *, infinity_mode: IsInfinityMode | str = ..., output_dtype: DType | None = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def logical_not(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def logical_not(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def logical_and(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def logical_and(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def logical_and(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def logical_or(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def logical_or(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def logical_or(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def logical_xor(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def logical_xor(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def logical_xor(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def equals(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def equals(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def equals(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def greater_than(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def greater_than(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def greater_than(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def less_than(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def less_than(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def less_than(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def greater_than_or_equal(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def greater_than_or_equal(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def greater_than_or_equal(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def less_than_or_equal(
-    a: AnyArray,
-    b: AnyArray,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, *, output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def less_than_or_equal(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def less_than_or_equal(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def pow(
+    input: NumpyArray, exponent: NumpyArray | Number, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def pow(
+    input: Expression | NumpyArray, exponent: Expression | NumpyArray | Number, *, scale_bias: Sequence[float] | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def pow(
+    input: _Array | NumpyArray, exponent: _Array | NumpyArray | Number, *, scale_bias: Sequence[float] | None = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def round(
-    input: AnyArray,
-    *,
-    rounding_mode: RoundingMode | str = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, rounding_mode: RoundingMode | str = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def round(
+    input: _Array | NumpyArray, *, rounding_mode: RoundingMode | str = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def identity(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def identity(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def abs(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def negate(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def sign(
-    input: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def abs(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def negate(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def negate(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
+def sign(input: NumpyArray, *, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def sign(input: _Array | NumpyArray, *, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def ceil(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def ceil(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def floor(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def floor(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def sqrt(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def sqrt(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def recip(
-    input: AnyArray,
-    *,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def recip(
+    input: _Array | NumpyArray, *, scale_bias: Sequence[float] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def clip(
-    input: AnyArray,
-    *,
-    min: float,
-    max: float,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, min: float, max: float, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def clip(
+    input: _Array | NumpyArray, *, min: float, max: float, scale_bias: Sequence[float] | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def threshold(
-    input: AnyArray,
-    *,
-    min: float,
-    scale_bias: Sequence[float] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, min: float, scale_bias: Sequence[float] | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def threshold(
+    input: _Array | NumpyArray, *, min: float, scale_bias: Sequence[float] | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def fill_value_constant(
+    sizes: Sequence[int], value: int | float, *, dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def fill_value_constant(
+    sizes: Sequence[int], value: int | float, *, dtype: DType | None = ..., out: _Array, device: str | None = ...
+) -> _Array: ...
+@overload
+def fill_value_sequence(
+    sizes: Sequence[int], value_start: int | float, value_delta: int | float, *, dtype: DType | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def fill_value_sequence(
+    sizes: Sequence[int], value_start: int | float, value_delta: int | float, *, dtype: DType | None = ..., out: _Array,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def unfold(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def unfold(
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def fold(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    output_sizes: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, window_sizes: Sequence[int], output_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def fold(
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], output_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def gather(
-    input: AnyArray,
-    indices: AnyArray,
-    *,
-    axis: int,
-    index_dimensions: int | None = ...,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, *, axis: int, index_dimensions: int | None = ...,
+    check_indices: bool = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def gather(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, *, axis: int,
+    index_dimensions: int | None = ..., check_indices: bool = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def gather(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, *, axis: int, index_dimensions: int | None = ...,
+    check_indices: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def gather_elements(
-    input: AnyArray,
-    indices: AnyArray,
-    *,
-    axis: int,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, *, axis: int, check_indices: bool = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def gather_elements(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, *, axis: int, check_indices: bool = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def gather_elements(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, *, axis: int, check_indices: bool = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def gather_nd(
-    input: AnyArray,
-    indices: AnyArray,
-    *,
-    input_dimension_count: int | None = ...,
-    indices_dimension_count: int | None = ...,
-    batch_dimension_count: int = ...,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, *, input_dimension_count: int | None = ...,
+    indices_dimension_count: int | None = ..., batch_dimension_count: int = ..., check_indices: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def gather_nd(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, *, input_dimension_count: int | None = ...,
+    indices_dimension_count: int | None = ..., batch_dimension_count: int = ..., check_indices: bool = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def gather_nd(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, *, input_dimension_count: int | None = ...,
+    indices_dimension_count: int | None = ..., batch_dimension_count: int = ..., check_indices: bool = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def gemm(
-    a: AnyArray,
-    b: AnyArray,
-    c: AnyArray | None = ...,
-    *,
-    trans_a: MatrixTransform | str = ...,
-    trans_b: MatrixTransform | str = ...,
-    alpha: float = ...,
-    beta: float = ...,
-    fused_activation: Operator | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, c: NumpyArray | Number | None = ..., *, trans_a: MatrixTransform | str = ...,
+    trans_b: MatrixTransform | str = ..., alpha: float = ..., beta: float = ..., fused_activation: Operator | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def gemm(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number, c: Expression | NumpyArray | Number | None = ..., *,
+    trans_a: MatrixTransform | str = ..., trans_b: MatrixTransform | str = ..., alpha: float = ..., beta: float = ...,
+    fused_activation: Operator | None = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def gemm(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, c: _Array | NumpyArray | Number | None = ..., *,
+    trans_a: MatrixTransform | str = ..., trans_b: MatrixTransform | str = ..., alpha: float = ..., beta: float = ...,
+    fused_activation: Operator | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def clip_grad(
-    input: AnyArray,
-    input_gradient: AnyArray,
-    *,
-    min: float,
-    max: float,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, *, min: float, max: float, out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def clip_grad(
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number, *, min: float, max: float,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def clip_grad(
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, *, min: float, max: float,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def activation_relu_grad(
-    input: AnyArray,
-    input_gradient: AnyArray,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def activation_relu_grad(
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number, *, out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def activation_relu_grad(
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, *, out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def join(inputs: Sequence[NumpyArray], *, axis: int, out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
 def join(
-    inputs: Sequence[AnyArray],
-    *,
-    axis: int,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    inputs: Sequence[Expression | NumpyArray], *, axis: int, out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def join(inputs: Sequence[_Array | NumpyArray], *, axis: int, out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def split(
-    input: AnyArray,
-    *,
-    axis: int,
-    output_axis_sizes: Sequence[int],
-    out: Sequence[AnyArray] | None = ...,
-    device: str | None = ...,
-) -> tuple[AnyArray, ...]: ...
+    input: NumpyArray, *, axis: int, output_axis_sizes: Sequence[int], out: Sequence[NumpyArray] | None = ...,
+    device: str | None = ...
+) -> tuple[NumpyArray, ...]: ...
+@overload
+def split(
+    input: _Array | NumpyArray, *, axis: int, output_axis_sizes: Sequence[int], out: Sequence[_Array] | None = ...,
+    device: str | None = ...
+) -> tuple[_Array, ...]: ...
+@overload
 def local_response_normalization(
-    input: AnyArray,
-    *,
-    cross_channel: bool,
-    local_size: int,
-    alpha: float = ...,
-    beta: float = ...,
-    bias: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, cross_channel: bool, local_size: int, alpha: float = ..., beta: float = ..., bias: float = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def local_response_normalization(
+    input: _Array | NumpyArray, *, cross_channel: bool, local_size: int, alpha: float = ..., beta: float = ..., bias: float = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def local_response_normalization_grad(
-    input: AnyArray,
-    input_gradient: AnyArray,
-    *,
-    cross_channel: bool,
-    local_size: int,
-    alpha: float = ...,
-    beta: float = ...,
-    bias: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, *, cross_channel: bool, local_size: int, alpha: float = ...,
+    beta: float = ..., bias: float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def local_response_normalization_grad(
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number, *, cross_channel: bool,
+    local_size: int, alpha: float = ..., beta: float = ..., bias: float = ..., out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def local_response_normalization_grad(
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, *, cross_channel: bool, local_size: int,
+    alpha: float = ..., beta: float = ..., bias: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def matrix_multiply_integer(
-    a: AnyArray,
-    b: AnyArray,
-    a_zero_point: AnyArray | None = ...,
-    b_zero_point: AnyArray | None = ...,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, b: NumpyArray | Number, a_zero_point: NumpyArray | Number | None = ...,
+    b_zero_point: NumpyArray | Number | None = ..., *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def matrix_multiply_integer(
+    a: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number,
+    a_zero_point: Expression | NumpyArray | Number | None = ..., b_zero_point: Expression | NumpyArray | Number | None = ..., *,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def matrix_multiply_integer(
+    a: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number, a_zero_point: _Array | NumpyArray | Number | None = ...,
+    b_zero_point: _Array | NumpyArray | Number | None = ..., *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def matrix_multiply_integer_to_float(
-    a: AnyArray,
-    a_scale: AnyArray,
-    b: AnyArray,
-    b_scale: AnyArray,
-    a_zero_point: AnyArray | None = ...,
-    b_zero_point: AnyArray | None = ...,
-    bias: AnyArray | None = ...,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, a_scale: NumpyArray | Number, b: NumpyArray | Number, b_scale: NumpyArray | Number,
+    a_zero_point: NumpyArray | Number | None = ..., b_zero_point: NumpyArray | Number | None = ...,
+    bias: NumpyArray | Number | None = ..., *, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def matrix_multiply_integer_to_float(
+    a: Expression | NumpyArray | Number, a_scale: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number,
+    b_scale: Expression | NumpyArray | Number, a_zero_point: Expression | NumpyArray | Number | None = ...,
+    b_zero_point: Expression | NumpyArray | Number | None = ..., bias: Expression | NumpyArray | Number | None = ..., *,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def matrix_multiply_integer_to_float(
+    a: _Array | NumpyArray | Number, a_scale: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number,
+    b_scale: _Array | NumpyArray | Number, a_zero_point: _Array | NumpyArray | Number | None = ...,
+    b_zero_point: _Array | NumpyArray | Number | None = ..., bias: _Array | NumpyArray | Number | None = ..., *,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def quantized_linear_matrix_multiply(
-    a: AnyArray,
-    a_scale: AnyArray,
-    b: AnyArray,
-    b_scale: AnyArray,
-    output_scale: AnyArray,
-    a_zero_point: AnyArray | None = ...,
-    b_zero_point: AnyArray | None = ...,
-    output_zero_point: AnyArray | None = ...,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, a_scale: NumpyArray | Number, b: NumpyArray | Number, b_scale: NumpyArray | Number,
+    output_scale: NumpyArray | Number, a_zero_point: NumpyArray | Number | None = ...,
+    b_zero_point: NumpyArray | Number | None = ..., output_zero_point: NumpyArray | Number | None = ..., *,
+    output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def quantized_linear_matrix_multiply(
+    a: Expression | NumpyArray | Number, a_scale: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number,
+    b_scale: Expression | NumpyArray | Number, output_scale: Expression | NumpyArray | Number,
+    a_zero_point: Expression | NumpyArray | Number | None = ..., b_zero_point: Expression | NumpyArray | Number | None = ...,
+    output_zero_point: Expression | NumpyArray | Number | None = ..., *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def quantized_linear_matrix_multiply(
+    a: _Array | NumpyArray | Number, a_scale: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number,
+    b_scale: _Array | NumpyArray | Number, output_scale: _Array | NumpyArray | Number,
+    a_zero_point: _Array | NumpyArray | Number | None = ..., b_zero_point: _Array | NumpyArray | Number | None = ...,
+    output_zero_point: _Array | NumpyArray | Number | None = ..., *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def max_unpooling(
-    input: AnyArray,
-    indices: AnyArray,
-    *,
-    output_sizes: Sequence[int],
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, *, output_sizes: Sequence[int], out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def max_unpooling(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, *, output_sizes: Sequence[int],
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def max_unpooling(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, *, output_sizes: Sequence[int],
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def multihead_attention(
+    query: NumpyArray | None = ..., key: NumpyArray | None = ..., value: NumpyArray | None = ...,
+    stacked_query_key: NumpyArray | None = ..., stacked_key_value: NumpyArray | None = ...,
+    stacked_query_key_value: NumpyArray | None = ..., bias: NumpyArray | None = ..., mask: NumpyArray | None = ...,
+    attention_bias: NumpyArray | None = ..., past_key: NumpyArray | None = ..., past_value: NumpyArray | None = ...,
+    past_sequence_lengths: NumpyArray | None = ..., *, head_count: int, key_value_head_count: int | None = ...,
+    scale: float | None = ..., mask_filter_value: float = ..., mask_type: MultiheadAttentionMaskType | str = ...,
+    compute_present: Literal[True], out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> MultiheadAttentionResult[NumpyArray]: ...
+@overload
+def multihead_attention(
+    query: Expression | NumpyArray | None = ..., key: Expression | NumpyArray | None = ...,
+    value: Expression | NumpyArray | None = ..., stacked_query_key: Expression | NumpyArray | None = ...,
+    stacked_key_value: Expression | NumpyArray | None = ..., stacked_query_key_value: Expression | NumpyArray | None = ...,
+    bias: Expression | NumpyArray | None = ..., mask: Expression | NumpyArray | None = ...,
+    attention_bias: Expression | NumpyArray | None = ..., past_key: Expression | NumpyArray | None = ...,
+    past_value: Expression | NumpyArray | None = ..., past_sequence_lengths: Expression | NumpyArray | None = ..., *,
+    head_count: int, key_value_head_count: int | None = ..., scale: float | None = ..., mask_filter_value: float = ...,
+    mask_type: MultiheadAttentionMaskType | str = ..., compute_present: Literal[True], out: Sequence[Expression] | None = ...,
+    device: str | None = ...
+) -> MultiheadAttentionResult[Expression]: ...
+@overload
+def multihead_attention(
+    query: _Array | NumpyArray | None = ..., key: _Array | NumpyArray | None = ..., value: _Array | NumpyArray | None = ...,
+    stacked_query_key: _Array | NumpyArray | None = ..., stacked_key_value: _Array | NumpyArray | None = ...,
+    stacked_query_key_value: _Array | NumpyArray | None = ..., bias: _Array | NumpyArray | None = ...,
+    mask: _Array | NumpyArray | None = ..., attention_bias: _Array | NumpyArray | None = ...,
+    past_key: _Array | NumpyArray | None = ..., past_value: _Array | NumpyArray | None = ...,
+    past_sequence_lengths: _Array | NumpyArray | None = ..., *, head_count: int, key_value_head_count: int | None = ...,
+    scale: float | None = ..., mask_filter_value: float = ..., mask_type: MultiheadAttentionMaskType | str = ...,
+    compute_present: Literal[True], out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> MultiheadAttentionResult[_Array]: ...
+@overload
+def multihead_attention(
+    query: NumpyArray | None = ..., key: NumpyArray | None = ..., value: NumpyArray | None = ...,
+    stacked_query_key: NumpyArray | None = ..., stacked_key_value: NumpyArray | None = ...,
+    stacked_query_key_value: NumpyArray | None = ..., bias: NumpyArray | None = ..., mask: NumpyArray | None = ...,
+    attention_bias: NumpyArray | None = ..., past_key: NumpyArray | None = ..., past_value: NumpyArray | None = ...,
+    past_sequence_lengths: NumpyArray | None = ..., *, head_count: int, key_value_head_count: int | None = ...,
+    scale: float | None = ..., mask_filter_value: float = ..., mask_type: MultiheadAttentionMaskType | str = ...,
+    compute_present: bool = ..., out: NumpyArray | Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def multihead_attention(
+    query: Expression | NumpyArray | None = ..., key: Expression | NumpyArray | None = ...,
+    value: Expression | NumpyArray | None = ..., stacked_query_key: Expression | NumpyArray | None = ...,
+    stacked_key_value: Expression | NumpyArray | None = ..., stacked_query_key_value: Expression | NumpyArray | None = ...,
+    bias: Expression | NumpyArray | None = ..., mask: Expression | NumpyArray | None = ...,
+    attention_bias: Expression | NumpyArray | None = ..., past_key: Expression | NumpyArray | None = ...,
+    past_value: Expression | NumpyArray | None = ..., past_sequence_lengths: Expression | NumpyArray | None = ..., *,
+    head_count: int, key_value_head_count: int | None = ..., scale: float | None = ..., mask_filter_value: float = ...,
+    mask_type: MultiheadAttentionMaskType | str = ..., compute_present: bool = ...,
+    out: Expression | Sequence[Expression] | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def multihead_attention(
+    query: _Array | NumpyArray | None = ..., key: _Array | NumpyArray | None = ..., value: _Array | NumpyArray | None = ...,
+    stacked_query_key: _Array | NumpyArray | None = ..., stacked_key_value: _Array | NumpyArray | None = ...,
+    stacked_query_key_value: _Array | NumpyArray | None = ..., bias: _Array | NumpyArray | None = ...,
+    mask: _Array | NumpyArray | None = ..., attention_bias: _Array | NumpyArray | None = ...,
+    past_key: _Array | NumpyArray | None = ..., past_value: _Array | NumpyArray | None = ...,
+    past_sequence_lengths: _Array | NumpyArray | None = ..., *, head_count: int, key_value_head_count: int | None = ...,
+    scale: float | None = ..., mask_filter_value: float = ..., mask_type: MultiheadAttentionMaskType | str = ...,
+    compute_present: bool = ..., out: _Array | Sequence[_Array] | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def non_zero_coordinates(
+    input: NumpyArray, *, trim: Literal[False], index_dtype: DType | None = ..., device: str | None = ...
+) -> NonzeroCoordinatesResult[NumpyArray]: ...
+@overload
+def non_zero_coordinates(
+    input: _Array | NumpyArray, *, trim: Literal[False], index_dtype: DType | None = ..., device: str | None = ...
+) -> NonzeroCoordinatesResult[_Array]: ...
+@overload
+def non_zero_coordinates(
+    input: NumpyArray, *, trim: bool = ..., index_dtype: DType | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def non_zero_coordinates(
+    input: _Array | NumpyArray, *, trim: bool = ..., index_dtype: DType | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def nonzero_coordinates(
+    input: NumpyArray, *, trim: Literal[False], index_dtype: DType | None = ..., device: str | None = ...
+) -> NonzeroCoordinatesResult[NumpyArray]: ...
+@overload
+def nonzero_coordinates(
+    input: _Array | NumpyArray, *, trim: Literal[False], index_dtype: DType | None = ..., device: str | None = ...
+) -> NonzeroCoordinatesResult[_Array]: ...
+@overload
+def nonzero_coordinates(
+    input: NumpyArray, *, trim: bool = ..., index_dtype: DType | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def nonzero_coordinates(
+    input: _Array | NumpyArray, *, trim: bool = ..., index_dtype: DType | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def mean_variance_normalization(
-    input: AnyArray,
-    scale: AnyArray | None = ...,
-    bias: AnyArray | None = ...,
-    *,
-    axes: Sequence[int],
-    normalize_variance: bool = ...,
-    epsilon: float = ...,
-    fused_activation: Operator | None = ...,
-    normalize_mean: bool | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, scale: NumpyArray | Number | None = ..., bias: NumpyArray | Number | None = ..., *,
+    axes: Sequence[int], normalize_variance: bool = ..., epsilon: float = ..., fused_activation: Operator | None = ...,
+    normalize_mean: bool | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def mean_variance_normalization(
+    input: Expression | NumpyArray | Number, scale: Expression | NumpyArray | Number | None = ...,
+    bias: Expression | NumpyArray | Number | None = ..., *, axes: Sequence[int], normalize_variance: bool = ...,
+    epsilon: float = ..., fused_activation: Operator | None = ..., normalize_mean: bool | None = ..., out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def mean_variance_normalization(
+    input: _Array | NumpyArray | Number, scale: _Array | NumpyArray | Number | None = ...,
+    bias: _Array | NumpyArray | Number | None = ..., *, axes: Sequence[int], normalize_variance: bool = ..., epsilon: float = ...,
+    fused_activation: Operator | None = ..., normalize_mean: bool | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def lp_normalization(
-    input: AnyArray,
-    *,
-    axis: int = ...,
-    epsilon: float = ...,
-    p: int = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axis: int = ..., epsilon: float = ..., p: int = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def lp_normalization(
+    input: _Array | NumpyArray, *, axis: int = ..., epsilon: float = ..., p: int = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def one_hot(
-    indices: AnyArray,
-    values: AnyArray,
-    *,
-    axis: int,
-    output_length: int,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    indices: NumpyArray | Number, values: NumpyArray | Number, *, axis: int, output_length: int, check_indices: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def one_hot(
+    indices: Expression | NumpyArray | Number, values: Expression | NumpyArray | Number, *, axis: int, output_length: int,
+    check_indices: bool = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def one_hot(
+    indices: _Array | NumpyArray | Number, values: _Array | NumpyArray | Number, *, axis: int, output_length: int,
+    check_indices: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def padding(
-    input: AnyArray,
-    *,
-    start_padding: Sequence[int],
-    end_padding: Sequence[int],
-    padding_mode: PaddingMode | str = ...,
-    padding_value: int | float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, start_padding: Sequence[int], end_padding: Sequence[int], padding_mode: PaddingMode | str = ...,
+    padding_value: int | float = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def padding(
+    input: _Array | NumpyArray, *, start_padding: Sequence[int], end_padding: Sequence[int], padding_mode: PaddingMode | str = ...,
+    padding_value: int | float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def max_pooling(
+    input: NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    output_indices: Literal[True], output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ..., out: tuple[NumpyArray,
+    NumpyArray] | None = ..., device: str | None = ...
+) -> MaxPoolingResult[NumpyArray]: ...
+@overload
+def max_pooling(
+    input: _Array | NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    output_indices: Literal[True], output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ..., out: tuple[_Array,
+    _Array] | None = ..., device: str | None = ...
+) -> MaxPoolingResult[_Array]: ...
+@overload
+def max_pooling(
+    input: NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    output_indices: bool = ..., output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ...,
+    out: NumpyArray | Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def max_pooling(
+    input: _Array | NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    output_indices: bool = ..., output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ...,
+    out: _Array | Sequence[_Array] | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def average_pooling(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    include_padding: bool = ...,
-    output_sizes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    include_padding: bool = ..., output_sizes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def average_pooling(
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    include_padding: bool = ..., output_sizes: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def lp_pooling(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    p: int = ...,
-    output_sizes: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    p: int = ..., output_sizes: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def lp_pooling(
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
+    p: int = ..., output_sizes: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def average_pooling_grad(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    output_gradient_sizes: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    include_padding: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, window_sizes: Sequence[int], output_gradient_sizes: Sequence[int], strides: Sequence[int] | None = ...,
+    start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., include_padding: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def average_pooling_grad(
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], output_gradient_sizes: Sequence[int],
+    strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    include_padding: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def max_pooling_grad(
-    input: AnyArray,
-    input_gradient: AnyArray,
-    *,
-    window_size: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, *, window_size: Sequence[int],
+    strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def max_pooling_grad(
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number, *, window_size: Sequence[int],
+    strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def max_pooling_grad(
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, *, window_size: Sequence[int],
+    strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def quantized_linear_average_pooling(
-    input: AnyArray,
-    input_scale: AnyArray,
-    output_scale: AnyArray,
-    input_zero_point: AnyArray | None = ...,
-    output_zero_point: AnyArray | None = ...,
-    *,
-    window_sizes: Sequence[int],
-    strides: Sequence[int] | None = ...,
-    start_padding: Sequence[int] | None = ...,
-    end_padding: Sequence[int] | None = ...,
-    dilations: Sequence[int] | None = ...,
-    include_padding: bool = ...,
-    output_sizes: Sequence[int] | None = ...,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, input_scale: NumpyArray | Number, output_scale: NumpyArray | Number,
+    input_zero_point: NumpyArray | Number | None = ..., output_zero_point: NumpyArray | Number | None = ..., *,
+    window_sizes: Sequence[int], strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ..., include_padding: bool = ...,
+    output_sizes: Sequence[int] | None = ..., output_dtype: DType | None = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def quantized_linear_average_pooling(
+    input: Expression | NumpyArray | Number, input_scale: Expression | NumpyArray | Number,
+    output_scale: Expression | NumpyArray | Number, input_zero_point: Expression | NumpyArray | Number | None = ...,
+    output_zero_point: Expression | NumpyArray | Number | None = ..., *, window_sizes: Sequence[int],
+    strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
+    dilations: Sequence[int] | None = ..., include_padding: bool = ..., output_sizes: Sequence[int] | None = ...,
+    output_dtype: DType | None = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def quantized_linear_average_pooling(
+    input: _Array | NumpyArray | Number, input_scale: _Array | NumpyArray | Number, output_scale: _Array | NumpyArray | Number,
+    input_zero_point: _Array | NumpyArray | Number | None = ..., output_zero_point: _Array | NumpyArray | Number | None = ..., *,
+    window_sizes: Sequence[int], strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ...,
+    end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ..., include_padding: bool = ...,
+    output_sizes: Sequence[int] | None = ..., output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def dequantize(
+    input: NumpyArray, quantization_parameters: Sequence[NumpyArray], *, quantization_type: QuantizationType | str | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def dequantize(
+    input: Expression | NumpyArray, quantization_parameters: Sequence[Expression | NumpyArray], *,
+    quantization_type: QuantizationType | str | None = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def dequantize(
+    input: _Array | NumpyArray, quantization_parameters: Sequence[_Array | NumpyArray], *,
+    quantization_type: QuantizationType | str | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def quantize(
+    input: NumpyArray, quantization_parameters: Sequence[NumpyArray], *, quantization_type: QuantizationType | str | None = ...,
+    output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def quantize(
+    input: Expression | NumpyArray, quantization_parameters: Sequence[Expression | NumpyArray], *,
+    quantization_type: QuantizationType | str | None = ..., output_dtype: DType | None = ..., out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def quantize(
+    input: _Array | NumpyArray, quantization_parameters: Sequence[_Array | NumpyArray], *,
+    quantization_type: QuantizationType | str | None = ..., output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def quantize_linear(
-    input: AnyArray,
-    scale: AnyArray,
-    zero_point: AnyArray | None = ...,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, scale: NumpyArray | Number, zero_point: NumpyArray | Number | None = ..., *,
+    output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def quantize_linear(
+    input: Expression | NumpyArray | Number, scale: Expression | NumpyArray | Number,
+    zero_point: Expression | NumpyArray | Number | None = ..., *, output_dtype: DType | None = ..., out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def quantize_linear(
+    input: _Array | NumpyArray | Number, scale: _Array | NumpyArray | Number, zero_point: _Array | NumpyArray | Number | None = ...,
+    *, output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def dequantize_linear(
-    input: AnyArray,
-    scale: AnyArray,
-    zero_point: AnyArray | None = ...,
-    *,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, scale: NumpyArray | Number, zero_point: NumpyArray | Number | None = ..., *,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def dequantize_linear(
+    input: Expression | NumpyArray | Number, scale: Expression | NumpyArray | Number,
+    zero_point: Expression | NumpyArray | Number | None = ..., *, out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def dequantize_linear(
+    input: _Array | NumpyArray | Number, scale: _Array | NumpyArray | Number, zero_point: _Array | NumpyArray | Number | None = ...,
+    *, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def quantized_linear_add(
-    a: AnyArray,
-    a_scale: AnyArray,
-    b: AnyArray,
-    b_scale: AnyArray,
-    output_scale: AnyArray,
-    a_zero_point: AnyArray | None = ...,
-    b_zero_point: AnyArray | None = ...,
-    output_zero_point: AnyArray | None = ...,
-    *,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    a: NumpyArray | Number, a_scale: NumpyArray | Number, b: NumpyArray | Number, b_scale: NumpyArray | Number,
+    output_scale: NumpyArray | Number, a_zero_point: NumpyArray | Number | None = ...,
+    b_zero_point: NumpyArray | Number | None = ..., output_zero_point: NumpyArray | Number | None = ..., *,
+    output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def quantized_linear_add(
+    a: Expression | NumpyArray | Number, a_scale: Expression | NumpyArray | Number, b: Expression | NumpyArray | Number,
+    b_scale: Expression | NumpyArray | Number, output_scale: Expression | NumpyArray | Number,
+    a_zero_point: Expression | NumpyArray | Number | None = ..., b_zero_point: Expression | NumpyArray | Number | None = ...,
+    output_zero_point: Expression | NumpyArray | Number | None = ..., *, output_dtype: DType | None = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def quantized_linear_add(
+    a: _Array | NumpyArray | Number, a_scale: _Array | NumpyArray | Number, b: _Array | NumpyArray | Number,
+    b_scale: _Array | NumpyArray | Number, output_scale: _Array | NumpyArray | Number,
+    a_zero_point: _Array | NumpyArray | Number | None = ..., b_zero_point: _Array | NumpyArray | Number | None = ...,
+    output_zero_point: _Array | NumpyArray | Number | None = ..., *, output_dtype: DType | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def random_generator(
+    input_state: NumpyArray, output_sizes: Sequence[int], *, output_state: Literal[False], type: RandomGeneratorType | str = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def random_generator(
+    input_state: _Array | NumpyArray, output_sizes: Sequence[int], *, output_state: Literal[False],
+    type: RandomGeneratorType | str = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def random_generator(
+    input_state: NumpyArray, output_sizes: Sequence[int], *, output_state: bool = ..., type: RandomGeneratorType | str = ...,
+    out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> RandomGeneratorResult[NumpyArray]: ...
+@overload
+def random_generator(
+    input_state: _Array | NumpyArray, output_sizes: Sequence[int], *, output_state: bool = ...,
+    type: RandomGeneratorType | str = ..., out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> RandomGeneratorResult[_Array]: ...
+@overload
+def gru(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
+    activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
+    linear_before_reset: bool = ..., output_options: Literal['sequence'], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def gru(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['sequence'],
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def gru(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['sequence'],
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def gru(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
+    activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
+    linear_before_reset: bool = ..., output_options: Literal['single'], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def gru(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['single'],
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def gru(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['single'],
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def gru(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
+    activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
+    linear_before_reset: bool = ..., output_options: str = ..., out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> GruResult[NumpyArray]: ...
+@overload
+def gru(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: str = ...,
+    out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> GruResult[Expression]: ...
+@overload
+def gru(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: str = ...,
+    out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> GruResult[_Array]: ...
+@overload
+def lstm(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., cell_mem_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ...,
+    peephole: NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: Literal['sequence'], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def lstm(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    cell_mem_init: Expression | NumpyArray | None = ..., sequence_lengths: Expression | NumpyArray | None = ...,
+    peephole: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: Literal['sequence'], out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def lstm(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    cell_mem_init: _Array | NumpyArray | None = ..., sequence_lengths: _Array | NumpyArray | None = ...,
+    peephole: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: Literal['sequence'], out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def lstm(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., cell_mem_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ...,
+    peephole: NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: Literal['single'], out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> LstmStates[NumpyArray]: ...
+@overload
+def lstm(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    cell_mem_init: Expression | NumpyArray | None = ..., sequence_lengths: Expression | NumpyArray | None = ...,
+    peephole: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: Literal['single'], out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> LstmStates[Expression]: ...
+@overload
+def lstm(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    cell_mem_init: _Array | NumpyArray | None = ..., sequence_lengths: _Array | NumpyArray | None = ...,
+    peephole: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: Literal['single'], out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> LstmStates[_Array]: ...
+@overload
+def lstm(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., cell_mem_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ...,
+    peephole: NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: str = ..., out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> LstmResult[NumpyArray]: ...
+@overload
+def lstm(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    cell_mem_init: Expression | NumpyArray | None = ..., sequence_lengths: Expression | NumpyArray | None = ...,
+    peephole: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: str = ..., out: Sequence[Expression] | None = ..., device: str | None = ...
+) -> LstmResult[Expression]: ...
+@overload
+def lstm(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    cell_mem_init: _Array | NumpyArray | None = ..., sequence_lengths: _Array | NumpyArray | None = ...,
+    peephole: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
+    output_options: str = ..., out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> LstmResult[_Array]: ...
+@overload
+def rnn(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
+    activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
+    output_options: Literal['sequence'], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def rnn(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['sequence'], out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def rnn(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['sequence'], out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def rnn(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
+    activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
+    output_options: Literal['single'], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def rnn(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['single'], out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def rnn(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['single'], out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def rnn(
+    input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
+    hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
+    activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ..., output_options: str = ...,
+    out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> RnnResult[NumpyArray]: ...
+@overload
+def rnn(
+    input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
+    bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
+    sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: str = ..., out: Sequence[Expression] | None = ...,
+    device: str | None = ...
+) -> RnnResult[Expression]: ...
+@overload
+def rnn(
+    input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
+    bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
+    sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: str = ..., out: Sequence[_Array] | None = ...,
+    device: str | None = ...
+) -> RnnResult[_Array]: ...
+@overload
 def argmax(
-    input: AnyArray,
-    *,
-    axes: Sequence[int] | None = ...,
-    axis_direction: AxisDirection | str = ...,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axes: Sequence[int] | None = ..., axis_direction: AxisDirection | str = ...,
+    output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def argmax(
+    input: _Array | NumpyArray, *, axes: Sequence[int] | None = ..., axis_direction: AxisDirection | str = ...,
+    output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def argmin(
-    input: AnyArray,
-    *,
-    axes: Sequence[int] | None = ...,
-    axis_direction: AxisDirection | str = ...,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, axes: Sequence[int] | None = ..., axis_direction: AxisDirection | str = ...,
+    output_dtype: DType | None = ..., out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def argmin(
+    input: _Array | NumpyArray, *, axes: Sequence[int] | None = ..., axis_direction: AxisDirection | str = ...,
+    output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def reduce(
-    input: AnyArray,
-    *,
-    function: ReduceFunction | str,
-    axes: Sequence[int] | None = ...,
-    output_dtype: Any = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, function: ReduceFunction | str, axes: Sequence[int] | None = ..., output_dtype: DType | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def reduce(
+    input: _Array | NumpyArray, *, function: ReduceFunction | str, axes: Sequence[int] | None = ...,
+    output_dtype: DType | None = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def resample(
+    input: NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str, rounding_direction: AxisDirection | str = ...,
+    scales: Sequence[float] | None = ..., input_pixel_offsets: Sequence[float] | None = ...,
+    output_pixel_offsets: Sequence[float] | None = ..., antialiased: bool = ..., out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def resample(
+    input: _Array | NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str = ..., scales: Sequence[float] | None = ...,
+    input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ..., antialiased: bool = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def resample_grad(
+    input: NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str | None = ..., scales: Sequence[float] | None = ...,
+    input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def resample_grad(
+    input: _Array | NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str | None = ..., scales: Sequence[float] | None = ...,
+    input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ..., out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def roi_align_grad(
+    input: NumpyArray | None, input_gradient: NumpyArray, roi: NumpyArray, batch_indices: NumpyArray, *,
+    reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+    spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, minimum_samples_per_output: int,
+    maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ..., image_height: int | None = ...,
+    image_width: int | None = ..., compute_output_roi_gradient: Literal[False], compute_output_gradient: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def roi_align_grad(
+    input: Expression | NumpyArray | None, input_gradient: Expression | NumpyArray, roi: Expression | NumpyArray,
+    batch_indices: Expression | NumpyArray, *, reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str, spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float,
+    output_pixel_offset: float, minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool,
+    batch_size: int | None = ..., image_height: int | None = ..., image_width: int | None = ...,
+    compute_output_roi_gradient: Literal[False], compute_output_gradient: bool = ..., out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def roi_align_grad(
+    input: _Array | NumpyArray | None, input_gradient: _Array | NumpyArray, roi: _Array | NumpyArray,
+    batch_indices: _Array | NumpyArray, *, reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float,
+    minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ...,
+    image_height: int | None = ..., image_width: int | None = ..., compute_output_roi_gradient: Literal[False],
+    compute_output_gradient: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def roi_align_grad(
+    input: NumpyArray | None, input_gradient: NumpyArray, roi: NumpyArray, batch_indices: NumpyArray, *,
+    reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+    spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, minimum_samples_per_output: int,
+    maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ..., image_height: int | None = ...,
+    image_width: int | None = ..., compute_output_gradient: Literal[False], compute_output_roi_gradient: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def roi_align_grad(
+    input: Expression | NumpyArray | None, input_gradient: Expression | NumpyArray, roi: Expression | NumpyArray,
+    batch_indices: Expression | NumpyArray, *, reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str, spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float,
+    output_pixel_offset: float, minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool,
+    batch_size: int | None = ..., image_height: int | None = ..., image_width: int | None = ...,
+    compute_output_gradient: Literal[False], compute_output_roi_gradient: bool = ..., out: Expression | None = ...,
+    device: str | None = ...
+) -> Expression: ...
+@overload
+def roi_align_grad(
+    input: _Array | NumpyArray | None, input_gradient: _Array | NumpyArray, roi: _Array | NumpyArray,
+    batch_indices: _Array | NumpyArray, *, reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float,
+    minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ...,
+    image_height: int | None = ..., image_width: int | None = ..., compute_output_gradient: Literal[False],
+    compute_output_roi_gradient: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def roi_align_grad(
+    input: NumpyArray | None, input_gradient: NumpyArray, roi: NumpyArray, batch_indices: NumpyArray, *,
+    reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+    spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, minimum_samples_per_output: int,
+    maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ..., image_height: int | None = ...,
+    image_width: int | None = ..., compute_output_gradient: bool = ..., compute_output_roi_gradient: bool = ...,
+    out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+) -> RoiAlignGradResult[NumpyArray]: ...
+@overload
+def roi_align_grad(
+    input: Expression | NumpyArray | None, input_gradient: Expression | NumpyArray, roi: Expression | NumpyArray,
+    batch_indices: Expression | NumpyArray, *, reduction_function: ReduceFunction | str,
+    interpolation_mode: InterpolationMode | str, spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float,
+    output_pixel_offset: float, minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool,
+    batch_size: int | None = ..., image_height: int | None = ..., image_width: int | None = ...,
+    compute_output_gradient: bool = ..., compute_output_roi_gradient: bool = ..., out: Sequence[Expression] | None = ...,
+    device: str | None = ...
+) -> RoiAlignGradResult[Expression]: ...
+@overload
+def roi_align_grad(
+    input: _Array | NumpyArray | None, input_gradient: _Array | NumpyArray, roi: _Array | NumpyArray,
+    batch_indices: _Array | NumpyArray, *, reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str,
+    spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float,
+    minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ...,
+    image_height: int | None = ..., image_width: int | None = ..., compute_output_gradient: bool = ...,
+    compute_output_roi_gradient: bool = ..., out: Sequence[_Array] | None = ..., device: str | None = ...
+) -> RoiAlignGradResult[_Array]: ...
+@overload
 def roi_align(
-    input: AnyArray,
-    roi: AnyArray,
-    batch_indices: AnyArray,
-    *,
-    reduction_function: ReduceFunction | str,
-    interpolation_mode: InterpolationMode | str,
-    spatial_scale_x: float,
-    spatial_scale_y: float,
-    input_pixel_offset: float,
-    output_pixel_offset: float,
-    out_of_bounds_input_value: float,
-    minimum_samples_per_output: int,
-    maximum_samples_per_output: int,
-    align_regions_to_corners: bool,
-    output_height: int,
-    output_width: int,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, roi: NumpyArray | Number, batch_indices: NumpyArray | Number, *,
+    reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+    spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, out_of_bounds_input_value: float,
+    minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, output_height: int,
+    output_width: int, out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def roi_align(
+    input: Expression | NumpyArray | Number, roi: Expression | NumpyArray | Number, batch_indices: Expression | NumpyArray | Number,
+    *, reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+    spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, out_of_bounds_input_value: float,
+    minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, output_height: int,
+    output_width: int, out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def roi_align(
+    input: _Array | NumpyArray | Number, roi: _Array | NumpyArray | Number, batch_indices: _Array | NumpyArray | Number, *,
+    reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
+    spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, out_of_bounds_input_value: float,
+    minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, output_height: int,
+    output_width: int, out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def roi_pooling(
-    input: AnyArray,
-    roi: AnyArray,
-    *,
-    pooled_size: Sequence[int],
-    spatial_scale: float = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, roi: NumpyArray | Number, *, pooled_size: Sequence[int], spatial_scale: float = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def roi_pooling(
+    input: Expression | NumpyArray | Number, roi: Expression | NumpyArray | Number, *, pooled_size: Sequence[int],
+    spatial_scale: float = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def roi_pooling(
+    input: _Array | NumpyArray | Number, roi: _Array | NumpyArray | Number, *, pooled_size: Sequence[int],
+    spatial_scale: float = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def scatter_elements(
-    input: AnyArray,
-    indices: AnyArray,
-    updates: AnyArray,
-    *,
-    axis: int,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, updates: NumpyArray | Number, *, axis: int, check_indices: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def scatter_elements(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, updates: Expression | NumpyArray | Number,
+    *, axis: int, check_indices: bool = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def scatter_elements(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, updates: _Array | NumpyArray | Number, *, axis: int,
+    check_indices: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def scatter(
-    input: AnyArray,
-    indices: AnyArray,
-    updates: AnyArray,
-    *,
-    axis: int,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, updates: NumpyArray | Number, *, axis: int, check_indices: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def scatter(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, updates: Expression | NumpyArray | Number,
+    *, axis: int, check_indices: bool = ..., out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def scatter(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, updates: _Array | NumpyArray | Number, *, axis: int,
+    check_indices: bool = ..., out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def scatter_nd(
-    input: AnyArray,
-    indices: AnyArray,
-    updates: AnyArray,
-    *,
-    input_dimension_count: int | None = ...,
-    indices_dimension_count: int | None = ...,
-    check_indices: bool = ...,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, indices: NumpyArray | Number, updates: NumpyArray | Number, *,
+    input_dimension_count: int | None = ..., indices_dimension_count: int | None = ..., check_indices: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def scatter_nd(
+    input: Expression | NumpyArray | Number, indices: Expression | NumpyArray | Number, updates: Expression | NumpyArray | Number,
+    *, input_dimension_count: int | None = ..., indices_dimension_count: int | None = ..., check_indices: bool = ...,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def scatter_nd(
+    input: _Array | NumpyArray | Number, indices: _Array | NumpyArray | Number, updates: _Array | NumpyArray | Number, *,
+    input_dimension_count: int | None = ..., indices_dimension_count: int | None = ..., check_indices: bool = ...,
+    out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def slice(
-    input: AnyArray,
-    *,
-    input_window_offsets: Sequence[int],
-    input_window_sizes: Sequence[int],
-    input_window_strides: Sequence[int],
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, input_window_offsets: Sequence[int], input_window_sizes: Sequence[int],
+    input_window_strides: Sequence[int], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def slice(
+    input: _Array | NumpyArray, *, input_window_offsets: Sequence[int], input_window_sizes: Sequence[int],
+    input_window_strides: Sequence[int], out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
 def slice_grad(
-    input: AnyArray,
-    *,
-    input_window_offsets: Sequence[int],
-    input_window_sizes: Sequence[int],
-    input_window_strides: Sequence[int],
-    output_gradient_sizes: Sequence[int],
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
-def tile(
-    input: AnyArray,
-    *,
-    repeats: Sequence[int],
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, input_window_offsets: Sequence[int], input_window_sizes: Sequence[int],
+    input_window_strides: Sequence[int], output_gradient_sizes: Sequence[int], out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def slice_grad(
+    input: _Array | NumpyArray, *, input_window_offsets: Sequence[int], input_window_sizes: Sequence[int],
+    input_window_strides: Sequence[int], output_gradient_sizes: Sequence[int], out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
+@overload
+def tile(input: NumpyArray, *, repeats: Sequence[int], out: NumpyArray | None = ..., device: str | None = ...) -> NumpyArray: ...
+@overload
+def tile(input: _Array | NumpyArray, *, repeats: Sequence[int], out: _Array | None = ..., device: str | None = ...) -> _Array: ...
+@overload
 def reverse_subsequences(
-    input: AnyArray,
-    sequence_lengths: AnyArray,
-    *,
-    axis: int,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray | Number, sequence_lengths: NumpyArray | Number, *, axis: int, out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def reverse_subsequences(
+    input: Expression | NumpyArray | Number, sequence_lengths: Expression | NumpyArray | Number, *, axis: int,
+    out: Expression | None = ..., device: str | None = ...
+) -> Expression: ...
+@overload
+def reverse_subsequences(
+    input: _Array | NumpyArray | Number, sequence_lengths: _Array | NumpyArray | Number, *, axis: int, out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
+def top_k(
+    input: NumpyArray, k: int, *, axis: int = ..., axis_direction: AxisDirection | str = ..., index_dtype: DType | None = ...,
+    out: tuple[NumpyArray, NumpyArray] | None = ..., device: str | None = ...
+) -> TopKResult[NumpyArray]: ...
+@overload
+def top_k(
+    input: _Array | NumpyArray, k: int, *, axis: int = ..., axis_direction: AxisDirection | str = ...,
+    index_dtype: DType | None = ..., out: tuple[_Array, _Array] | None = ..., device: str | None = ...
+) -> TopKResult[_Array]: ...
+@overload
 def upsample_2d(
-    input: AnyArray,
-    *,
-    scale_size: Sequence[int],
-    interpolation_mode: InterpolationMode | str,
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale_size: Sequence[int], interpolation_mode: InterpolationMode | str, out: NumpyArray | None = ...,
+    device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def upsample_2d(
+    input: _Array | NumpyArray, *, scale_size: Sequence[int], interpolation_mode: InterpolationMode | str, out: _Array | None = ...,
+    device: str | None = ...
+) -> _Array: ...
+@overload
 def value_scale_2d(
-    input: AnyArray,
-    *,
-    scale: float,
-    bias: Sequence[float],
-    out: AnyArray | None = ...,
-    device: str | None = ...,
-) -> AnyArray: ...
+    input: NumpyArray, *, scale: float, bias: Sequence[float], out: NumpyArray | None = ..., device: str | None = ...
+) -> NumpyArray: ...
+@overload
+def value_scale_2d(
+    input: _Array | NumpyArray, *, scale: float, bias: Sequence[float], out: _Array | None = ..., device: str | None = ...
+) -> _Array: ...
 
 __version__: str

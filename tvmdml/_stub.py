@@ -1,63 +1,111 @@
 """The package's names for type checkers, which cannot see names that are loaded on first use.
 
-``python -m tvmdml._stub`` writes them to ``__init__.pyi``, as imports from the modules that define them.
+``python -m tvmdml._stub`` writes them to ``__init__.pyi``: imports from the modules that define them, and the functions, each once
+for NumPy's arrays and once for those of any other library.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
+import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import get_overloads
+
 import tvmdml
 from tvmdml import doors, enums, operators
+from tvmdml.doors._made import annotation
+from tvmdml.operators._roles import MISSING
 
 PATH = Path(__file__).with_name("__init__.pyi")
+_HEAD = """\
+# Written by `python -m tvmdml._stub`.
+# mypy: disable-error-code="overload-overlap"
+# An array of another library beside one of NumPy's decides the kind of the result.
+from collections.abc import Sequence
+from typing import Generic, Literal, NamedTuple, TypeVar, overload
+
+"""
+_ALSO = {"tvmdml.typing": ["Array", "DType", "Number", "NumpyArray"]}
+"""What the functions' types are written with."""
+_KINDS = ("NumpyArray", "NumpyArray"), ("Expression", "Expression | NumpyArray"), ("_Array", "_Array | NumpyArray")
+"""What results are, and what inputs may be. The second is for several of both, which checkers infer no variable from."""
+_RESULTS = re.compile(r"\b[A-Z]\w+(Result|States)\b")
+_WIDTH = 132
 
 
 def text() -> str:
     """The text of the file."""
     homes = {f"tvmdml.{module}": list(names) for module, names in vars(tvmdml)["_MODULES"].items()}
     homes |= {f"tvmdml.{module}": names for module, names in enums.public_names_by_module().items()}
-    homes |= {f"tvmdml.operators.{module}": names for module, names in operators.public_names_by_module().items()}
-    classes, functions = [], []
-    for module in operators.modules():
-        for name, value in doors.public_names(module).items():
-            if value.__module__ == "tvmdml":  # made from a descriptor: no file defines it
-                if inspect.isfunction(value):
-                    functions += written(name, value)
-                else:
-                    classes += [*written(name, value), ""]
-            else:
-                homes.setdefault(value.__module__, []).append(name)
-    made = [*classes, *functions]
-    own = "\n".join(made)
-    lines = ["# Written by `python -m tvmdml._stub`."]
-    if made:
-        lines.append("# ruff: noqa: A001, A002 - names of DirectMLX")
-        typing = ", ".join(name for name in ("Any", "NamedTuple") if re.search(rf"\b{name}\b", own))
-        lines += ["from collections.abc import Sequence"] * ("Sequence[" in own) + [f"from typing import {typing}"] * bool(typing)
-    lines.append("")
+    descriptors = {f"tvmdml.operators.{module}": names for module, names in operators.public_names_by_module().items()}
     imports = {(module, name): f"from {module} import {name} as {name}" for module, names in homes.items() for name in names}
-    if made:
-        imports["tvmdml.functions", "AnyArray"] = "from tvmdml.functions import AnyArray"
-    lines += [imports[key] for key in sorted(imports, key=lambda key: (key[0], not key[1][0].isupper(), key[1].lower()))]
-    return "\n".join([*lines, "", *made, "", "__version__: str", ""])
+    imports |= {(module, name): f"from {module} import {name}" for module, names in _ALSO.items() for name in names}
+    for module, names in descriptors.items():
+        imports |= {(module, name): f"from {module} import {name} as _{name}" for name in names}
+    made = {name: value for module in operators.modules() for name, value in doors.public_names(module).items()}
+    classes = {name: value for name, value in made.items() if not inspect.isfunction(value)}
+    lines = [imports[key] for key in sorted(imports, key=lambda key: (key[0], not key[1][0].isupper(), key[1].lower()))]
+    lines += ["", '_Array = TypeVar("_Array", bound=Array | Expression)', ""]
+    for name in itertools.chain.from_iterable(descriptors.values()):
+        lines += _descriptor(name, operators.public_name(name))
+    for name, value in classes.items():
+        lines += [f"class {name}(NamedTuple, Generic[_Array]):", *map(_field, value._fields), ""]
+    for name, value in made.items():
+        if name not in classes:
+            lines += written(name, value)
+    return _HEAD + "\n".join([*lines, "", "__version__: str", ""])
 
 
-def written(name: str, value: Any) -> list[str]:
-    """The lines that declare a function, or the type of a function's results."""
-    if not inspect.isfunction(value):
-        return [f"class {name}(NamedTuple):", *(f"    {field}: AnyArray" for field in value._fields)]
-    signature = inspect.signature(value)
-    lines = [f"def {name}("]
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and "    *," not in lines:
-            lines.append("    *,")
-        default = "" if parameter.default is parameter.empty else " = ..."
-        lines.append(f"    {parameter.name}: {parameter.annotation}{default},")
-    return [*lines, f") -> {signature.return_annotation}: ..."]
+def _descriptor(name: str, cls: Any) -> list[str]:
+    """The lines that declare a descriptor: its fields take what they convert, such as the names of enumerators."""
+    own = (f"{one.name}: {annotation(one, 'TensorDesc')}" + " = ..." * (one.default is not MISSING) for one in cls.fields())
+    stated = ["self", "*", *own]
+    return [f"class {name}(_{name}):", *("    " + line for line in _wrapped("def __init__(", stated, ") -> None: ..."))]
+
+
+def _field(name: str) -> str:
+    return f"    {name}: _Array" + "  # type: ignore[assignment] # tuples have a method of this name" * hasattr(tuple, name)
+
+
+def written(name: str, function: Callable[..., Any]) -> Iterator[str]:
+    """The lines that declare a function: each of its forms for NumPy's arrays, then for others."""
+    forms = [inspect.signature(form) for form in get_overloads(function)] or [inspect.signature(function)]
+    for form in forms:
+        hints = [str(one.annotation) for one in form.parameters.values() if one.name != "out"]
+        several = sum("AnyArray" in hint or "Operand" in hint for hint in hints) > 1 or any("[AnyArray]" in hint for hint in hints)
+        for array, others in _KINDS if several else _KINDS[::2]:
+            kind = _RESULTS.sub(rf"\g<0>[{array}]", str(form.return_annotation)).replace("AnyArray", array)
+            stated, keywords, taken = [], False, 0
+            for parameter in form.parameters.values():
+                hint, default = str(parameter.annotation), "" if parameter.default is parameter.empty else " = ..."
+                if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
+                    keywords = True
+                    stated.append("*")
+                if parameter.name == "out":
+                    hint = hint.replace("AnyArray", array)
+                    if not taken and array == "_Array":  # nothing but the output says which kind it is
+                        hint, default = hint.removesuffix(" | None"), ""
+                else:
+                    taken += "AnyArray" in hint or "Operand" in hint
+                    hint = hint.replace("AnyArray", others).replace("Operand", f"{others} | Number")
+                stated.append(f"{parameter.name}: {hint}{default}")
+            yield "@overload"
+            yield from _wrapped(f"def {name}(", stated, f") -> {kind}: ...")
+
+
+def _wrapped(begin: str, stated: list[str], end: str) -> list[str]:
+    """A declaration on one line if it fits, else with its parameters on as few as hold them."""
+    line = f"{begin}{', '.join(stated)}{end}"
+    if len(line) <= _WIDTH:
+        return [line]
+    inside = ", ".join(stated).replace(" ", "\0").replace(",\0", ", ")  # breaks between parameters only
+    lines = textwrap.wrap(inside, _WIDTH - 4, break_on_hyphens=False, break_long_words=False)
+    return [begin, *("    " + line.replace("\0", " ") for line in lines), end]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from tvmdml.packs import notices, shelf
 from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launch, Launcher, Target
+
+if TYPE_CHECKING:
+    from tvmdml.typing import Array
 
 # -- An operator's kernel ------------------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class CompiledOperator:
 
     # -- Inputs that never change
 
-    def initialize(self, *tensors: Any, **named: Any) -> None:
+    def initialize(self, *tensors: Array | None, **named: Array | None) -> None:
         """Give the inputs with the flag OWNED_BY_DML, in field order or by name (``IDMLOperatorInitializer``).
 
         They are copied to memory of this operator, packed as its kernel reads them; later changes to the arrays are not seen. Do
@@ -253,7 +256,7 @@ class CompiledOperator:
 
     # -- Calls
 
-    def __call__(self, *tensors: Any, **named: Any) -> None:
+    def __call__(self, *tensors: Array | None, **named: Array | None) -> None:
         """Run on the given arrays.
 
         Raises:
@@ -271,7 +274,7 @@ class CompiledOperator:
         else:
             launch(*ready)
 
-    def bind(self, *tensors: Any, **named: Any) -> Callable[[], None]:
+    def bind(self, *tensors: Array | None, **named: Array | None) -> Callable[[], None]:
         """Check arrays once and return a function that runs on them (``IDMLBindingTable``): the fastest way to run repeatedly.
 
         The arrays stay alive, and cannot be resized, as long as the function exists. On another library's arrays it runs on the

@@ -35,6 +35,9 @@ from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, Array
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, an array of any library that supports DLPack, or a ``DeviceArray``."""
 
+Operand = Any
+"""Such an array, or a number that takes the type of the arrays beside it."""
+
 Finish = Callable[[Sequence[NumpyArray | None], tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]
 """``finish(inputs, results)`` returns the results for the caller."""
 

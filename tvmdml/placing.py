@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -17,11 +17,18 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_RANK, TYPE_NAMES, TensorDataType
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tvmdml.typing import Array, DType
+
 
 @overload
-def asarray(array: Any, device: Literal["cpu"] = "cpu") -> NumpyArray: ...
+def asarray(array: Array | npt.ArrayLike, device: Literal["cpu"] = "cpu") -> NumpyArray: ...
 @overload
-def asarray(array: Any, device: str | Target) -> Any: ...
+def asarray(array: Array | npt.ArrayLike, device: Literal["cuda", "cuda:0", "vulkan", "vulkan:0"]) -> DeviceArray: ...
+@overload
+def asarray(array: Array | npt.ArrayLike, device: str | Target) -> NumpyArray | DeviceArray: ...
 def asarray(array: Any, device: str | Target = "cpu") -> Any:
     """An array on a device: a ``DeviceArray``, or on the CPU a NumPy array.
 
@@ -54,7 +61,15 @@ def asarray(array: Any, device: str | Target = "cpu") -> Any:
     return target.asarray(view)
 
 
-def empty(shape: int | Sequence[int], *, dtype: Any = "float32", device: str | Target = "cpu") -> Any:
+@overload
+def empty(shape: int | Sequence[int], *, dtype: DType = "float32", device: Literal["cpu"] = "cpu") -> NumpyArray: ...
+@overload
+def empty(
+    shape: int | Sequence[int], *, dtype: DType = "float32", device: Literal["cuda", "cuda:0", "vulkan", "vulkan:0"]
+) -> DeviceArray: ...
+@overload
+def empty(shape: int | Sequence[int], *, dtype: DType = "float32", device: str | Target) -> NumpyArray | DeviceArray: ...
+def empty(shape: int | Sequence[int], *, dtype: DType = "float32", device: str | Target = "cpu") -> Any:
     """A new array on a device, with undefined content, for use as an output.
 
     Args:

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from tvmdml._enum import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.sizes import Size, are_equal, is_one, is_open, naming_sizes
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+NumpyArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+"""A NumPy array of any shape and type of elements."""
+DType: TypeAlias = "TensorDataType | npt.DTypeLike"
+"""The type of elements, such as ``"float32"`` or ``numpy.int8``."""
 D = TypeVar("D", bound="TensorDesc")
 
 MAX_RANK = 8
@@ -224,7 +231,7 @@ class TensorDesc:
     @naming_sizes
     def __init__(
         self,
-        data_type: TensorDataType | str | np.dtype[Any] | type,
+        data_type: DType,
         sizes: Sequence[int],
         strides: Sequence[int] | None = None,
         total_tensor_size_in_bytes: int | None = None,
@@ -337,28 +344,28 @@ class TensorDesc:
         """
         return self.with_sizes((self.span_in_bytes,), self.data_type.stored) if self.data_type.is_nibble else self
 
-    def unpack(self, array: Any) -> Any:
+    def unpack(self, array: NumpyArray) -> NumpyArray:
         """The elements of a 4-bit tensor's array as INT8 or UINT8, with the tensor's sizes; an array of another type as it is."""
         if not self.data_type.is_nibble:
             return array
         offsets = self._offsets()
-        nibbles = (array[offsets >> 1] >> (offsets % 2 * 4).astype(np.uint8)) & 15
+        nibbles: NumpyArray = (array[offsets >> 1] >> (offsets % 2 * 4).astype(np.uint8)) & 15
         return ((nibbles ^ 8).astype(np.int8) - np.int8(8)) if self.data_type.is_signed else nibbles
 
-    def pack(self, values: Any) -> Any:
+    def pack(self, values: npt.ArrayLike) -> NumpyArray:
         """The array of a 4-bit tensor with these elements: their low four bits; an array of another type as it is.
 
         Bits that belong to no element are 0. If elements share an address, the last one remains.
         """
         if not self.data_type.is_nibble:
-            return values
+            return values  # type: ignore[return-value] # whatever it is
         nibbles = np.zeros(2 * self.span_in_bytes, np.uint8)
         nibbles[self._offsets()] = np.asarray(values).astype(np.uint8) & 15
         return nibbles[::2] | nibbles[1::2] << 4
 
-    def used_bytes(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def used_bytes(self) -> npt.NDArray[np.bool_]:
         """For each byte of a 4-bit tensor's array, whether it has an element."""
-        used: np.ndarray[Any, np.dtype[np.bool_]] = self.pack(np.full(self.sizes, 15)) != 0
+        used: npt.NDArray[np.bool_] = self.pack(np.full(self.sizes, 15)) != 0
         return used
 
     def _offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:

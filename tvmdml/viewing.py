@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,10 +15,20 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.tensors import MAX_RANK, MOST_VALUES, ArrayTensorDesc, TensorDataType
 
+if TYPE_CHECKING:
+    from tvmdml.typing import Array, DType
+
 __all__ = ["broadcast", "reinterpret"]
 
+_Array = TypeVar("_Array", bound="Array | arrays.Traced")
 
-def reinterpret(input: Any, sizes: Sequence[int], strides: Sequence[int] | None = None, dtype: Any = None) -> Any:  # noqa: A002
+
+def reinterpret(
+    input: _Array,  # noqa: A002
+    sizes: Sequence[int],
+    strides: Sequence[int] | None = None,
+    dtype: DType | None = None,
+) -> _Array:
     """A view of an array's memory with other sizes, strides and type, without a copy. DirectML has no operator for this.
 
     Args:
@@ -34,7 +44,7 @@ def reinterpret(input: Any, sizes: Sequence[int], strides: Sequence[int] | None 
         InvalidArgument: the view would reach outside of the input's memory, or the input has gaps.
     """
     if issubclass(type(input), arrays.Traced):
-        return input.reinterpret(sizes, strides, dtype)
+        return input.reinterpret(sizes, strides, dtype)  # type: ignore[no-any-return, union-attr] # an expression
     array = arrays.view(input, "reinterpret input")
     kind = array.dtype if dtype is None else TensorDataType.of(dtype, "reinterpret dtype").numpy
     shape = _several(sizes, "reinterpret sizes")
@@ -45,10 +55,11 @@ def reinterpret(input: Any, sizes: Sequence[int], strides: Sequence[int] | None 
         given = f"{desc}, {desc.span_in_bytes} bytes"
         raise InvalidArgument(message("reinterpret sizes", given, f"a view inside of the input's {array.nbytes} bytes"))
     steps = tuple(step * kind.itemsize for step in desc.layout) if shape else ()
-    return _seen(input, array, shape, steps, kind)
+    view: _Array = _seen(input, array, shape, steps, kind)
+    return view
 
 
-def broadcast(input: Any, shape: Sequence[int]) -> Any:  # noqa: A002
+def broadcast(input: _Array, shape: Sequence[int]) -> _Array:  # noqa: A002
     """A view of an array that repeats it to a shape by NumPy's rules, without a copy: kernels read each element where it is.
 
     Args:
@@ -63,7 +74,7 @@ def broadcast(input: Any, shape: Sequence[int]) -> Any:  # noqa: A002
     """
     sizes = _several(shape, "broadcast shape")
     if issubclass(type(input), arrays.Traced):
-        return input.broadcast(*sizes)
+        return input.broadcast(*sizes)  # type: ignore[no-any-return, union-attr] # an expression
     array = arrays.view(input, "broadcast input")
     added = len(sizes) - array.ndim
     fits = 0 <= added <= len(sizes) <= MAX_RANK and all(n in (1, m) for n, m in zip(array.shape, sizes[added:], strict=True))
@@ -71,7 +82,8 @@ def broadcast(input: Any, shape: Sequence[int]) -> Any:  # noqa: A002
         allowed = f"at most {MAX_RANK} sizes that {list(array.shape)} can be repeated to"
         raise InvalidArgument(message("broadcast shape", safe_repr(shape), allowed))
     own = (step if n == m else 0 for n, m, step in zip(array.shape, sizes[added:], array.strides, strict=True))
-    return _seen(input, array, sizes, (0,) * added + tuple(own), array.dtype)
+    view: _Array = _seen(input, array, sizes, (0,) * added + tuple(own), array.dtype)
+    return view
 
 
 def _several(sizes: Any, where: str) -> tuple[Any, ...]:

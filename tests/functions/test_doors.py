@@ -105,7 +105,8 @@ def test_signature_and_docstring_are_read_off_the_class() -> None:
 
 def test_the_stub_declares_the_function() -> None:
     text = "\n".join(_stub.written("specimen_less", less))
-    assert text.startswith("def specimen_less(\n    a: AnyArray,\n    b: AnyArray,\n    *,\n    offset: float = ...,\n")
+    assert "def specimen_less(\n    a: NumpyArray | Number, b: NumpyArray | Number, *, offset: float = ..., out: " in text
+    assert ") -> Expression: ..." in text
 
 
 def test_of_fills_in_the_outputs() -> None:
@@ -171,10 +172,10 @@ def test_all_of_it_is_documented_and_declared() -> None:
     ):
         assert part in " ".join(str(graded.__doc__).split())
     text = "\n".join(_stub.written("specimen_graded", graded))
-    assert "grade: AnyArray | None = ...," in text
+    assert "grade: NumpyArray | Number | None = ...," in text
     assert "axis_direction: AxisDirection | str = ...," in text
-    assert "out: Sequence[AnyArray] | None = ...," in text
-    assert text.endswith("SpecimenGradedResult: ...")
+    assert "out: Sequence[NumpyArray] | None = ...," in text
+    assert text.endswith("SpecimenGradedResult[_Array]: ...")
 
 
 def test_a_sketch_has_its_outputs() -> None:

@@ -8,14 +8,21 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, NamedTuple, Protocol
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.tensors import NumpyArray as NumpyArray
 from tvmdml.tensors import native
 
-NumpyArray = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tvmdml.typing import Array
+
+    Key: TypeAlias = int | slice | EllipsisType
 
 
 class Device(Protocol):
@@ -91,7 +98,7 @@ class DeviceArray:
         self.strides = packed(shape, dtype.itemsize) if strides is None else strides
 
     @classmethod
-    def empty(cls, target: Home, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+    def empty(cls, target: Home, shape: tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
         """A packed array with undefined content. Not public: use ``tvmdml.empty``.
 
         Raises:
@@ -263,7 +270,7 @@ class DeviceArray:
         """Raise an error: other processes cannot access a device's memory."""
         raise TypeError("a DeviceArray cannot be pickled: send x.numpy(), and call tvmdml.asarray in the other process")
 
-    def view(self, dtype: Any) -> DeviceArray:
+    def view(self, dtype: npt.DTypeLike) -> DeviceArray:
         """The same bytes as elements of another type of the same size.
 
         Raises:
@@ -285,7 +292,7 @@ class DeviceArray:
         found.write(self)
         return found
 
-    def write(self, source: Any) -> None:
+    def write(self, source: Array) -> None:
         """Copy the elements of an array of the same shape into this one, cast within the kind of type (int64 to int32).
 
         A copy between packed arrays of one device and one type stays on the device. So does any copy there that involves an array
@@ -298,37 +305,37 @@ class DeviceArray:
         Raises:
             InvalidArgument: it is not an array, or has another shape or kind of type; or this array is read-only.
         """
-        source = DeviceArray._any_view(source, "DeviceArray.write source")
-        if not np.can_cast(source.dtype, self.dtype, "same_kind"):
+        given = DeviceArray._any_view(source, "DeviceArray.write source")
+        if not np.can_cast(given.dtype, self.dtype, "same_kind"):
             allowed = f"types that can be cast to {self.dtype} within the same kind"
             raise InvalidArgument(
-                message("DeviceArray.write", f"elements of {source.dtype}", allowed, "Convert them with astype first.")
+                message("DeviceArray.write", f"elements of {given.dtype}", allowed, "Convert them with astype first.")
             )
-        if tuple(source.shape) != self.shape:
-            raise InvalidArgument(message("DeviceArray.write", f"shape {tuple(source.shape)}", str(self.shape)))
+        if tuple(given.shape) != self.shape:
+            raise InvalidArgument(message("DeviceArray.write", f"shape {tuple(given.shape)}", str(self.shape)))
         if not self.writeable:
             raise InvalidArgument(message("DeviceArray.write", "a read-only array to write to", "a writable one"))
         if not self.size:
             return
         device = _device(self.target)
-        if isinstance(source, DeviceArray):
-            if source.target == self.target:
-                if source.dtype == self.dtype and source._packed and self._packed:
-                    with _working(self.memory, source.memory):
-                        device.copy(source.memory, source.offset, self.memory, self.offset, self.nbytes)
+        if isinstance(given, DeviceArray):
+            if given.target == self.target:
+                if given.dtype == self.dtype and given._packed and self._packed:
+                    with _working(self.memory, given.memory):
+                        device.copy(given.memory, given.offset, self.memory, self.offset, self.nbytes)
                     return
-                library = self.library or source.library
+                library = self.library or given.library
                 if library is not None:
-                    library.assign(self, source)
+                    library.assign(self, given)
                     return
-            source = source.numpy()
+            given = given.numpy()
         if self._packed:
-            ready = np.ascontiguousarray(source.astype(self.dtype, copy=False))
+            ready = np.ascontiguousarray(given.astype(self.dtype, copy=False))
             with _working(self.memory):
                 device.upload(self.memory, self.offset, ready.reshape(-1).view(np.uint8))
             return
         held, elements = self._held()  # the bytes between the elements stay the same
-        elements[...] = source
+        elements[...] = given
         with _working(self.memory):
             device.upload(self.memory, self.offset + extent(self.shape, self.strides, self.itemsize)[0], held)
 
@@ -359,7 +366,7 @@ class DeviceArray:
 
     # -- Slices ---------------------------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any) -> DeviceArray:
+    def __getitem__(self, key: Key | tuple[Key, ...]) -> DeviceArray:
         """Index with integers, slices of positive step and ``...``: the result shares this array's memory.
 
         Raises:

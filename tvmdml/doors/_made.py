@@ -19,7 +19,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.functions import Describe, Described, call, describes
 from tvmdml.operators._contract import Field, Operator, Role
 from tvmdml.operators._roles import MISSING as _MISSING
-from tvmdml.operators._roles import SEQUENCES, STRUCTS
+from tvmdml.operators._roles import SEQUENCES, STRUCTS, TENSORS
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,11 +80,12 @@ def _results(cls: type[Operator], outputs: Sequence[Field]) -> Sequence[str]:
 
 def _source(cls: type[Operator], own: Parameters, result: str, outputs: list[str], kind: str) -> str:
     """The function's source text."""
-    stated = [f"{name}: {_annotation(field)}{' = None' if field.optional else ''}" for name, field in own.inputs.items()]
+    array = "Operand" if len(own.inputs) > 1 and not any(field.many for field in own.inputs.values()) else "AnyArray"
+    stated = [f"{name}: {annotation(field, array)}{' = None' if field.optional else ''}" for name, field in own.inputs.items()]
     stated.append("*")
     for name, field in sorted(own.attributes.items(), key=lambda item: item[1].default is not _MISSING):
-        stated.append(f"{name}: {_annotation(field)}" + ("" if field.default is _MISSING else f" = _defaults[{name!r}]"))
-    stated += [f"{name}: Any = None" for name in own.dtypes]
+        stated.append(f"{name}: {annotation(field)}" + ("" if field.default is _MISSING else f" = _defaults[{name!r}]"))
+    stated += [f"{name}: DType | None = None" for name in own.dtypes]
     stated += ["check_indices: bool = False"] * cls.CHECKS_INDICES
     stated.append(f"out: {'AnyArray' if kind == 'AnyArray' else 'Sequence[AnyArray]'} | None = None")
     stated.append("device: str | None = None")
@@ -114,11 +115,13 @@ def _source(cls: type[Operator], own: Parameters, result: str, outputs: list[str
     return "\n".join(lines)
 
 
-def _annotation(field: Field) -> str:
-    if field.role is Role.INPUT:
-        kind = "Sequence[AnyArray]" if field.many else "AnyArray"
+def annotation(field: Field, array: str = "") -> str:
+    """The annotation of a parameter that takes a field's value; ``array`` is that of a tensor."""
+    if field.role in TENSORS:
+        kind = array
     else:
-        kind = f"{field.enum.__name__} | str" if field.enum is not None else _ANNOTATIONS.get(field.role, "Any")
+        kind = f"{field.enum.__name__} | str" if field.enum is not None else _ANNOTATIONS[field.role]
+    kind = f"Sequence[{kind}]" if field.many else kind
     return f"{kind} | None" if field.optional or field.default is None else kind
 
 

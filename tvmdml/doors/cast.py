@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,13 +16,16 @@ from tvmdml.operators.cast import Cast
 from tvmdml.operators.element_wise_logical import ElementWiseLogicalEquals
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
+
 __all__ = ["cast"]
 
 
 @door(Cast)
 def cast(
     input: AnyArray,  # noqa: A002
-    dtype: Any,
+    dtype: DType,
     *,
     out: AnyArray | None = None,
     device: str | None = None,

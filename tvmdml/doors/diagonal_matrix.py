@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.doors._made import door
 from tvmdml.doors._sizes import hashable
@@ -11,6 +11,9 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.functions import AnyArray, call, describes
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
 
 __all__ = ["diagonal_matrix"]
 
@@ -22,7 +25,7 @@ def diagonal_matrix(
     input: AnyArray | None = None,  # noqa: A002
     *,
     sizes: Sequence[int] | None = None,
-    dtype: Any = None,
+    dtype: DType | None = None,
     value: int | float = 1,
     diagonal_fill_begin: int | None = 0,
     diagonal_fill_end: int | None = 1,

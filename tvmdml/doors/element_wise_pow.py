@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.doors._made import described, door
-from tvmdml.functions import AnyArray, Described, call, describes
+from tvmdml.functions import AnyArray, Described, Operand, call, describes
 from tvmdml.operators.element_wise_pow import ElementWiseConstantPow, ElementWisePow
 from tvmdml.tensors import ArrayTensorDesc
 
@@ -18,7 +18,7 @@ __all__ = ["pow"]
 @door(ElementWisePow)
 def pow(  # noqa: A001
     input: AnyArray,  # noqa: A002
-    exponent: AnyArray,
+    exponent: Operand,
     *,
     scale_bias: Sequence[float] | None = None,
     out: AnyArray | None = None,

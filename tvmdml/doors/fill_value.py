@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tvmdml.operators._contract import Operator
 from tvmdml.operators.fill_value import FillValueConstant, FillValueSequence
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
+
 __all__ = ["fill_value_constant", "fill_value_sequence"]
 
 
@@ -22,7 +25,7 @@ def fill_value_constant(
     sizes: Sequence[int],
     value: int | float,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     out: AnyArray | None = None,
     device: str | None = None,
 ) -> AnyArray:
@@ -51,7 +54,7 @@ def fill_value_sequence(
     value_start: int | float,
     value_delta: int | float,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     out: AnyArray | None = None,
     device: str | None = None,
 ) -> AnyArray:

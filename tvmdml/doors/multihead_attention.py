@@ -79,7 +79,7 @@ def multihead_attention(
     mask_filter_value: float = -10000.0,
     mask_type: MultiheadAttentionMaskType | str = "none",
     compute_present: bool = False,
-    out: Any = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> AnyArray: ...
 
@@ -105,7 +105,7 @@ def multihead_attention(
     mask_filter_value: float = -10000.0,
     mask_type: MultiheadAttentionMaskType | str = "none",
     compute_present: bool = False,
-    out: Any = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> AnyArray:
     """Weighed sums of values for each head (DML_OPERATOR_MULTIHEAD_ATTENTION, DML_OPERATOR_MULTIHEAD_ATTENTION1).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import overload
@@ -15,6 +15,9 @@ from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._contract import Array
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.tensors import ArrayTensorDesc
+
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
 
 __all__ = ["NonzeroCoordinatesResult", "non_zero_coordinates", "nonzero_coordinates"]
 
@@ -33,7 +36,7 @@ def nonzero_coordinates(
     input: AnyArray,
     *,
     trim: Literal[False],
-    index_dtype: Any = None,
+    index_dtype: DType | None = None,
     device: str | None = None,
 ) -> NonzeroCoordinatesResult: ...
 
@@ -43,7 +46,7 @@ def nonzero_coordinates(
     input: AnyArray,
     *,
     trim: bool = True,
-    index_dtype: Any = None,
+    index_dtype: DType | None = None,
     device: str | None = None,
 ) -> AnyArray: ...
 
@@ -53,7 +56,7 @@ def nonzero_coordinates(
     input: AnyArray,  # noqa: A002
     *,
     trim: bool = True,
-    index_dtype: Any = None,
+    index_dtype: DType | None = None,
     device: str | None = None,
 ) -> AnyArray:
     """The coordinates of all nonzero elements, in row-major order (DML_OPERATOR_NONZERO_COORDINATES).

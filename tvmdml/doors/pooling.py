@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from typing_extensions import overload
@@ -15,6 +15,9 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators.pooling import MaxPooling2
 from tvmdml.tensors import ArrayTensorDesc
+
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
 
 __all__ = ["MaxPoolingResult", "max_pooling"]
 
@@ -39,7 +42,7 @@ def max_pooling(
     dilations: Sequence[int] | None = None,
     output_indices: Literal[True],
     output_sizes: Sequence[int] | None = None,
-    index_dtype: Any = None,
+    index_dtype: DType | None = None,
     out: tuple[AnyArray, AnyArray] | None = None,
     device: str | None = None,
 ) -> MaxPoolingResult: ...
@@ -56,8 +59,8 @@ def max_pooling(
     dilations: Sequence[int] | None = None,
     output_indices: bool = False,
     output_sizes: Sequence[int] | None = None,
-    index_dtype: Any = None,
-    out: Any = None,
+    index_dtype: DType | None = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> AnyArray: ...
 
@@ -73,8 +76,8 @@ def max_pooling(
     dilations: Sequence[int] | None = None,
     output_indices: bool = False,
     output_sizes: Sequence[int] | None = None,
-    index_dtype: Any = None,
-    out: Any = None,
+    index_dtype: DType | None = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> AnyArray:
     """The largest element of each window of an image, and its index in the image (DML_OPERATOR_MAX_POOLING2).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tvmdml.doors._made import described, door
 from tvmdml.enums import QuantizationType
@@ -11,6 +11,9 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators.quantization import Dequantize, Quantize
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
 
 __all__ = ["dequantize", "quantize"]
 
@@ -21,7 +24,7 @@ def quantize(
     quantization_parameters: Sequence[AnyArray],
     *,
     quantization_type: QuantizationType | str | None = None,
-    output_dtype: Any = None,
+    output_dtype: DType | None = None,
     out: AnyArray | None = None,
     device: str | None = None,
 ) -> AnyArray:

@@ -119,7 +119,7 @@ def rnn(
     activation_descs: Sequence[Operator] | None = None,
     direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
     output_options: str = "both",
-    out: Any = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> Any:
     """Run a simple recurrent network over sequences (DML_OPERATOR_RNN).
@@ -235,7 +235,7 @@ def lstm(
     clip_threshold: float | None = None,
     couple_input_forget: bool = False,
     output_options: str = "both",
-    out: Any = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> Any:
     """Run a network of long short-term memory over sequences (DML_OPERATOR_LSTM).
@@ -359,7 +359,7 @@ def gru(
     direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
     linear_before_reset: bool = True,
     output_options: str = "both",
-    out: Any = None,
+    out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
 ) -> Any:
     """Run a network of gated recurrent units over sequences (DML_OPERATOR_GRU).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import symbols
 from tvmdml.doors._index_types import index_type, usual_index_type
@@ -13,6 +13,9 @@ from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._inference import dimension
 from tvmdml.operators.top_k import TopK1
 from tvmdml.tensors import ArrayTensorDesc
+
+if TYPE_CHECKING:
+    from tvmdml.typing import DType
 
 __all__ = ["TopKResult", "top_k"]
 
@@ -33,7 +36,7 @@ def top_k(
     *,
     axis: int = -1,
     axis_direction: AxisDirection | str = AxisDirection.DECREASING,
-    index_dtype: Any = None,
+    index_dtype: DType | None = None,
     out: tuple[AnyArray, AnyArray] | None = None,
     device: str | None = None,
 ) -> TopKResult:

@@ -6,10 +6,10 @@ import contextlib
 import itertools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -33,6 +33,11 @@ from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, hint, is_open, key_of, naming_sizes, texts_for_messages
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tvmdml.typing import Array, DType, Number
 
 _PACKAGE = str(Path(__file__).parent.parent)
 _HINTS = (1009, 1103, 1201, 1301, 1409, 1511)
@@ -139,7 +144,7 @@ class Graph:
     def input(
         self,
         shape: Sequence[int | str],
-        dtype: Any = "float32",
+        dtype: DType = "float32",
         *,
         strides: Sequence[int] | None = None,
         owned: bool = False,
@@ -174,7 +179,7 @@ class Graph:
         desc = ArrayTensorDesc(data_type, sizes or (1,), strides, zero_dimensional=not sizes)
         return self.described_input(desc, data_type.numpy if kind is None else kind, owned=owned, name=name)
 
-    def described_input(self, desc: ArrayTensorDesc, dtype: Any, *, owned: bool = False, name: str = "") -> Expression:
+    def described_input(self, desc: ArrayTensorDesc, dtype: npt.DTypeLike, *, owned: bool = False, name: str = "") -> Expression:
         """``input``, by a description of the array; ``dtype`` may be bool for UINT8."""
         if not isinstance(name, str):
             raise InvalidArgument(message("Graph.input name", safe_repr(name), "a string"))
@@ -185,7 +190,7 @@ class Graph:
         self.inputs.append(node)
         return Expression(self, Edge(node), desc, np.dtype(dtype))
 
-    def constant(self, array: Any, *, name: str = "") -> Expression:
+    def constant(self, array: Array | Number, *, name: str = "") -> Expression:
         """An array that never changes. It is kept, not copied, unless it has gaps: do not write to it.
 
         Raises:
@@ -208,7 +213,7 @@ class Graph:
         desc = functions.describe_array(packed, "Graph.constant array")
         return Expression(self, Edge(Constant(packed, name, self.line())), desc, packed.dtype)
 
-    def sizes_array(self, elements: Any, dtype: Any) -> Expression:
+    def sizes_array(self, elements: NumpyArray, dtype: npt.DTypeLike) -> Expression:
         """An array of integers that follow from sizes: a NumPy array of objects, which are sizes or Python's own integers."""
         data_type = TensorDataType.from_numpy(np.dtype(dtype))
         desc = ArrayTensorDesc(data_type, elements.shape or (1,), zero_dimensional=not elements.shape)
@@ -234,7 +239,7 @@ class Graph:
             passes.run_all(program.program, place)
             laid = laid_out(program, place)
         (array,) = CompiledGraph(laid, place)()
-        return array  # type: ignore[no-any-return]
+        return array
 
     def add(
         self, desc: Operator, inputs: Mapping[str, Expression | None] | Sequence[Expression | None], *, name: str = ""
@@ -284,9 +289,9 @@ class Graph:
         target: str | targets.Target = "cpu",
         *,
         feature_level: str | FeatureLevel | None = None,
-        flags: Any = None,
-        progress: Any = None,
-        known: Mapping[Expression, Any] = MappingProxyType({}),
+        flags: object = None,
+        progress: Callable[[int, int], None] | None = None,
+        known: Mapping[Expression, Array] = MappingProxyType({}),
     ) -> CompiledGraph:
         """Compile all that some expressions depend on (``IDMLDevice1::CompileGraph``).
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -23,10 +23,16 @@ from tvmdml.targets import Run, Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
 
 if TYPE_CHECKING:
+    from tvmdml.graph.expression import Expression
     from tvmdml.graph.nodes import Input
     from tvmdml.graph.program import Finished
+    from tvmdml.typing import Array
+
+    _A = TypeVar("_A")
+    Arrays: TypeAlias = Mapping[str, _A] | Mapping[Expression, _A] | Sequence[_A]
 
 Inputs = Mapping[Any, Any] | Sequence[Any] | None
+_Array = TypeVar("_Array", bound="Array")
 
 
 class Timed(NamedTuple):
@@ -226,6 +232,10 @@ class CompiledGraph:
         self._weights = self._laid.weights(owned)
         self._packed = [one.buffer for one in self._weights]
 
+    @overload
+    def __call__(self, inputs: Arrays[NumpyArray] | None = None) -> list[NumpyArray]: ...
+    @overload
+    def __call__(self, inputs: Arrays[_Array | NumpyArray]) -> list[_Array]: ...
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays.
 
@@ -301,7 +311,7 @@ class CompiledGraph:
             at += duration
         return times, events
 
-    def bind(self, inputs: Inputs, outputs: Sequence[Any]) -> Callable[[], None]:
+    def bind(self, inputs: Inputs, outputs: Sequence[Array]) -> Callable[[], None]:
         """Check arrays once and return a function that runs on them: the quickest way to run repeatedly.
 
         The arrays must lie as the graph reads and writes them: row-major, unless an input was made with strides. They stay alive as

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from tvmdml.graph.templates import Template
 from tvmdml.sizes import Size, is_one, naming_sizes, texts_for_messages
 from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, packed_strides
+
+if TYPE_CHECKING:
+    from tvmdml.typing import DType, Number, NumpyArray
+
+    Operand: TypeAlias = "Expression | NumpyArray | Number"
 
 Key = int | slice | None | EllipsisType
 
@@ -94,7 +99,7 @@ class Expression(Traced):
             raise TypeError("len() of an expression without dimensions")
         return self.shape[0]
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Expression]:
         """An expression has no elements to iterate over before the graph runs; slices along the first dimension are views."""
         return (self[i] for i in range(len(self)))
 
@@ -110,39 +115,39 @@ class Expression(Traced):
 
     # -- Arithmetic
 
-    def __add__(self, other: Any) -> Expression:
+    def __add__(self, other: Operand) -> Expression:
         """``tvmdml.add``."""
         return _function("add")(self, other)  # type: ignore[no-any-return]
 
-    def __radd__(self, other: Any) -> Expression:
+    def __radd__(self, other: Operand) -> Expression:
         """``tvmdml.add``."""
         return _function("add")(other, self)  # type: ignore[no-any-return]
 
-    def __sub__(self, other: Any) -> Expression:
+    def __sub__(self, other: Operand) -> Expression:
         """``tvmdml.subtract``."""
         return _function("subtract")(self, other)  # type: ignore[no-any-return]
 
-    def __rsub__(self, other: Any) -> Expression:
+    def __rsub__(self, other: Operand) -> Expression:
         """``tvmdml.subtract``."""
         return _function("subtract")(other, self)  # type: ignore[no-any-return]
 
-    def __mul__(self, other: Any) -> Expression:
+    def __mul__(self, other: Operand) -> Expression:
         """``tvmdml.multiply``."""
         return _function("multiply")(self, other)  # type: ignore[no-any-return]
 
-    def __rmul__(self, other: Any) -> Expression:
+    def __rmul__(self, other: Operand) -> Expression:
         """``tvmdml.multiply``."""
         return _function("multiply")(other, self)  # type: ignore[no-any-return]
 
-    def __truediv__(self, other: Any) -> Expression:
+    def __truediv__(self, other: Operand) -> Expression:
         """``tvmdml.divide``."""
         return _function("divide")(self, other)  # type: ignore[no-any-return]
 
-    def __rtruediv__(self, other: Any) -> Expression:
+    def __rtruediv__(self, other: Operand) -> Expression:
         """``tvmdml.divide``."""
         return _function("divide")(other, self)  # type: ignore[no-any-return]
 
-    def __mod__(self, other: Any) -> Expression:
+    def __mod__(self, other: Operand) -> Expression:
         """``tvmdml.modulus_floor``."""
         return _function("modulus_floor")(self, other)  # type: ignore[no-any-return]
 
@@ -150,11 +155,11 @@ class Expression(Traced):
         """``tvmdml.negate``."""
         return _function("negate")(self)  # type: ignore[no-any-return]
 
-    def __matmul__(self, other: Any) -> Expression:
+    def __matmul__(self, other: Operand) -> Expression:
         """``tvmdml.gemm``."""
         return _function("gemm")(self, other)  # type: ignore[no-any-return]
 
-    def __pow__(self, other: Any) -> Expression:
+    def __pow__(self, other: Operand) -> Expression:
         """``tvmdml.pow``."""
         return _function("pow")(self, other)  # type: ignore[no-any-return]
 
@@ -162,19 +167,19 @@ class Expression(Traced):
         """``tvmdml.abs``."""
         return _function("abs")(self)  # type: ignore[no-any-return]
 
-    def __lt__(self, other: Any) -> Expression:
+    def __lt__(self, other: Operand) -> Expression:
         """``tvmdml.less_than``: uint8, 1 or 0."""
         return _function("less_than")(self, other)  # type: ignore[no-any-return]
 
-    def __le__(self, other: Any) -> Expression:
+    def __le__(self, other: Operand) -> Expression:
         """``tvmdml.less_than_or_equal``: uint8, 1 or 0."""
         return _function("less_than_or_equal")(self, other)  # type: ignore[no-any-return]
 
-    def __gt__(self, other: Any) -> Expression:
+    def __gt__(self, other: Operand) -> Expression:
         """``tvmdml.greater_than``: uint8, 1 or 0."""
         return _function("greater_than")(self, other)  # type: ignore[no-any-return]
 
-    def __ge__(self, other: Any) -> Expression:
+    def __ge__(self, other: Operand) -> Expression:
         """``tvmdml.greater_than_or_equal``: uint8, 1 or 0."""
         return _function("greater_than_or_equal")(self, other)  # type: ignore[no-any-return]
 
@@ -182,7 +187,7 @@ class Expression(Traced):
 
     @naming_sizes
     def reinterpret(
-        self, sizes: Sequence[int], strides: Sequence[int] | None = None, dtype: Any = None, offset: int = 0
+        self, sizes: Sequence[int], strides: Sequence[int] | None = None, dtype: DType | None = None, offset: int = 0
     ) -> Expression:
         """The same memory read with other sizes, strides (in elements; ``None`` for row-major without gaps) and type.
 
@@ -208,7 +213,7 @@ class Expression(Traced):
             raise InvalidArgument(message("reinterpret", f"byte {start}", f"a multiple of the element size, {kind.itemsize}"))
         return Expression(self.graph, self.edge._replace(offset=start), desc, kind)
 
-    def view(self, dtype: Any) -> Expression:
+    def view(self, dtype: DType) -> Expression:
         """The same bytes as another type of the same size, such as bool as uint8."""
         kind = _numpy_type(dtype)
         if kind.itemsize != self.dtype.itemsize:
@@ -216,7 +221,7 @@ class Expression(Traced):
         return self._viewed(self.desc.sizes, self.desc.layout, zero_dimensional=self.desc.zero_dimensional, dtype=kind)
 
     @naming_sizes
-    def reshape(self, *shape: Any) -> Expression:
+    def reshape(self, *shape: int | Sequence[int]) -> Expression:
         """The same elements in row-major order with other sizes, one of which may be -1. A view if the memory allows it."""
         sizes = _sizes(shape, "reshape")
         if -1 in sizes:
@@ -233,7 +238,7 @@ class Expression(Traced):
         return self._viewed(sizes or (1,), strides if sizes else (1,), zero_dimensional=not sizes)
 
     @naming_sizes
-    def transpose(self, *axes: Any) -> Expression:
+    def transpose(self, *axes: int | Sequence[int] | None) -> Expression:
         """A view with the dimensions in another order; by default the reverse."""
         order = _sizes(axes, "transpose") if axes and not (len(axes) == 1 and axes[0] is None) else tuple(range(self.ndim))[::-1]
         order = tuple(axis + self.ndim if axis < 0 else axis for axis in order)
@@ -249,7 +254,7 @@ class Expression(Traced):
         return self.transpose()
 
     @naming_sizes
-    def broadcast(self, *shape: Any) -> Expression:
+    def broadcast(self, *shape: int | Sequence[int]) -> Expression:
         """A view repeated to a shape by NumPy's rules: with strides of 0."""
         sizes = _sizes(shape, "broadcast")
         added = len(sizes) - self.ndim
@@ -263,7 +268,7 @@ class Expression(Traced):
         return self._viewed(sizes, [0] * added + steps)
 
     @naming_sizes
-    def __getitem__(self, key: Any) -> Expression:
+    def __getitem__(self, key: Key | tuple[Key, ...]) -> Expression:
         """A view by integers, slices with positive steps, ``None`` and ``...``."""
         keys = list(key) if isinstance(key, tuple) else [key]
         given = sum(one is not None and one is not Ellipsis for one in keys)
@@ -312,7 +317,7 @@ class Expression(Traced):
             offset, steps = 0, [1 for _ in sizes]
         return self._viewed(sizes or [1], steps or [1], zero_dimensional=not sizes, offset=offset)
 
-    def astype(self, dtype: Any) -> Expression:
+    def astype(self, dtype: DType) -> Expression:
         """``tvmdml.cast``."""
         return self if _numpy_type(dtype) == self.dtype else _function("cast")(self, dtype)
 

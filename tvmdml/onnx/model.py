@@ -35,7 +35,7 @@ Progress = Callable[[int, int], object]
 
 
 def load(
-    model: str | os.PathLike[str] | bytes | Any,
+    model: str | os.PathLike[str] | bytes | object,
     sizes: Mapping[str, int] | None = None,
     *,
     target: str | targets.Target = "cpu",

@@ -219,8 +219,8 @@ class Node:
         if not is_open(count):
             return self.constant(np.arange(count, dtype=np.int64))
         graph: Any = self.graph
-        found: Expression = tvmdml.fill_value_sequence([count], 0, 1, dtype="int64", device=graph)
-        return found
+        found: Any = tvmdml.fill_value_sequence([count], 0, 1, dtype="int64", device=graph)
+        return found  # type: ignore[no-any-return]
 
     def like(self, number: float, other: Expression) -> Expression:
         """A constant without dimensions of another one's type."""

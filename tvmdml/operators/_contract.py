@@ -508,9 +508,8 @@ class Operator(Frozen):
             if (one.dtype, one.shape) != (other.dtype, other.shape):
                 return f"{name} is {one.dtype} of shape {one.shape}, should be {other.dtype} of shape {other.shape}"
         # Of a 4-bit tensor only the elements are compared: bits between them, and after the last one, may have any value.
-        found, wanted = (
-            tuple(desc.unpack(array) for desc, array in zip(self.outputs(), some, strict=True)) for some in (actual, expected)
-        )
+        each: tuple[tuple[Any, ...], ...] = tuple(actual), tuple(expected)
+        found, wanted = (tuple(map(TensorDesc.unpack, self.outputs(), some)) for some in each)
         for name, one, other in zip(names, found, wanted, strict=True):
             if problem := difference(one, other, self.ANY_NAN):
                 return f"{name}: {problem}"

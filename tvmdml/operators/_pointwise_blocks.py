@@ -137,7 +137,7 @@ class Blocks(Pointwise):
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         """The operator in NumPy; 4-bit elements are unpacked first."""
         tensors = (self.input_tensor, *self.quantization_tensors)
-        (found,) = super().reference(*(tensor.unpack(x) for tensor, x in zip(tensors, inputs, strict=True)))
+        (found,) = super().reference(*(None if x is None else tensor.unpack(x) for tensor, x in zip(tensors, inputs, strict=True)))
         return (self.output_tensor.pack(found),)
 
     # -- Zero points

@@ -98,7 +98,7 @@ def _filled(node: Node) -> Results:
     dtype = value.dtype
     plain = wide_of(dtype) if is_narrow(dtype) else np.dtype(np.uint8) if dtype.kind == "b" else dtype
     graph: Any = node.graph
-    found = tvmdml.fill_value_constant(node.integers(0), value.astype(plain).item(), dtype=plain, device=graph)
+    found: Any = tvmdml.fill_value_constant(node.integers(0), value.astype(plain).item(), dtype=plain, device=graph)
     return Value.narrowed(dtype, found) if is_narrow(dtype) else found
 
 

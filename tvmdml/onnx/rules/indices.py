@@ -61,7 +61,7 @@ def _range(node: Node) -> Results:
         if delta and (node.dtype().kind != "f" or (delta == 1 and start == 0)):
             count = max(-(-(limit - start) // delta), 0)
             graph: Any = node.graph
-            found = tvmdml.fill_value_sequence([count], 0, delta, dtype=node.dtype(), device=graph)
+            found: Any = tvmdml.fill_value_sequence([count], 0, delta, dtype=node.dtype(), device=graph)
             return found + (node.x().reshape(1) if is_open(start) else node.like(start, found))
     for i in range(3):
         node.number(i)

@@ -104,7 +104,7 @@ def _distances(node: Node) -> Results:
 @rule("com.microsoft.IsAllFinite")
 def _finite(node: Node) -> Results:
     """Whether all elements of all inputs are numbers."""
-    kinds = [tvmdml.is_nan] if node.integer("isnan_only", 0) else [tvmdml.is_infinity]
+    kinds: list[Any] = [tvmdml.is_nan] if node.integer("isnan_only", 0) else [tvmdml.is_infinity]
     kinds = kinds if node.integer("isnan_only", 0) or node.integer("isinf_only", 0) else [tvmdml.is_nan, tvmdml.is_infinity]
     each: list[Any] = [
         tvmdml.reduce(kind(node.x(i).reshape(-1)), function="max", axes=[0]) for i in range(len(node.inputs)) for kind in kinds

@@ -80,8 +80,8 @@ def _weights(node: Node, mode: str, way: str, n: Any, m: Any) -> Any:
     """The weight of each element of the input for each of the result: computed in float64, as where sizes are known."""
     graph: Any = node.graph
     inputs, outputs = (graph.sizes_array(np.array([[size]], object), np.int64).astype(np.float64) for size in (n, m))
-    o = tvmdml.fill_value_sequence([m, 1], 0.0, 1.0, dtype="float64", device=graph)
-    j = tvmdml.fill_value_sequence([1, n], 0.0, 1.0, dtype="float64", device=graph)
+    o: Any = tvmdml.fill_value_sequence([m, 1], 0.0, 1.0, dtype="float64", device=graph)
+    j: Any = tvmdml.fill_value_sequence([1, n], 0.0, 1.0, dtype="float64", device=graph)
     place = _PLACES[way](o, inputs, outputs)
     before = tvmdml.floor(place)
     zero, last = node.like(0.0, o), inputs - 1.0
