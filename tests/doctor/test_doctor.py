@@ -83,7 +83,7 @@ def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_it_knows_every_variable_that_is_read() -> None:
     read = {name for path in (ROOT / "tvmdml").rglob("*.py") for name in re.findall(r"\bTVMDML_[A-Z_]+\b", path.read_text())}
     assert read == set(doctor_settings.SETTINGS)
-    documented = set(re.findall(r"^\| `(TVMDML_[A-Z_]+)", (ROOT / "tvmdml" / "README.md").read_text(), re.MULTILINE))
+    documented = set(re.findall(r"^\| `(TVMDML_[A-Z_]+)", (ROOT / "tvmdml" / "disk" / "README.md").read_text(), re.MULTILINE))
     assert documented <= set(doctor_settings.SETTINGS)
 
 

@@ -263,7 +263,23 @@ def test_the_tables_have_the_operators_that_there_are() -> None:
 
 
 def test_the_front_page_is_short() -> None:
-    assert FRONT.read_text().count("\n") < 200
+    assert FRONT.read_text().count("\n") <= 150
+
+
+def test_measurements_stand_only_in_the_pages_of_bench() -> None:
+    """A time, a rate or a ratio is true of one machine: it is in a page that names the machine."""
+    measured = re.compile(
+        r"\d ?(?:ns|µs|us|ms)\b|\d s\b(?! of)|\d ?[GM]B/s|\d ?G(?:FLOPS|op/s)|\b\d[\d.]* (?:times as|of (?:the|its|their) time)"
+        r"|\b(?:minutes?|hours?) (?:on|with) |\b\d+ (?:minutes|hours)\b"
+    )
+    found = {
+        f"{path.relative_to(TOP)}: {line.strip()[:120]}"
+        for path in TOP.rglob("*.md")
+        if "bench" not in path.parts and not {part[0] for part in path.relative_to(TOP).parts} & {"."}
+        for line in readmes.prose(path.read_text()).splitlines()
+        if measured.search(line)
+    }
+    assert found == set()
 
 
 def test_every_room_with_a_readme_is_linked_from_the_front_page_or_the_house() -> None:

@@ -33,14 +33,14 @@ def draw(run: Run, path: Path) -> None:
     save(figure, path)
 
 
-def save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path, dpi: int = 120) -> None:
     """Write a figure.
 
     Raises:
         InvalidArgument: the file cannot be written.
     """
     try:
-        figure.savefig(path, format="png", dpi=120)
+        figure.savefig(path, format="png", dpi=dpi)
     except OSError as error:
         raise InvalidArgument(message("plot", path, f"a file that can be written ({error.strerror})")) from None
 

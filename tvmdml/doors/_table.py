@@ -41,12 +41,13 @@ def _row(cls: type[Operator]) -> Sequence[str]:
     more = {one for allows in first.values() for one in allows.types} - types
     low, high = min(allows.min_rank for allows in own), max(allows.max_rank for allows in own)
     most = max(allows.max_rank for allows in first.values())
+    beyond = ", ".join(["bool"] * cls.TAKES_BOOL + [in_words(more)] * bool(more))
     return (
         cls.NAME,
         f"`{cls.__name__}`",
         _functions(cls),
         str(cls.feature_level()),
-        in_words(types) + (f"; *{in_words(more)}*" if more else ""),
+        in_words(types) + (f"; *{beyond}*" if beyond else ""),
         (str(low) if low == high else f"{low} to {high}") + (f"; *to {most}*" if most > high else ""),
     )
 

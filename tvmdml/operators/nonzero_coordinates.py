@@ -29,6 +29,7 @@ class NonzeroCoordinates(Operator):
     """
 
     ONNX = ("NonZero",)
+    TAKES_BOOL = True
     SUPPORT = support(
         input_tensor="3.0 FIU r45 · 4.0 r8 · ext all",
         output_count_tensor="3.0 u r45 · 4.0 r8",
