@@ -36,7 +36,13 @@ class DmlEnum(enum.IntEnum):
             except ValueError:
                 pass
         choices = ", ".join(repr(member.name.lower()) for member in cls)
-        raise InvalidArgument(message(where, safe_repr(given), choices, f"Or a member of tvmdml.{cls.__name__}."))
+        near = ""
+        if isinstance(given, str):
+            from tvmdml._names import meant
+
+            near = meant(str.lower(given).replace("-", "_"), [member.name.lower() for member in cls])
+        said = f"Did you mean {near!r}? " * bool(near)
+        raise InvalidArgument(message(where, safe_repr(given), choices, f"{said}Or a member of tvmdml.{cls.__name__}."))
 
     @classmethod
     def _prefix(cls) -> str:

@@ -72,5 +72,6 @@ def takes(function: Callable[..., Any]) -> str:
     for one in inspect.signature(function).parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        parts.append(one.name if one.default is one.empty else f"{one.name}={one.default}")
+        default = getattr(one.default, "name", one.default)  # of a member of an enumeration
+        parts.append(one.name if one.default is one.empty else f"{one.name}={default}")
     return f"{function.__name__}({', '.join(parts)})"

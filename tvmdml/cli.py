@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import tvmdml
 from tvmdml.conformance.cli import conformance
-from tvmdml.console import INTERRUPTED, Row, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
+from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.device_options import device_option, device_rows, feature_level_option
-from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
+from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.genai.cli import generate
 from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name
 from tvmdml.packs.cli import pack
@@ -23,10 +22,7 @@ from tvmdml.tuning.tune_cli import tune
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel
-    from tvmdml.operators import Operator
     from tvmdml.targets import Target
-
-T = TypeVar("T")
 
 
 def _said(error: BaseException) -> str:
@@ -93,57 +89,34 @@ def main() -> None:
 
 @main.command()
 @as_json_option
-def operators(as_json: bool) -> None:
-    """List the operators, with the types and ranks of their first tensor at the newest feature level. Extensions follow a plus."""
-    from tvmdml import targets
-    from tvmdml.operators import all_operators
+@click.option("--match", metavar="TEXT", help="List only operators whose name, class or function has this text in it.")
+@click.argument("names", metavar="[NAME]…", nargs=-1)
+def operators(as_json: bool, match: str | None, names: tuple[str, ...]) -> None:
+    """List the operators, with the types and ranks of their first tensor at the newest feature level. Extensions follow a plus.
 
-    known = all_operators()
+    With a NAME, such as TOP_K1, TopK1 or top_k: its fields, function, types by feature level, schedules and their knobs.
+    """
+    from tvmdml import reference, targets
+
+    if names:
+        try:
+            known = {key: cls for name in names for key, cls in reference.named(name).items()}
+        except Unsupported as error:
+            raise click.UsageError(str(error)) from None
+    else:
+        known = reference.matching(match or "")
     if as_json:
-        print_json([_support(name, cls) for name, cls in known.items()])
-        return
-    where = ", ".join(targets.kinds())
-    rows = [{"name": name, **_summary(cls), "targets": where} for name, cls in known.items()]
-    table(("name", "feature level", "types", "ranks", "targets"), rows)
-
-
-def _support(name: str, cls: type[Operator]) -> Row:
-    from tvmdml import targets
-
-    fields = {field.name: field.dml_name for field in cls.fields()}
-    return {
-        "name": name,
-        "feature_level": str(cls.feature_level()),
-        "in_place": bool(cls.SHARES),
-        "shares": [[fields[source], fields[result]] for source, result in cls.SHARES],
-        "targets": targets.kinds(),
-        "fields": list(fields.values()),
-        "support": [
-            {
-                "feature_level": None if row.level is None else str(row.level),
-                "extension": row.level is None,
-                "tensors": {
-                    fields[tensor]: {"types": [t.tvm for t in allows.types], "ranks": [allows.min_rank, allows.max_rank]}
-                    for tensor, allows in row.tensors.items()
-                },
-            }
-            for row in cls.SUPPORT
-        ],
-    }
-
-
-def _summary(cls: type[Operator]) -> Row:
-    parts: dict[bool, list[Any]] = {False: [], True: []}
-    for row in cls.SUPPORT:
-        parts[row.level is None].append(next(iter(row.tensors.values())))
-    own = _union(allows.types for allows in parts[False])
-    more = [t for t in _union(allows.types for allows in parts[True]) if t not in own]
-    ranks = [min(a.min_rank for a in parts[False]), max(a.max_rank for a in parts[False])]
-    return {
-        "feature level": str(cls.feature_level()),
-        "types": ", ".join(t.tvm for t in own) + (f" + {', '.join(t.tvm for t in more)}" if more else ""),
-        "ranks": " to ".join(map(str, sorted(set(ranks)))),
-    }
+        print_json([reference.facts(name, cls) for name, cls in known.items()])
+    elif names:
+        click.echo("\n\n".join(map(reference.text, known.values())))
+    else:
+        where = ", ".join(targets.kinds())
+        table(
+            ("name", "feature level", "types", "ranks", "targets"),
+            [{**reference.summary(name, cls), "targets": where} for name, cls in known.items()],
+        )
+        if not known:
+            raise Unsupported(message("--match", repr(match), "a part of a name", "`tvmdml operators` lists all."))
 
 
 @main.command()
@@ -440,8 +413,3 @@ def bench(
     except InvalidArgument as error:
         raise click.UsageError(str(error)) from None
     sys.exit(command.run(prepared, width()))
-
-
-def _union(groups: Iterable[Iterable[T]]) -> list[T]:
-    """The distinct items, in the order of their first occurrence."""
-    return list(dict.fromkeys(item for group in groups for item in group))

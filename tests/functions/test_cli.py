@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pydoc
 import re
 import subprocess
 import sys
@@ -368,6 +369,69 @@ def test_operators_are_listed_with_what_they_take() -> None:
     assert row["support"][0]["tensors"]["OutputIndexTensor"] == {"types": ["uint32"], "ranks": [4, 4]}
     assert row["support"][-1]["extension"]
     assert row["targets"] == targets.kinds()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("TOP_K1", ["TOP_K1"]),
+        ("DML_OPERATOR_TOP_K1", ["TOP_K1"]),
+        ("DML_TOP_K1_OPERATOR_DESC", ["TOP_K1"]),
+        ("TopK1", ["TOP_K1"]),
+        ("top_k", ["TOP_K1"]),
+        ("pow", ["ELEMENT_WISE_POW"]),
+        ("multihead_attention", ["MULTIHEAD_ATTENTION", "MULTIHEAD_ATTENTION1"]),
+    ],
+)
+def test_an_operator_is_shown_by_any_of_its_names(name: str, expected: list[str]) -> None:
+    assert [row["name"] for row in json.loads(call("operators", name, "--json").stdout)] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TOPK", "TOP_K or TOP_K1"),
+        ("topk", "top_k"),
+        ("maxpool", "max_pooling"),
+        ("matmul", "gemm"),
+        ("softmax", "activation_softmax"),
+        ("concat", "join"),
+    ],
+)
+def test_a_wrong_name_of_an_operator_is_told_the_near_one(name: str, near: str) -> None:
+    assert f"Did you mean {near}" in " ".join(misuse("operators", name).split())
+
+
+def test_what_is_shown_of_an_operator_is_what_its_contract_and_schedules_say() -> None:
+    text = "\n".join(lines("operators", "TOP_K1"))
+    for part in (
+        "DML_OPERATOR_TOP_K1, from feature level 2.1",
+        "tvmdml.top_k(input, k, *, axis=-1, axis_direction=DECREASING",
+        "AxisDirection: increasing, decreasing",
+        "5.0        InputTensor, OutputValueTensor: float16, float32, int8 to int64, uint8 to uint64;",
+        "cpu: schedules/cpu/top_k.py",
+        "cuda, vulkan: schedules/gpu/top_k.py",
+        "rank_length       64: the longest row that is ranked as a whole (8, 16, …, 512)",
+    ):
+        assert part in text
+
+
+def test_operators_are_listed_by_a_part_of_a_name() -> None:
+    found = [row["name"] for row in json.loads(call("operators", "--match", "Pool", "--json").stdout)]
+    assert found == [name for name in operators.all_operators() if "POOL" in name]
+    assert [line.split()[0] for line in lines("operators", "--match", "top_k")[1:]] == ["TOP_K", "TOP_K1"]
+    assert "--match: given 'zzz'" in failure("operators", "--match", "zzz")
+
+
+@pytest.mark.parametrize("name", [cls.__name__ for cls in operators.all_operators().values()])
+def test_help_of_a_descriptor_is_short_and_describes_the_operator(name: str) -> None:
+    cls = getattr(tvmdml, name)
+    text = pydoc.plain(pydoc.render_doc(cls))
+    assert f"DML_OPERATOR_{cls.NAME}, from feature level {cls.feature_level()}" in text
+    assert all(field.dml_name in text for field in cls.fields())
+    assert len(text.splitlines()) < 160
+    assert "shape_class" not in text  # of schedules
+    assert dir(cls) == sorted(dir(cls))
 
 
 def test_devices_are_listed() -> None:

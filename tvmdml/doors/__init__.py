@@ -17,6 +17,9 @@ from tvmdml.doors._made import RESULT, made
 __all__ = ["functions", "public_name", "public_names", "public_names_by_module"]
 
 
+_MORE = "\n\n`tvmdml operators {}` shows the structure's fields, types by feature level, and knobs."
+
+
 @functools.cache
 def public_names(module: str) -> dict[str, Any]:
     """The functions of an operator's file and the types of their results, by name."""
@@ -26,12 +29,17 @@ def public_names(module: str) -> dict[str, Any]:
     return found
 
 
+@functools.cache
 def _written(module: str) -> dict[str, Any]:
     """Those that are written in a file here."""
     if importlib.util.find_spec(f"{__name__}.{module}") is None:
         return {}
     written = importlib.import_module(f"{__name__}.{module}")
-    return {name: getattr(written, name) for name in written.__all__}
+    found = {name: getattr(written, name) for name in written.__all__}
+    for function in filter(inspect.isfunction, {id(value): value for value in found.values()}.values()):
+        if function.__doc__ is not None:  # with -OO there are none
+            function.__doc__ = inspect.cleandoc(function.__doc__) + _MORE.format(function.__name__)
+    return found
 
 
 def _classes(module: str) -> list[Any]:
@@ -39,7 +47,11 @@ def _classes(module: str) -> list[Any]:
     return [cls for cls in operators.classes_in(module) if vars(cls).get("FUNCTION")]
 
 
-_made = functools.cache(made)
+@functools.cache
+def _made(cls: Any) -> dict[str, Any]:
+    found = made(cls)
+    found[cls.FUNCTION].__doc__ = inspect.cleandoc(found[cls.FUNCTION].__doc__) + _MORE.format(cls.FUNCTION)
+    return found
 
 
 def functions(module: str) -> dict[str, Any]:

@@ -60,11 +60,11 @@ def text(cls: type[Operator], parameters: Parameters, results: Any = None) -> st
 
 def _read(cls: type[Operator]) -> tuple[str, dict[str, str]]:
     """What the class's docstring says, and what it and those of its base classes say about each field."""
-    what = str(inspect.getdoc(cls)).partition("\nArgs:\n")[0]
+    what = inspect.cleandoc(vars(cls).get("__doc__") or "").partition("\nArgs:\n")[0]
     what = re.sub(r" \(``DML_\w+_OPERATOR_DESC``\)", f" (DML_OPERATOR_{cls.NAME})", what).strip()
     found: dict[str, str] = {}
     for own in reversed(cls.__mro__):
-        arguments = inspect.cleandoc(own.__doc__ or "").partition("\nArgs:\n")[2] if issubclass(own, Operator) else ""
+        arguments = inspect.cleandoc(vars(own).get("__doc__") or "").partition("\nArgs:\n")[2] if issubclass(own, Operator) else ""
         for entry in re.split(r"\n(?=    \w+: )", "\n" + arguments):
             name, _, row = entry.strip().partition(": ")
             found[name] = " ".join(row.split())

@@ -130,11 +130,12 @@ def _default(knob: Knob, families: tuple[str, ...], caches: Caches | None) -> Va
 
 def of(operator: str, target: Target) -> Knobs | None:
     """The knobs of the schedule for an operator's module on a target; ``None`` for the default schedule."""
-    return _in(target.schedules, operator)
+    return declared(target.schedules, operator)
 
 
 @functools.cache
-def _in(folder: str, operator: str) -> Knobs | None:
+def declared(folder: str, operator: str) -> Knobs | None:
+    """The knobs of a file of a folder of schedules."""
     name = f"tvmdml.schedules.{folder}.{operator}"
     if importlib.util.find_spec(name) is None:
         return None
@@ -146,7 +147,7 @@ def _in(folder: str, operator: str) -> Knobs | None:
 def _of(operator: str) -> tuple[Knobs, ...]:
     """The knobs of an operator's schedules, in every folder that has one."""
     package = importlib.import_module("tvmdml.schedules")
-    found = (_in(folder.name, operator) for folder in pkgutil.iter_modules(package.__path__) if folder.ispkg)
+    found = (declared(folder.name, operator) for folder in pkgutil.iter_modules(package.__path__) if folder.ispkg)
     return tuple(knobs for knobs in found if knobs is not None)
 
 
@@ -156,10 +157,10 @@ def check(operator: str, values: Mapping[str, Value]) -> None:
     Raises:
         InvalidArgument: one of the names or values is wrong.
     """
-    declared = _of(operator)
-    if values and not declared:
+    known = _of(operator)
+    if values and not known:
         raise InvalidArgument(message(f"{operator} knobs", ", ".join(values), "none: its schedules have no knobs"))
-    for knobs in declared:
+    for knobs in known:
         knobs._overridden(values, {})
 
 

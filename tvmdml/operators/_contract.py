@@ -35,7 +35,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._broadcast import common_sizes, repeated
-from tvmdml.operators._frozen import Frozen, derived, hints_of
+from tvmdml.operators._frozen import Frozen, Shown, derived, hints_of
 from tvmdml.operators._gradients import Formulas
 from tvmdml.operators._inference import fields_of, outputs_of
 from tvmdml.operators._onnx import OnnxNode, Refused
@@ -101,7 +101,7 @@ def upper_snake(name: str) -> str:
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Operator(Frozen):
+class Operator(Frozen, metaclass=Shown):
     """Base class of all operator descriptors. A subclass becomes a frozen, keyword-only dataclass."""
 
     NAME: ClassVar[str] = ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -34,12 +35,39 @@ def derived(method: _F) -> _F:
 class _Signature:
     """The signature of a class, for ``inspect.signature``: that of a dataclass."""
 
-    def __get__(self, instance: object, owner: type[Frozen]) -> inspect.Signature:
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        if "FIELDS" not in vars(owner):
+            raise AttributeError("__signature__")  # `help` asks the base classes too
         kind, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-        hints = {field.name: field.type for field in dataclasses.fields(owner)}  # type: ignore[arg-type]
+        hints = {field.name: field.type for field in dataclasses.fields(owner)}
         own = [(name, empty if default is _MISSING else default) for name, default in owner.FIELDS.items()]
         parameters = [inspect.Parameter(name, kind, default=default, annotation=hints[name]) for name, default in own]
         return inspect.Signature(parameters, return_annotation=None)
+
+
+class Shown(type):
+    """The class of descriptor classes, for ``help`` and completion: it lists what programs use, and describes the operator."""
+
+    @property
+    def __doc__(cls) -> str | None:
+        """What the class's text says, and what there is to know of the operator."""
+        own: str | None = vars(cls).get("__doc__")
+        if not own or "FIELDS" not in vars(cls) or not vars(cls).get("NAME"):
+            return own
+        # By its name: it looks at everything above descriptors, and only people who ask for help need it.
+        text: str = importlib.import_module("tvmdml.reference").documented(cls, own)
+        return text
+
+    @__doc__.setter  # noqa: A003 - Python's own name for it
+    def __doc__(cls, text: str | None) -> None:
+        type.__dict__["__doc__"].__set__(cls, text)
+
+    def __dir__(cls) -> list[str]:
+        """Without the methods that only schedules, passes and packs call."""
+        return [name for name in super().__dir__() if name in _SHOWN or name in vars(cls).get("FIELDS", ())]
+
+
+_SHOWN = {"NAME", "feature_level", "of", "outputs", "reference", "tensors", "validate", "with_tensors"}
 
 
 class Frozen:
