@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from tvmdml import installing
 from tvmdml._whole import apart, whole
 from tvmdml.disk import stores
 from tvmdml.errors import CompileError, reason
+from tvmdml.logger import LOGGER, timed
 from tvmdml.packs import library, notices
 from tvmdml.targets import Launcher, Target
 
@@ -80,6 +82,7 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
         name = _digest(manifest)
         store = stores.DiskStore()
         if (launcher := _stored(store, name, target) or library.find(kernel, target)) is not None:
+            LOGGER.debug("%s/%s for %s: from the cache", manifest["operator"], manifest["kernel"], target.kind)
             return launcher
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
         raise Missing(f"it is not in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
@@ -107,7 +110,9 @@ def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | No
 
 def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, manifest: dict[str, object]) -> Launcher:
     global compiled_count
+    begun = time.perf_counter()
     build = target.build(kernel.written(target))
+    timed(time.perf_counter() - begun, "%s/%s for %s: compiled", manifest["operator"], manifest["kernel"], target.kind)
     with _locks_guard:
         compiled_count += 1
     try:

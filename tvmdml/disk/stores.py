@@ -13,12 +13,12 @@ import os
 import re
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tvmdml import logger
 from tvmdml.disk import _cache_files, _trust
 from tvmdml.disk._trust import Untrusted as Untrusted
 from tvmdml.disk.locks import locked
@@ -393,7 +393,7 @@ def warn_once(cause: str, text: str) -> None:
     """Issue a ``RuntimeWarning``, once for each cause in a process."""
     if cause not in _warned:
         _warned.add(cause)
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        logger.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _default_root() -> Path:

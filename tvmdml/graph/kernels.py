@@ -16,6 +16,7 @@ from tvmdml.compiler import missing
 from tvmdml.errors import TvmdmlError
 from tvmdml.finding import absent, find
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.logger import SLOW, timed
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import notices
@@ -60,8 +61,10 @@ def _each_once(several: Iterable[Sequence[Kernel]]) -> Iterator[list[Kernel]]:
 
 def _compile_missing(several: Iterable[Sequence[Kernel]], target: Target, progress: Progress | None) -> None:
     if wanted := [kernels for kernels in several if kernels]:
+        begun = time.perf_counter()
         with shown(progress) as report:
             _compile(wanted, target, report)
+        timed(time.perf_counter() - begun, "%d kernels for %s: compiled", sum(map(len, wanted)), target.kind)
 
 
 def _compile(kernels: Sequence[Sequence[Kernel]], target: Target, report: Progress) -> None:
@@ -121,13 +124,24 @@ def _processors() -> int:
 
 @contextlib.contextmanager
 def shown(progress: Progress | None) -> Iterator[Progress]:
-    """What to report to: the caller's, or a bar on a terminal."""
+    """What to report to: the caller's, or a bar on a terminal if it takes longer than a person waits without one."""
     if progress is not None or sys.stderr is None or not sys.stderr.isatty():
         yield progress or (lambda done, count: None)
         return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
+    begun = time.monotonic()
+    bar: Any = None
+    task: Any = None
+    with contextlib.ExitStack() as stack:
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task: Any = bar.add_task("kernels", total=None)
-        yield lambda done, count: bar.update(task, completed=done, total=count)
+        def report(done: int, count: int) -> None:
+            nonlocal bar, task
+            if bar is None and done < count and time.monotonic() - begun > SLOW:
+                from rich.console import Console
+                from rich.progress import Progress as Bar
+
+                bar = stack.enter_context(Bar(console=Console(stderr=True), transient=True))
+                task = bar.add_task("compiling kernels", total=count)
+            if bar is not None:
+                bar.update(task, completed=done)
+
+        yield report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,8 +13,9 @@ from weakref import WeakValueDictionary
 
 from tvmdml import targets
 from tvmdml._whole import at_hand
-from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, safe_repr
+from tvmdml.errors import InvalidArgument, ModelError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
+from tvmdml.logger import timed
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.providers import chosen
@@ -89,8 +91,10 @@ def load(
         from tvmdml.onnx.foreign import Library
 
         library = Library(fallback)
+    begun = time.perf_counter()
     found = Model(model, sizes or {}, place, progress, seed, library, accuracy)
     found.compile_if_known()
+    timed(time.perf_counter() - begun, "%s: loaded%s", clean(found.name), " from the cache" * (found._read is None))
     return found
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tvmdml import onnx_bounds, targets
+from tvmdml import logger, onnx_bounds, targets
 from tvmdml._garbage import not_collected
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
@@ -141,7 +140,7 @@ class Origin:
         elif missing:
             kinds = ", ".join(dict.fromkeys(problem.kind for problem in missing))
             advice = "print(model.explain()) shows the parts after a run."
-            warnings.warn(f"{source.name}: {self.model.fallback.name} runs {kinds}. {advice}", stacklevel=5)
+            logger.warn(f"{source.name}: {self.model.fallback.name} runs {kinds}. {advice}", stacklevel=5)
         outside = source.onnx.TensorProto.EXTERNAL
         places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tvmdml import targets
+from tvmdml import logger, targets
 from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, counted, message, safe_repr
 from tvmdml.targets import Target
 
@@ -104,7 +103,7 @@ def chosen(
             reason = f"there is no such provider here; there are {', '.join(_TARGETS)}"
         except TvmdmlError as error:
             reason = str(error)
-        warnings.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=4)
+        logger.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=4)
     return CPU, targets.resolve("cpu")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tvmdml import targets
+from tvmdml import logger, targets
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.graph.building import recorded
@@ -205,7 +204,7 @@ class _Part(torch.nn.Module):  # type: ignore[misc] # as above
             # entries may meet arguments that nobody thought of: PyTorch knows them
             names = list(dict.fromkeys(str(one.target) for one in self._part.graph.nodes if one.op == "call_function"))
             shown = ", ".join(names[:_MOST_SHOWN]) + (", …" if len(names) > _MOST_SHOWN else "")
-            warnings.warn(f"tvmdml: a part of the graph stays in PyTorch ({shown}): {error}", stacklevel=4)
+            logger.warn(f"tvmdml: a part of the graph stays in PyTorch ({shown}): {error}", stacklevel=4)
             return None
 
     def _made(self, given: Sequence[Any], sizes: dict[str, int]) -> _Made:
