@@ -44,7 +44,7 @@ def warn(text: str, category: type[Warning] = UserWarning, stacklevel: int = 1) 
     warnings.warn(text, category, stacklevel=stacklevel + 1)
 
 
-class _Terminal(logging.Handler):
+class Terminal(logging.Handler):
     """Prints records to what is standard error at the time, but no warnings, which Python prints."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -61,7 +61,7 @@ def _begin() -> None:
         return
     if chosen is not None:
         LOGGER.setLevel(chosen)
-        LOGGER.addHandler(_Terminal())
+        LOGGER.addHandler(Terminal())
 
 
 _begin()

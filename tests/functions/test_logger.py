@@ -49,7 +49,7 @@ def test_a_warning_is_logged_and_printed_once(monkeypatch: pytest.MonkeyPatch, c
     assert [Path(one.filename).name for one in told] == [Path(__file__).name]
     terminal = io.StringIO()
     monkeypatch.setattr(sys, "stderr", terminal)
-    logger._Terminal().handle(caplog.records[0])
+    logger.Terminal().handle(caplog.records[0])
     assert terminal.getvalue() == ""  # Python has printed the warning
 
 

@@ -9,17 +9,26 @@ elements that a run computes decide sizes, a ``stage`` follows another one; ``ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from tvmdml._whole import on_first_use
+from tvmdml._whole import imported, on_first_use
 
 if TYPE_CHECKING:
+    from tvmdml.onnx.ep_devices import (
+        OrtDeviceVendorId,
+        OrtEpDevice,
+        OrtHardwareDevice,
+        OrtHardwareDeviceType,
+        get_ep_devices,
+    )
     from tvmdml.onnx.model import InferenceSession, Model, load
     from tvmdml.onnx.node import Node
     from tvmdml.onnx.options import (
         ExecutionMode,
         ExecutionOrder,
         GraphOptimizationLevel,
+        OrtExecutionProviderDevicePolicy,
         RunOptions,
         SessionOptions,
         disable_telemetry_events,
@@ -27,16 +36,15 @@ if TYPE_CHECKING:
         get_build_info,
         get_version_string,
         preload_dlls,
-        set_default_logger_severity,
-        set_default_logger_verbosity,
     )
-    from tvmdml.onnx.ortvalue import OrtDevice, OrtValue
+    from tvmdml.onnx.ortvalue import OrtDevice, OrtValue, copy_tensors
     from tvmdml.onnx.own_operators import operator
     from tvmdml.onnx.packed import PackedModel
     from tvmdml.onnx.providers import get_all_providers, get_available_providers, get_device
     from tvmdml.onnx.random_state import set_seed
     from tvmdml.onnx.running import Argument
     from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
+    from tvmdml.onnx.severity import set_default_logger_callback, set_default_logger_severity, set_default_logger_verbosity
 
     __version__: str
 
@@ -52,30 +60,39 @@ __all__ = [
     "Node",
     "NodeArg",
     "OrtDevice",
+    "OrtDeviceVendorId",
+    "OrtEpDevice",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtHardwareDevice",
+    "OrtHardwareDeviceType",
     "OrtValue",
     "PackedModel",
     "RunOptions",
     "SessionOptions",
     "__version__",
+    "copy_tensors",
     "disable_telemetry_events",
     "enable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
     "get_build_info",
     "get_device",
+    "get_ep_devices",
     "get_version_string",
     "load",
     "operator",
     "preload_dlls",
+    "set_default_logger_callback",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",
 ]
 
-__getattr__, __dir__ = on_first_use(
+_own, __dir__ = on_first_use(
     __name__,
     {
         "capi": (),
+        "ep_devices": ("OrtDeviceVendorId", "OrtEpDevice", "OrtHardwareDevice", "OrtHardwareDeviceType", "get_ep_devices"),
         "model": ("InferenceSession", "Model", "load"),
         "node": ("Node",),
         "options": (
@@ -90,15 +107,20 @@ __getattr__, __dir__ = on_first_use(
             "get_build_info",
             "get_version_string",
             "preload_dlls",
-            "set_default_logger_severity",
-            "set_default_logger_verbosity",
         ),
-        "ortvalue": ("OrtDevice", "OrtValue"),
+        "ortvalue": ("OrtDevice", "OrtValue", "copy_tensors"),
         "own_operators": ("operator",),
         "packed": ("PackedModel",),
         "providers": ("get_all_providers", "get_available_providers", "get_device"),
         "random_state": ("set_seed",),
         "running": ("Argument",),
         "session": ("IOBinding", "ModelMetadata", "NodeArg"),
+        "severity": ("set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity"),
     },
 )
+_BESIDE = ("quantization", "tools", "transformers")
+"""Packages of ONNX Runtime that work on files: they are those of ``onnxruntime``, where it is installed."""
+
+
+def __getattr__(name: str) -> Any:
+    return imported(lambda: importlib.import_module(f"onnxruntime.{name}")) if name in _BESIDE else _own(name)

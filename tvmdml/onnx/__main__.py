@@ -1,5 +1,6 @@
 """``python -m tvmdml.onnx program.py``: run a program that imports ``onnxruntime``, or ``onnxruntime_genai``."""
 
+import importlib.machinery
 import sys
 
 import tvmdml.genai
@@ -7,5 +8,8 @@ import tvmdml.onnx
 from tvmdml._program import run
 
 if __name__ == "__main__":
+    # Its tools for files are found where the package is installed, behind what is here.
+    if (installed := importlib.machinery.PathFinder.find_spec("onnxruntime")) is not None:
+        tvmdml.onnx.__path__ += list(installed.submodule_search_locations or ())
     sys.modules["onnxruntime_genai"] = tvmdml.genai
     sys.exit(run("onnxruntime", tvmdml.onnx, sys.argv[1:]))

@@ -13,15 +13,18 @@ from weakref import WeakValueDictionary
 
 from tvmdml import targets
 from tvmdml._whole import at_hand
+from tvmdml.disk.stores import warn_once
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.logger import timed
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.profiling import Profile
-from tvmdml.onnx.providers import chosen
+from tvmdml.onnx.providers import chosen, without_effect
 from tvmdml.onnx.random_state import Numbers
-from tvmdml.onnx.running import Argument, Ready, Runnable, listed
+from tvmdml.onnx.reading import MOST_BYTES
+from tvmdml.onnx.running import Argument, Ready, Runnable, listed, unnamed
 from tvmdml.onnx.session import ModelMetadata
+from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
 from tvmdml.onnx.types import ACCURACIES, Undecided
 from tvmdml.packs.files import is_graph, is_pack
@@ -269,21 +272,36 @@ class InferenceSession(Runnable):
         Args:
             path_or_bytes: as for ``load``.
             sess_options: ``add_free_dimension_override_by_name`` gives symbolic sizes, and those that the model does not have are
-                passed over; ``enable_profiling`` measures each run; nothing else has an effect.
-            providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, the CPU. One
-                that a pack has no graph for is passed over.
+                passed over; ``SessionOptions`` says what else has an effect.
+            providers: names of ONNX Runtime's providers, pairs of a name and options, or targets' names; without them, those of the
+                options, or the CPU. One that a pack has no graph for is passed over.
             provider_options: ``device_id`` has an effect.
             fallback: as for ``load``.
             accuracy: as for ``load``.
             others: what else ONNX Runtime takes; it has no effect.
 
         Raises:
-            ModelError, PackError, Unsupported, InvalidArgument: as ``load``.
+            ModelError, PackError, Unsupported, InvalidArgument: as ``load``; or an option has a value that it cannot have.
+            OSError: the file of ``optimized_model_filepath`` cannot be written.
         """
         if sess_options:
             self.options = sess_options
         self._given, self._fallback, self._accuracy = path_or_bytes, fallback, accuracy
+        self.threads = self.options.threads()
+        given = self.options.log_severity_level
+        severity = WARNING if given == -1 else checked(given, "log_severity_level")
+        if severity < WARNING:
+            set_default_logger_severity(severity)
         self._open(providers, provider_options)
+        if severity <= WARNING:
+            ignored = [*self.options.without_effect(), *others, *without_effect(self.provider_options)]
+            if self.threads and self._is_pack():
+                ignored.append("intra_op_num_threads, of packs")
+            if ignored:
+                names = ", ".join(map(clean, ignored))
+                warn_once(f"InferenceSession {names}", f"tvmdml: these options of sessions have no effect: {names}.")
+        if self.options.optimized_model_filepath:
+            self._write(self.options.optimized_model_filepath)
         if self.options.enable_profiling:
             self.profile = Profile(self.options.profile_file_prefix)
             weakref.finalize(self, self.profile.end)
@@ -298,15 +316,22 @@ class InferenceSession(Runnable):
         """
         self._open(providers, provider_options)
 
+    def _is_pack(self) -> bool:
+        return isinstance(self._given, (str, os.PathLike)) and is_pack(self._given)
+
     def _open(self, providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None) -> None:
         sizes, kinds = self.options.sizes, None
-        if isinstance(self._given, (str, os.PathLike)) and is_pack(self._given):
+        if self._is_pack():
             at_hand("tvmdml.onnx.packed")
             from tvmdml.onnx.packed import kinds_of
 
-            sizes, kinds = {}, kinds_of(self._given)
-        self.provider, self.target = chosen(providers, provider_options, kinds)
-        self._model = model = self._loaded(sizes)
+            sizes, kinds = {}, kinds_of(str(os.fspath(self._given)))
+        providers = self.options.providers if providers is None else providers
+        self.provider, self.target, self.provider_options = chosen(providers, provider_options, kinds)
+        if self.options.denotations and not self._is_pack():
+            sizes = {**self._denoted(), **sizes}
+        with self.limited():
+            self._model = model = self._loaded(sizes)
         self.name, self.inputs, self.outputs, self.symbols = model.name, model.inputs, model.outputs, model.symbols
         self.defaults, self.numbers = model.defaults, model.numbers
 
@@ -321,9 +346,50 @@ class InferenceSession(Runnable):
                 raise
             return load(self._given, known, target=self.target, fallback=self._fallback, accuracy=self._accuracy)
 
+    def _denoted(self) -> dict[str, int]:
+        """The sizes that ``add_free_dimension_override_by_denotation`` closes, by name."""
+        inputs = Model(self._given, {}, self.target)._origin().source.model.graph.input
+        found = {}
+        for one in inputs:
+            for axis, size in enumerate(one.type.tensor_type.shape.dim):
+                if size.denotation in self.options.denotations and not size.HasField("dim_value"):
+                    found[size.dim_param or unnamed(one.name, axis)] = self.options.denotations[size.denotation]
+        return found
+
+    def _write(self, path: str) -> None:
+        """Write the model with its weights, and its sizes as they are here: what is made of it is kept in the cache instead."""
+        if self._is_pack() or is_graph(self._given):
+            warn_once(f"optimized {path}", "tvmdml: optimized_model_filepath has no effect of packs and saved graphs.")
+            return
+        at_hand("onnx")
+        import onnx
+
+        if isinstance(self._given, (str, os.PathLike)):
+            made = onnx.load_model(os.fspath(self._given))
+        else:
+            made = self._given if isinstance(self._given, onnx.ModelProto) else onnx.load_model_from_string(bytes(self._given))
+            made = onnx.ModelProto.FromString(made.SerializeToString())
+        closed = {one.name: one.shape or () for one in self.inputs}
+        pairs = ((one.type.tensor_type.shape.dim, closed.get(one.name, ())) for one in made.graph.input)
+        dims = [pair for own, known in pairs for pair in zip(own, known, strict=False)]
+        sizes = {d.dim_param: n for d, n in dims if d.dim_param and isinstance(n, int)}
+        for one in (*made.graph.input, *made.graph.output):
+            for d in one.type.tensor_type.shape.dim:
+                if d.dim_param in sizes:
+                    d.dim_value = sizes[d.dim_param]
+        large = made.ByteSize() >= MOST_BYTES
+        onnx.save_model(made, path, save_as_external_data=large, location=f"{os.path.basename(path)}.data" if large else None)
+
     def explain(self) -> Explanation:
         """As every model does."""
         return self._model.explain()
+
+    def __call__(self, inputs: Any = None, /, **named: Any) -> list[Any]:
+        """As every model does, with ``intra_op_num_threads``."""
+        if not self.threads:
+            return super().__call__(inputs, **named)
+        with self.limited():
+            return super().__call__(inputs, **named)
 
     def _run(self, graph: CompiledGraph, inputs: Mapping[str, Any]) -> list[Any]:
         return graph(inputs) if self.profile is None else self.profile.run(graph, inputs, self.get_providers()[0])

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
 
 import tvmdml
-from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.disk import stores
+from tvmdml.errors import InvalidArgument, clean, message, safe_repr
+from tvmdml.onnx.providers import CPU, has_gpu
+
+_MOST_THREADS = 1024
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -35,10 +42,28 @@ class ExecutionOrder(enum.IntEnum):
     MEMORY_EFFICIENT = 2
 
 
+class OrtExecutionProviderDevicePolicy(enum.IntEnum):
+    """Which providers a session tries, if it names none."""
+
+    DEFAULT = 0
+    PREFER_CPU = 1
+    PREFER_NPU = 2
+    PREFER_GPU = 3
+    MAX_PERFORMANCE = 4
+    MAX_EFFICIENCY = 5
+    MIN_OVERALL_POWER = 6
+
+
+_GPU_FIRST = (OrtExecutionProviderDevicePolicy.PREFER_GPU, OrtExecutionProviderDevicePolicy.MAX_PERFORMANCE)
+
+
 @dataclass
 class SessionOptions:
-    """``onnxruntime.SessionOptions``. The sizes of ``add_free_dimension_override_by_name``, ``enable_profiling`` and
-    ``profile_file_prefix`` have an effect.
+    """``onnxruntime.SessionOptions``.
+
+    Sizes (``add_free_dimension_override_by_name``, ``…_by_denotation``), providers, ``intra_op_num_threads``, ``enable_profiling``,
+    ``profile_file_prefix``, ``optimized_model_filepath`` and ``log_severity_level`` have an effect. A session warns of others that
+    a program has changed, once, unless its ``log_severity_level`` is above 2.
     """
 
     enable_cpu_mem_arena: bool = True
@@ -50,7 +75,7 @@ class SessionOptions:
     graph_optimization_level: int = GraphOptimizationLevel.ORT_ENABLE_ALL
     inter_op_num_threads: int = 0
     intra_op_num_threads: int = 0
-    log_severity_level: int = 2
+    log_severity_level: int = -1
     log_verbosity_level: int = 0
     logid: str = ""
     optimized_model_filepath: str = ""
@@ -59,11 +84,51 @@ class SessionOptions:
     use_per_session_threads: bool = True
     sizes: dict[str, int] = field(default_factory=dict)
     """Values of symbolic sizes."""
+    denotations: dict[str, int] = field(default_factory=dict)
+    """Values of symbolic sizes, by what the model says that they denote."""
     entries: dict[str, str] = field(default_factory=dict)
+    providers: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    """Names and options, the best first."""
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
         """Close a symbolic size."""
         self.sizes[name] = value
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, value: int) -> None:
+        """Close the symbolic sizes of inputs that denote this, such as ``DATA_BATCH``."""
+        self.denotations[denotation] = value
+
+    def add_provider(self, name: str, options: Mapping[str, str]) -> None:
+        """Add a provider, for sessions that name none."""
+        self.providers.append((name, dict(options)))
+
+    def add_provider_for_devices(self, devices: Sequence[Any], options: Mapping[str, str]) -> None:
+        """Add the provider of devices of ``get_ep_devices``."""
+        self.providers += [(one.ep_name, {**one.ep_options, **options}) for one in devices]
+
+    def set_provider_selection_policy(self, policy: int) -> None:
+        """Prefer a GPU or the processor, for sessions that name no provider."""
+        self.providers = [("DmlExecutionProvider", {})] if policy in _GPU_FIRST and has_gpu() else []
+        self.providers.append((CPU, {}))
+
+    def has_providers(self) -> bool:
+        """Whether it names any."""
+        return bool(self.providers)
+
+    def without_effect(self) -> list[str]:
+        """The options that are not as they are by default, and have no effect."""
+        return [*(name for name in _changed(self) if name not in _HONOURED), *self.entries]
+
+    def threads(self) -> int:
+        """``intra_op_num_threads``; 0 is as many as the process's.
+
+        Raises:
+            InvalidArgument: it is no such number.
+        """
+        count = self.intra_op_num_threads
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 0 <= count <= _MOST_THREADS:
+            raise InvalidArgument(message("intra_op_num_threads", safe_repr(count), f"an integer from 0 to {_MOST_THREADS}"))
+        return int(count)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Keep an entry; it has no effect."""
@@ -78,16 +143,45 @@ class SessionOptions:
         return _entry(self.entries, key, "SessionOptions")
 
 
+_HONOURED = {
+    "denotations", "enable_profiling", "entries", "intra_op_num_threads", "log_severity_level", "logid", "optimized_model_filepath",
+    "profile_file_prefix", "providers", "sizes", "use_deterministic_compute",
+}  # fmt: skip
+"""What has an effect; results are the same bits in all runs. Entries are listed one by one."""
+
+
+_OF_THE_LOG = ("entries", "log_severity_level", "log_verbosity_level", "logid")
+"""Options of runs that change no result: nothing is logged in a run of what is compiled."""
+
+
+def _changed(options: Any) -> list[str]:
+    """The names of the options that are not as they are by default."""
+    usual = type(options)()
+    return [one.name for one in fields(options) if getattr(options, one.name) != getattr(usual, one.name)]
+
+
 @dataclass
 class RunOptions:
-    """``onnxruntime.RunOptions``; they have no effect."""
+    """``onnxruntime.RunOptions``: a run with ``terminate`` is refused; the others have no effect."""
 
-    log_severity_level: int = 2
+    log_severity_level: int = -1
     log_verbosity_level: int = 0
     logid: str = ""
     only_execute_path_to_fetches: bool = False
     terminate: bool = False
     entries: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Refuse a run that is to end, and warn of options without effect, once.
+
+        Raises:
+            InvalidArgument: ``terminate`` is set.
+        """
+        if self.terminate:
+            raise InvalidArgument(message("run_options.terminate", True, "False, for a run that is to give results"))
+        names = ", ".join(map(clean, [name for name in _changed(self) if name not in _OF_THE_LOG] + list(self.entries)))
+        if names:
+            stores.warn_once(f"RunOptions {names}", f"tvmdml: these options of runs have no effect: {names}.")
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Keep an entry; it has no effect."""
@@ -120,14 +214,6 @@ def get_version_string() -> str:
 def get_build_info() -> str:
     """What was installed: tvmdml, and its version."""
     return f"tvmdml {tvmdml.__version__}"
-
-
-def set_default_logger_severity(severity: int) -> None:
-    """Accept a severity; nothing is logged."""
-
-
-def set_default_logger_verbosity(verbosity: int) -> None:
-    """Accept a verbosity; nothing is logged."""
 
 
 def disable_telemetry_events() -> None:

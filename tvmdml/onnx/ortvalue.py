@@ -201,6 +201,18 @@ class OrtValue:
         return self.array
 
 
+def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
+    """Copy the elements of values to others of the same types and shapes, on any devices; ``stream`` has no effect.
+
+    Raises:
+        InvalidArgument: there are not as many of both, or a type or shape differs.
+    """
+    if len(src) != len(dst):
+        raise InvalidArgument(message("copy_tensors dst", counted(len(dst), "value"), f"{len(src)}, as many as in src"))
+    for one, other in zip(src, dst, strict=True):
+        other.update_inplace(one.numpy())
+
+
 class OrtDevice:
     """``onnxruntime.OrtDevice``: the name and number of a device, in ONNX Runtime's numbers. ``make`` makes one."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -37,12 +38,28 @@ def get_all_providers() -> list[str]:
 
 def get_available_providers() -> list[str]:
     """The providers whose targets this machine has, the best first. A Vulkan driver that computes on the processor has none."""
-    return [name for name, kinds in _TARGETS.items() if any(_usable(kind) for kind in kinds)]
+    usable = [name for name, kinds in _TARGETS.items() if any(_usable(kind) for kind in kinds)]
+    return ["DmlExecutionProvider"] * (has_gpu() and "DmlExecutionProvider" not in usable) + usable
 
 
 def get_device() -> str:
     """``GPU`` if a provider for one is available, and ``CPU`` otherwise."""
     return "GPU" if len(get_available_providers()) > 1 else "CPU"
+
+
+def has_gpu() -> bool:
+    """Whether DirectML's provider has a target."""
+    return _chosen_by_variable() is not None or any(map(_usable, _TARGETS["DmlExecutionProvider"]))
+
+
+def _chosen_by_variable() -> Target | None:
+    """The target of ``TVMDML_DEVICE``, which DirectML's provider and device are if the program names no number.
+
+    Raises:
+        InvalidArgument, DeviceError: there is no such target.
+    """
+    name = os.environ.get("TVMDML_DEVICE", "").strip()
+    return targets.resolve(name, "TVMDML_DEVICE") if name else None
 
 
 def device(name: str, number: int = 0, where: str = "device_type") -> Target:
@@ -55,6 +72,8 @@ def device(name: str, number: int = 0, where: str = "device_type") -> Target:
     kinds = DEVICES.get(name.lower()) if isinstance(name, str) else None
     if kinds is None:
         raise InvalidArgument(message(where, safe_repr(name), ", ".join(DEVICES)))
+    if name.lower() == "dml" and number == 0 and (own := _chosen_by_variable()) is not None:
+        return own
     return _first(kinds, number, where, len(kinds) > 1)
 
 
@@ -67,8 +86,8 @@ def chosen(
     providers: Sequence[Any] | str | None,
     options: Sequence[Mapping[str, Any]] | None = None,
     kinds: Collection[str] | None = None,
-) -> tuple[str, Target]:
-    """The first provider that can be used, and its target. As in ONNX Runtime, others are passed over with a warning.
+) -> tuple[str, Target, Mapping[str, Any]]:
+    """The first provider that can be used, its target and its options. As in ONNX Runtime, others are passed over with a warning.
 
     Args:
         providers: a name, names, or pairs of a name and options; names of targets, too.
@@ -93,18 +112,26 @@ def chosen(
     for name, own in several:
         if name.partition(":")[0] in targets.kinds():
             target = targets.resolve(name, "providers")
-            return provider_of(target), target
+            return provider_of(target), target, own
         try:
             wanted = [kind for kind in _TARGETS[name] if kinds is None or kind in kinds]
             if not wanted:
                 raise Unsupported(f"the pack has graphs for {', '.join(sorted(kinds or ())) or 'no target'} only")
-            return name, _first(wanted, own.get("device_id", 0), f"providers {name}", len(_TARGETS[name]) > 1)
+            own_target = _chosen_by_variable() if name == "DmlExecutionProvider" and "device_id" not in own else None
+            if own_target is not None and own_target.kind in (kinds or (own_target.kind,)):
+                return name, own_target, own
+            return name, _first(wanted, own.get("device_id", 0), f"providers {name}", len(_TARGETS[name]) > 1), own
         except KeyError:
             reason = f"there is no such provider here; there are {', '.join(_TARGETS)}"
         except TvmdmlError as error:
             reason = str(error)
         logger.warn(f"provider {safe_repr(name)} is passed over: {reason}", stacklevel=4)
-    return CPU, targets.resolve("cpu")
+    return CPU, targets.resolve("cpu"), {}
+
+
+def without_effect(own: Mapping[str, Any]) -> list[str]:
+    """The options of a provider that have no effect."""
+    return [str(name) for name in own if name != "device_id"]
 
 
 def _first(kinds: Sequence[str], number: Any, where: str, only_gpus: bool) -> Target:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -77,6 +79,18 @@ class Session:
     """What decides about its random numbers."""
     provider = ""
     """The name of the provider that was asked for; empty for that of the target."""
+    provider_options: Mapping[str, Any] = MappingProxyType({})
+    """What was given with it."""
+    threads = 0
+    """How many threads a run may use; 0 for as many as the process's."""
+
+    def limited(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, kernels use ``threads``."""
+        if not self.threads or self.target.kind != "cpu":
+            return contextlib.nullcontext()
+        from tvmdml.targets.cpu.threads import limited
+
+        return limited(self.threads)
 
     def __call__(self, inputs: Any = None, /, **named: Any) -> list[Any]:
         """Run."""
@@ -123,7 +137,10 @@ class Session:
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """The options of each provider."""
         number = self.target.name.partition(":")[2]
-        return {name: {} if name == CPU or not number.isdigit() else {"device_id": number} for name in self.get_providers()}
+        first = {name: str(value) for name, value in self.provider_options.items()}
+        if number.isdigit():
+            first["device_id"] = number
+        return {name: first if i == 0 else {} for i, name in enumerate(self.get_providers())}
 
     @functools.cached_property
     def options(self) -> SessionOptions:
@@ -153,6 +170,8 @@ class Session:
         Raises:
             InvalidArgument: an output is unknown; or an input is missing, unknown, or has another type or shape.
         """
+        if run_options is not None:
+            run_options.check()
         wanted = self._positions(output_names) if output_names else None
         found = self({name: one if type(one) is np.ndarray else self._array(name, one) for name, one in input_feed.items()})
         return found if wanted is None else [found[i] for i in wanted]
@@ -185,7 +204,7 @@ class Session:
 
         def work() -> None:
             try:
-                results, said = self.run(output_names, input_feed), ""
+                results, said = self.run(output_names, input_feed, run_options), ""
             except Exception as error:  # the callback is told
                 results, said = [], str(error) or type(error).__name__
             callback(results, user_data, said)
@@ -196,7 +215,7 @@ class Session:
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[OrtValue]:
         """``run`` of values on devices: the results stay where the inputs are."""
-        found = self.run(output_names, input_dict_ort_values)
+        found = self.run(output_names, input_dict_ort_values, run_options)
         places = self._positions(output_names)
         return [OrtValue(one, self.outputs[place].dtype) for place, one in zip(places, found, strict=True)]
 
@@ -210,7 +229,42 @@ class Session:
         Raises:
             InvalidArgument: an input is not bound or does not fit, or no output is bound.
         """
-        iobinding.run()
+        if run_options is not None:
+            run_options.check()
+        if not self.threads:
+            iobinding.run()
+            return
+        with self.limited():
+            iobinding.run()
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: list[OrtValue],
+        fetch_devices: Sequence[Any],
+    ) -> None:
+        """``run_with_ort_values`` of a list, which puts the results into the list ``fetches``.
+
+        Raises:
+            InvalidArgument: as ``run``.
+        """
+        fetches[:] = self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options)
+
+    def create_ortvalue_from_shape_and_type(
+        self, shape: Sequence[int], element_type: Any, device_type: str, device_id: int = 0, vendor_id: int = -1
+    ) -> OrtValue:
+        """``OrtValue.ortvalue_from_shape_and_type``."""
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
+
+    def get_input_epdevices(self) -> list[Any]:
+        """The device of each input, as ``get_ep_devices`` has it."""
+        from tvmdml.onnx.ep_devices import get_ep_devices
+
+        here = next((one for one in get_ep_devices() if one.device.metadata["target"] == self.target.name), None)
+        return [here] * len(self.inputs)
 
     def end_profiling(self) -> str:
         """Write the times of all runs and their kernels so far to a file, and return its name; measure no more.

@@ -142,9 +142,12 @@ class BlockwiseGather(Operator):
     def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
         """NumPy's ``take`` of the table of floats."""
         x, indices, *parameters = inputs
+        assert x is not None
         assert indices is not None
         table, scale, *zero = (
-            one.unpack(array) for one, array in zip((self.input_tensor, *self.quantization_tensors), (x, *parameters), strict=True)
+            one.unpack(array)
+            for one, array in zip((self.input_tensor, *self.quantization_tensors), (x, *parameters), strict=True)
+            if array is not None
         )
         spread = [self._repeated(one) for one in (scale, *zero)]
         floats = dequantized_numpy(table, *spread, *([] if zero else [np.array(self.middle())]))

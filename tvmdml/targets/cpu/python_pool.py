@@ -59,6 +59,7 @@ class _Call:
     def __init__(self, launcher: Launcher, arguments: tuple[Any, ...]) -> None:
         self._launcher = launcher
         self._arguments = arguments
+        self._limit = getattr(_own, "limit", 0)
         self._claims = itertools.count()
         self._error: BaseException | None = None
         self.finished = threading.Lock()
@@ -67,6 +68,7 @@ class _Call:
     def work(self) -> None:
         """Run it once, even if it was queued several times."""
         if next(self._claims) == 0:
+            _own.limit = self._limit
             try:
                 self._launcher(*self._arguments)
             except BaseException as error:  # the waiting thread raises it
@@ -95,7 +97,7 @@ class _Pool:
         if count <= 0:  # one round needs no threads; the first of the values that a loop uses is the number of its rounds
             count = 1 if data and ctypes.c_int64.from_address(data).value == 1 else threads
         job = _Job(address, data, count)
-        helped = min(count, threads)
+        helped = min(count, threads, getattr(_own, "limit", 0) or count)
         nested = getattr(self._inside, "tasks", False)
         if helped > 1 and not nested:
             self._start(helped)  # not helped - 1: the caller may itself be a worker that runs a call for the main thread
@@ -161,6 +163,15 @@ os.register_at_fork(after_in_child=_renew)
 
 
 _failures = threading.local()
+_own = threading.local()
+"""``limit``: how many threads launches of a thread may use; 0 for as many as others."""
+
+
+def limit_thread(threads: int) -> int:
+    """Set how many threads launches of this thread may use; returns what it was."""
+    before: int = getattr(_own, "limit", 0)
+    _own.limit = threads
+    return before
 
 
 def _launch(address: int, data: int, count: int) -> int:

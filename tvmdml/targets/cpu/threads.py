@@ -24,7 +24,7 @@ from tvmdml.targets.cpu.thread_count import thread_count
 
 _SYMBOL = b"__TVMBackendParallelLaunch"
 _OWN_POOL = b"tvmdml_pool_set_limit"
-_INTERFACE = 1
+_INTERFACE = 2
 """The number of what `_native.pyi` declares, as in the extension."""
 _FFI = (
     "TVMFFIFunctionCall",
@@ -127,6 +127,23 @@ def address() -> int:
     from tvmdml.targets.cpu import python_pool  # it starts threads, so only if it is needed
 
     return python_pool.ADDRESS
+
+
+@contextmanager
+def limited(count: int) -> Iterator[None]:
+    """Inside, launches of this thread use at most so many threads; 0 is as many as all launches."""
+    extension = connected()
+    if extension is not None:
+        limit = extension.limit_thread
+    else:
+        from tvmdml.targets.cpu import python_pool
+
+        limit = python_pool.limit_thread
+    before = limit(count)
+    try:
+        yield
+    finally:
+        limit(before)
 
 
 def is_parallel(content: bytes) -> bool:

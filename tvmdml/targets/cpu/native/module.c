@@ -50,6 +50,12 @@ static PyObject *set_limit(PyObject *Py_UNUSED(module), PyObject *threads) {
     Py_RETURN_NONE;
 }
 
+static PyObject *limit_thread(PyObject *Py_UNUSED(module), PyObject *threads) {
+    long limit = PyLong_AsLong(threads);
+    if (limit == -1 && PyErr_Occurred()) return NULL;
+    return PyLong_FromLong(pool_limit_thread(limit > INT_MAX ? INT_MAX : (int)limit));
+}
+
 static PyObject *started(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none)) {
     return PyLong_FromLong(pool_started());
 }
@@ -58,13 +64,14 @@ static PyMethodDef functions[] = {
     {"connect", connect, METH_VARARGS, PyDoc_STR("Set what is known only at run time.")},
     {"inspect", inspect, METH_O, PyDoc_STR("An array's address, shape, strides, type number, kind and byte order, aligned, writeable.")},
     {"join", join, METH_VARARGS, PyDoc_STR("Set the addresses of TVM's runtime.")},
+    {"limit_thread", limit_thread, METH_O, PyDoc_STR("Set how many threads launches of this thread may use; return what it was.")},
     {"set_limit", set_limit, METH_O, PyDoc_STR("Set how many threads a launch may use.")},
     {"started", started, METH_NOARGS, PyDoc_STR("Return how many threads the pool has.")},
     {0},
 };
 
 // The number of the interface that _native.pyi declares. It grows with each change there, and so does that of threads.py.
-#define NATIVE_INTERFACE 1
+#define NATIVE_INTERFACE 2
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,

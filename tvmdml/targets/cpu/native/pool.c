@@ -68,6 +68,7 @@ static struct {
 
 static _Atomic int limit = 1;
 static _Thread_local bool inside; /* this thread is running a task */
+static _Thread_local int own_limit; /* of this thread's launches; 0 for the one of all */
 
 ffi_functions ffi;
 
@@ -275,7 +276,11 @@ static bool rounds_are_one(const void *data) {
 }
 
 int pool_launch(pool_task task, void *data, int count) {
-    int threads = atomic_load_explicit(&limit, memory_order_relaxed);
+    int threads = atomic_load_explicit(&limit, memory_order_relaxed), most_claims = MOST_CLAIMS;
+    if (own_limit > 0) { /* as many claims as threads: every thread of the pool may take one */
+        threads = own_limit < threads ? own_limit : threads;
+        most_claims = threads;
+    }
     if (count <= 0) count = rounds_are_one(data) ? 1 : threads;
     slot_t *slot = NULL;
     if (count > 1 && threads > 1 && !inside) {
@@ -285,7 +290,7 @@ int pool_launch(pool_task task, void *data, int count) {
     }
     if (slot == NULL) return run_alone(task, data, count);
 
-    int per_claim = (count - 1) / MOST_CLAIMS + 1;
+    int per_claim = (count - 1) / most_claims + 1;
     int claims = (count - 1) / per_claim + 1;
     uint64_t bit = UINT64_C(1) << (slot - pool.slots);
 #if defined(__linux__)
@@ -318,6 +323,12 @@ int pool_launch(pool_task task, void *data, int count) {
 
 void pool_set_limit(int threads) {
     atomic_store(&limit, threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads);
+}
+
+int pool_limit_thread(int threads) {
+    int before = own_limit;
+    own_limit = threads < 0 ? 0 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    return before;
 }
 
 int pool_started(void) {

@@ -43,6 +43,9 @@ int pool_launch(pool_task task, void *data, int count);
 /* Set how many threads a launch may use, the caller's included. Existing threads are not ended. */
 void pool_set_limit(int limit);
 
+/* Set how many threads launches of the calling thread may use, if that is fewer; 0 for as many as others. Returns what it was. */
+int pool_limit_thread(int limit);
+
 /* The number of threads started in this process. */
 int pool_started(void);
 

@@ -1,0 +1,766 @@
+"""Short programs for ONNX Runtime. Each holds for this package, and for ONNX Runtime where it is installed beside."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tvmdml
+
+onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+from test_onnx_models import BOOL, FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
+
+Program = Callable[[Any, Path], object]
+PROGRAMS: dict[str, Program] = {}
+W, B = ramp(3, 2), ramp(2)
+X = ramp(4, 3)
+Y = X @ W + B
+
+
+def program(function: Program) -> Program:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+@pytest.mark.parametrize("package", ["tvmdml.onnx", "onnxruntime"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_holds(name: str, package: str, tmp_path: Path) -> None:
+    ort = pytest.importorskip(package, reason="ONNX Runtime is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what has no effect is told; another test looks at that
+        PROGRAMS[name](ort, tmp_path)
+
+
+def test_there_are_at_least_sixty_programs() -> None:
+    assert len(PROGRAMS) >= 60
+
+
+# -- Models -------------------------------------------------------------------------------------------------------
+
+
+def linear(n: Any = "n", **more: Any) -> bytes:
+    """``y = x @ w + b``."""
+    nodes = [N("MatMul", ["x", "w"], ["xw"], name="product"), N("Add", ["xw", "b"], ["y"], name="sum")]
+    return bytes(
+        model(nodes, [info("x", [n, 3])], [info("y", [n, 2])], {"w": W, "b": B}, ir_version=10, **more).SerializeToString()
+    )
+
+
+def unary(operator: str, kind: int = FLOAT, shape: Any = ("n",), to: int | None = None) -> bytes:
+    made = model([N(operator, ["x"], ["y"])], [info("x", shape, kind)], [info("y", shape, to or kind)], ir_version=10)
+    return bytes(made.SerializeToString())
+
+
+def two_outputs() -> bytes:
+    nodes = [N("Neg", ["a"], ["minus"]), N("Add", ["a", "b"], ["sum"])]
+    inputs = [info("a", ["n"]), info("b", ["n"])]
+    return bytes(model(nodes, inputs, [info("minus", ["n"]), info("sum", ["n"])], ir_version=10).SerializeToString())
+
+
+def session(ort: Any, made: bytes | None = None, options: Any = None, **more: Any) -> Any:
+    return ort.InferenceSession(made or linear(), options, providers=["CPUExecutionProvider"], **more)
+
+
+def close(found: Any, right: Any) -> None:
+    assert np.allclose(found, right, atol=1e-5)
+
+
+def refused(call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+# -- Sessions and what they say of a model ------------------------------------------------------------------------
+
+
+@program
+def first_example(ort: Any, tmp: Path) -> None:
+    close(session(ort).run(None, {"x": X})[0], Y)
+
+
+@program
+def from_a_path(ort: Any, tmp: Path) -> None:
+    (tmp / "linear.onnx").write_bytes(linear())
+    close(session(ort, str(tmp / "linear.onnx")).run(["y"], {"x": X})[0], Y)  # type: ignore[arg-type]
+
+
+@program
+def from_a_path_object(ort: Any, tmp: Path) -> None:
+    (tmp / "linear.onnx").write_bytes(linear())
+    close(ort.InferenceSession(tmp / "linear.onnx").run(None, {"x": X})[0], Y)
+
+
+@program
+def weights_beside_the_model(ort: Any, tmp: Path) -> None:
+    made = onnx.load_model_from_string(linear())
+    onnx.save_model(made, tmp / "linear.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    close(ort.InferenceSession(str(tmp / "linear.onnx")).run(None, {"x": X})[0], Y)
+
+
+@program
+def names_types_and_shapes(ort: Any, tmp: Path) -> None:
+    (given,), (result,) = session(ort).get_inputs(), session(ort).get_outputs()
+    assert (given.name, given.type, given.shape) == ("x", "tensor(float)", ["n", 3])
+    assert (result.name, result.type, result.shape) == ("y", "tensor(float)", ["n", 2])
+
+
+@program
+def a_size_without_a_name(ort: Any, tmp: Path) -> None:
+    assert session(ort, unary("Neg", shape=[None, 2])).get_inputs()[0].shape == [None, 2]
+
+
+@program
+def types_of_inputs(ort: Any, tmp: Path) -> None:
+    types = {"FLOAT16": "tensor(float16)", "DOUBLE": "tensor(double)", "INT64": "tensor(int64)", "INT32": "tensor(int32)"}
+    for name, said in types.items():
+        assert session(ort, unary("Abs", getattr(onnx.TensorProto, name))).get_inputs()[0].type == said
+
+
+@program
+def metadata(ort: Any, tmp: Path) -> None:
+    made = onnx.load_model_from_string(linear(producer_name="somebody", model_version=7, domain="net", doc_string="words"))
+    onnx.helper.set_model_props(made, {"labels": "a,b", "author": "me"})
+    about = session(ort, made.SerializeToString()).get_modelmeta()
+    assert about.custom_metadata_map == {"labels": "a,b", "author": "me"}
+    assert (about.producer_name, about.version, about.domain, about.description) == ("somebody", 7, "net", "words")
+    assert (about.graph_name, about.graph_description) == ("g", "")
+
+
+@program
+def weights_that_may_be_given(ort: Any, tmp: Path) -> None:
+    made = onnx.load_model_from_string(linear())
+    made.graph.input.append(info("b", [2]))
+    opened = session(ort, made.SerializeToString())
+    assert [one.name for one in opened.get_overridable_initializers()] == ["b"]
+    close(opened.run(None, {"x": X})[0], Y)
+    close(opened.run(None, {"x": X, "b": B + 1})[0], Y + 1)
+
+
+@program
+def options_are_those_given(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.logid = 2, "mine"
+    found = session(ort, options=options).get_session_options()
+    assert (found.intra_op_num_threads, found.logid) == (2, "mine")
+
+
+@program
+def defaults_of_options(ort: Any, tmp: Path) -> None:
+    options, run = ort.SessionOptions(), ort.RunOptions()
+    assert (options.intra_op_num_threads, options.inter_op_num_threads, options.enable_profiling) == (0, 0, False)
+    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    assert options.execution_mode == ort.ExecutionMode.ORT_SEQUENTIAL
+    assert (options.log_severity_level, options.enable_mem_pattern, options.enable_cpu_mem_arena) == (-1, True, True)
+    assert (run.log_severity_level, run.terminate, run.only_execute_path_to_fetches) == (-1, False, False)
+
+
+@program
+def providers_of_a_session(ort: Any, tmp: Path) -> None:
+    opened = session(ort)
+    assert opened.get_providers() == ["CPUExecutionProvider"]
+    assert opened.get_provider_options() == {"CPUExecutionProvider": {}}
+
+
+@program
+def a_provider_that_is_not_there(ort: Any, tmp: Path) -> None:
+    opened = ort.InferenceSession(linear(), providers=["NoSuchExecutionProvider", "CPUExecutionProvider"])
+    assert opened.get_providers() == ["CPUExecutionProvider"]
+
+
+@program
+def a_provider_with_options(ort: Any, tmp: Path) -> None:
+    opened = ort.InferenceSession(linear(), providers=[("CPUExecutionProvider", {"use_arena": "1"})])
+    assert opened.get_providers() == ["CPUExecutionProvider"]
+
+
+@program
+def options_beside_providers(ort: Any, tmp: Path) -> None:
+    opened = ort.InferenceSession(linear(), providers=["CPUExecutionProvider"], provider_options=[{}])
+    close(opened.run(None, {"x": X})[0], Y)
+
+
+@program
+def providers_set_later(ort: Any, tmp: Path) -> None:
+    opened = session(ort)
+    opened.set_providers(["CPUExecutionProvider"])
+    close(opened.run(None, {"x": X})[0], Y)
+
+
+@program
+def providers_in_options(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    assert not options.has_providers()
+    (device,) = [one for one in ort.get_ep_devices() if one.ep_name == "CPUExecutionProvider"]
+    options.add_provider_for_devices([device], {})
+    assert options.has_providers()
+    assert ort.InferenceSession(linear(), options).get_providers() == ["CPUExecutionProvider"]
+
+
+@program
+def a_policy_for_providers(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_CPU)
+    close(ort.InferenceSession(linear(), options).run(None, {"x": X})[0], Y)
+
+
+@program
+def devices_of_the_machine(ort: Any, tmp: Path) -> None:
+    device = next(one for one in ort.get_ep_devices() if one.ep_name == "CPUExecutionProvider").device
+    assert device.type == ort.OrtHardwareDeviceType.CPU
+    assert isinstance(device.vendor, str)
+    assert isinstance(device.vendor_id, int)
+    assert device.device_id == 0
+
+
+@program
+def what_is_installed(ort: Any, tmp: Path) -> None:
+    assert "CPUExecutionProvider" in ort.get_available_providers()
+    assert set(ort.get_available_providers()) <= set(ort.get_all_providers())
+    assert ort.get_device() in ("CPU", "GPU")
+    assert ort.__version__ == ort.get_version_string()
+    assert isinstance(ort.get_build_info(), str)
+
+
+# -- Options ------------------------------------------------------------------------------------------------------
+
+
+@program
+def threads_of_a_session(ort: Any, tmp: Path) -> None:
+    for count in (1, 2, 3):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = count
+        close(session(ort, options=options).run(None, {"x": X})[0], Y)
+
+
+@program
+def a_size_by_name(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("n", 4)
+    opened = session(ort, options=options)
+    assert opened.get_inputs()[0].shape == [4, 3]
+    close(opened.run(None, {"x": X})[0], Y)
+
+
+@program
+def a_size_by_denotation(ort: Any, tmp: Path) -> None:
+    made = onnx.load_model_from_string(linear())
+    made.graph.input[0].type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_denotation("DATA_BATCH", 4)
+    options.add_free_dimension_override_by_denotation("DATA_CHANNEL", 9)
+    opened = session(ort, made.SerializeToString(), options)
+    assert opened.get_inputs()[0].shape == [4, 3]
+    close(opened.run(None, {"x": X})[0], Y)
+
+
+@program
+def a_profile(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp / "times")
+    opened = session(ort, options=options)
+    opened.run(None, {"x": X})
+    assert opened.get_profiling_start_time_ns() > 0
+    name = opened.end_profiling()
+    events = json.loads(Path(name).read_text())
+    assert name.startswith(str(tmp / "times"))
+    assert all({"cat", "pid", "tid", "dur", "ts", "ph", "name", "args"} <= set(event) for event in events)
+    assert "model_run" in [event["name"] for event in events if event["cat"] == "Session"]
+    assert any(event["cat"] == "Node" for event in events)
+
+
+@program
+def an_optimized_model(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp / "optimized.onnx")
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    session(ort, options=options)
+    onnx.checker.check_model(str(tmp / "optimized.onnx"))
+    close(session(ort, (tmp / "optimized.onnx").read_bytes()).run(None, {"x": X})[0], Y)
+
+
+@program
+def an_optimized_model_of_one_size(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp / "optimized.onnx")
+    options.add_free_dimension_override_by_name("n", 4)
+    session(ort, options=options)
+    assert session(ort, (tmp / "optimized.onnx").read_bytes()).get_inputs()[0].shape == [4, 3]
+
+
+@program
+def entries(ort: Any, tmp: Path) -> None:
+    options, run = ort.SessionOptions(), ort.RunOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    run.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    assert run.get_run_config_entry("disable_synchronize_execution_providers") == "1"
+    refused(lambda: options.get_session_config_entry("other"))
+    refused(lambda: run.get_run_config_entry("other"))
+    close(session(ort, options=options).run(None, {"x": X}, run)[0], Y)
+
+
+@program
+def levels_of_optimization(ort: Any, tmp: Path) -> None:
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+        close(session(ort, options=options).run(None, {"x": X})[0], Y)
+
+
+@program
+def operators_at_the_same_time(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.execution_mode, options.inter_op_num_threads = ort.ExecutionMode.ORT_PARALLEL, 2
+    close(session(ort, options=options).run(None, {"x": X})[0], Y)
+
+
+@program
+def memory_without_a_plan(ort: Any, tmp: Path) -> None:
+    options = ort.SessionOptions()
+    options.enable_mem_pattern = options.enable_cpu_mem_arena = options.enable_mem_reuse = False
+    close(session(ort, options=options).run(None, {"x": X})[0], Y)
+
+
+@program
+def severities(ort: Any, tmp: Path) -> None:
+    for severity in (3, 4, 2):
+        ort.set_default_logger_severity(severity)
+        options = ort.SessionOptions()
+        options.log_severity_level = severity
+        session(ort, options=options)
+    refused(lambda: ort.set_default_logger_severity(9))
+    ort.set_default_logger_verbosity(0)
+
+
+@program
+def a_function_for_the_log(ort: Any, tmp: Path) -> None:
+    told: list[Any] = []
+    ort.set_default_logger_callback(lambda *record: told.append(record), 0)
+    session(ort, unary("Neg", shape=[len(os.fspath(tmp)) + 1, 3]))
+    ort.set_default_logger_callback(None)
+    ort.set_default_logger_severity(2)
+    assert all(len(one) == 5 and 0 <= one[0] <= 4 and all(isinstance(text, str) for text in one[1:]) for one in told)
+    assert told
+    refused(lambda: ort.set_default_logger_callback(3))
+
+
+@program
+def events_are_not_reported(ort: Any, tmp: Path) -> None:
+    ort.enable_telemetry_events()
+    ort.disable_telemetry_events()
+
+
+# -- Running ------------------------------------------------------------------------------------------------------
+
+
+@program
+def some_outputs(ort: Any, tmp: Path) -> None:
+    feeds = {"a": ramp(5), "b": np.ones(5, np.float32)}
+    opened = session(ort, two_outputs())
+    (total,) = opened.run(["sum"], feeds)
+    close(total, ramp(5) + 1)
+    total, minus = opened.run(["sum", "minus"], feeds)
+    close(minus, -ramp(5))
+    assert len(opened.run([], feeds)) == len(opened.run(None, feeds)) == 2
+
+
+@program
+def lists_instead_of_arrays(ort: Any, tmp: Path) -> None:
+    close(session(ort).run(None, {"x": [[1, 2, 3.5]]})[0], np.array([[1, 2, 3.5]]) @ W + B)
+
+
+@program
+def sizes_that_change(ort: Any, tmp: Path) -> None:
+    opened = session(ort)
+    for n in (1, 7, 2):
+        assert opened.run(None, {"x": ramp(n, 3)})[0].shape == (n, 2)
+
+
+@program
+def no_elements(ort: Any, tmp: Path) -> None:
+    assert session(ort).run(None, {"x": np.zeros((0, 3), np.float32)})[0].shape == (0, 2)
+
+
+@program
+def arrays_in_another_order(ort: Any, tmp: Path) -> None:
+    close(session(ort).run(None, {"x": np.asfortranarray(X)})[0], Y)
+    close(session(ort).run(None, {"x": ramp(8, 3)[::2]})[0], ramp(8, 3)[::2] @ W + B)
+
+
+@program
+def truth_values(ort: Any, tmp: Path) -> None:
+    found = session(ort, unary("Not", BOOL)).run(None, {"x": np.array([True, False])})[0]
+    assert found.dtype == np.bool_
+    assert found.tolist() == [False, True]
+
+
+@program
+def half_precision(ort: Any, tmp: Path) -> None:
+    found = session(ort, unary("Abs", onnx.TensorProto.FLOAT16)).run(None, {"x": np.array([-1.5, 2], np.float16)})[0]
+    assert found.dtype == np.float16
+    assert found.tolist() == [1.5, 2]
+
+
+@program
+def a_scalar(ort: Any, tmp: Path) -> None:
+    found = session(ort, unary("Neg", shape=[])).run(None, {"x": np.array(3, np.float32)})[0]
+    assert found.shape == ()
+    assert float(found) == -3
+
+
+@program
+def shapes_as_results(ort: Any, tmp: Path) -> None:
+    made = model([N("Shape", ["x"], ["s"])], [info("x", ["a", "b"])], [info("s", [2], INT64)], ir_version=10)
+    assert session(ort, made.SerializeToString()).run(None, {"x": ramp(2, 5)})[0].tolist() == [2, 5]
+
+
+@program
+def a_sequence(ort: Any, tmp: Path) -> None:
+    nodes = [N("SequenceConstruct", ["a", "b"], ["s"])]
+    sequence = onnx.helper.make_tensor_sequence_value_info("s", FLOAT, None)
+    made = model(nodes, [info("a", [2]), info("b", [3])], [sequence], ir_version=10)
+    opened = session(ort, made.SerializeToString())
+    found = opened.run(None, {"a": ramp(2), "b": ramp(3)})[0]
+    assert isinstance(found, list)
+    assert [one.shape for one in found] == [(2,), (3,)]
+    assert opened.get_outputs()[0].type == "seq(tensor(float))"
+
+
+@program
+def a_branch(ort: Any, tmp: Path) -> None:
+    def graph(name: str, operator: str) -> Any:
+        return onnx.helper.make_graph([N(operator, ["x"], [f"{name}_y"])], name, [], [info(f"{name}_y", [3])])
+
+    node = N("If", ["c"], ["y"], then_branch=graph("yes", "Neg"), else_branch=graph("no", "Abs"))
+    opened = session(ort, model([node], [info("c", [], BOOL), info("x", [3])], [info("y", [3])], ir_version=10).SerializeToString())
+    for c in (True, False):
+        close(opened.run(None, {"c": np.array(c), "x": -ramp(3)})[0], ramp(3) if c else np.abs(ramp(3)))
+
+
+@program
+def many_threads(ort: Any, tmp: Path) -> None:
+    opened, found = session(ort), dict[int, Any]()
+
+    def run(i: int) -> None:
+        found[i] = opened.run(None, {"x": X + i})[0]
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for i in range(8):
+        close(found[i], (X + i) @ W + B)
+
+
+@program
+def later_in_another_thread(ort: Any, tmp: Path) -> None:
+    done, told = threading.Event(), list[Any]()
+
+    def callback(results: Any, data: Any, error: str) -> None:
+        told.append((list(results), data, error))
+        done.set()
+
+    session(ort).run_async(["y"], {"x": X}, callback, {"which": 1})
+    assert done.wait(60)
+    ((results, data, error),) = told
+    close(results[0], Y)
+    assert (data, error) == ({"which": 1}, "")
+
+
+@program
+def later_with_all_outputs(ort: Any, tmp: Path) -> None:
+    done, told = threading.Event(), list[Any]()
+    opened = session(ort, two_outputs())
+
+    def callback(results: Any, data: Any, error: str) -> None:
+        told.append(len(results))
+        done.set()
+
+    opened.run_async(None, {"a": ramp(2), "b": ramp(2)}, callback, None)
+    assert done.wait(60)
+    assert told == [2]
+
+
+@program
+def a_run_that_is_to_end(ort: Any, tmp: Path) -> None:
+    options = ort.RunOptions()
+    options.terminate = True
+    refused(lambda: session(ort).run(None, {"x": X}, options))
+
+
+@program
+def names_in_a_run(ort: Any, tmp: Path) -> None:
+    options = ort.RunOptions()
+    options.logid, options.log_severity_level = "first", 3
+    close(session(ort).run(None, {"x": X}, run_options=options)[0], Y)
+
+
+# -- What is refused ----------------------------------------------------------------------------------------------
+
+
+@program
+def a_missing_input(ort: Any, tmp: Path) -> None:
+    assert isinstance(refused(lambda: session(ort).run(None, {})), ValueError)
+
+
+@program
+def an_unknown_input(ort: Any, tmp: Path) -> None:
+    refused(lambda: session(ort).run(None, {"x": X, "z": X}))
+
+
+@program
+def an_unknown_output(ort: Any, tmp: Path) -> None:
+    refused(lambda: session(ort).run(["z"], {"x": X}))
+
+
+@program
+def a_wrong_rank(ort: Any, tmp: Path) -> None:
+    error = refused(lambda: session(ort).run(None, {"x": ramp(3)}))
+    states = importlib.import_module(f"{ort.__name__}.capi.onnxruntime_pybind11_state")
+    assert isinstance(error, states.InvalidArgument)
+
+
+@program
+def a_wrong_size(ort: Any, tmp: Path) -> None:
+    refused(lambda: session(ort).run(None, {"x": ramp(4, 5)}))
+
+
+@program
+def a_wrong_type(ort: Any, tmp: Path) -> None:
+    refused(lambda: session(ort).run(None, {"x": X.astype(np.float64)}))
+
+
+@program
+def no_such_file(ort: Any, tmp: Path) -> None:
+    error = refused(lambda: ort.InferenceSession(str(tmp / "none.onnx")))
+    assert isinstance(error, importlib.import_module(f"{ort.__name__}.capi.onnxruntime_pybind11_state").NoSuchFile)
+
+
+@program
+def no_model(ort: Any, tmp: Path) -> None:
+    refused(lambda: session(ort, b"these bytes are no model"))
+
+
+# -- Values and bindings ------------------------------------------------------------------------------------------
+
+
+@program
+def a_value(ort: Any, tmp: Path) -> None:
+    value = ort.OrtValue.ortvalue_from_numpy(X)
+    assert (value.shape(), value.data_type(), value.device_name()) == ([4, 3], "tensor(float)", "cpu")
+    assert (value.element_type(), value.has_value(), value.is_tensor()) == (FLOAT, True, True)
+    assert (value.is_sparse_tensor(), value.is_tensor_sequence()) == (False, False)
+    assert value.tensor_size_in_bytes() == X.nbytes
+    assert isinstance(value.data_ptr(), int)
+    assert np.array_equal(value.numpy(), X)
+
+
+@program
+def a_value_with_room(ort: Any, tmp: Path) -> None:
+    for kind, dtype in ((np.int32, np.int32), (onnx.TensorProto.FLOAT16, np.float16)):
+        value = ort.OrtValue.ortvalue_from_shape_and_type([2, 3], kind, "cpu", 0)
+        assert value.numpy().shape == (2, 3)
+        assert value.numpy().dtype == dtype
+
+
+@program
+def a_value_with_new_elements(ort: Any, tmp: Path) -> None:
+    value = ort.OrtValue.ortvalue_from_numpy(np.zeros((4, 3), np.float32))
+    value.update_inplace(X)
+    assert np.array_equal(value.numpy(), X)
+
+
+@program
+def a_value_of_another_type(ort: Any, tmp: Path) -> None:
+    bits = np.array([0x3F80, 0xC000], np.uint16)
+    value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.FLOAT16)
+    assert value.element_type() == onnx.TensorProto.FLOAT16
+    assert value.shape() == [2]
+
+
+@program
+def values_as_inputs(ort: Any, tmp: Path) -> None:
+    (found,) = session(ort).run_with_ort_values(["y"], {"x": ort.OrtValue.ortvalue_from_numpy(X)})
+    close(found.numpy(), Y)
+    assert found.data_type() == "tensor(float)"
+
+
+@program
+def a_value_in_a_run(ort: Any, tmp: Path) -> None:
+    close(session(ort).run(None, {"x": ort.OrtValue.ortvalue_from_numpy(X)})[0], Y)
+
+
+@program
+def a_binding(ort: Any, tmp: Path) -> None:
+    opened = session(ort)
+    binding = opened.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    opened.run_with_iobinding(binding)
+    close(binding.copy_outputs_to_cpu()[0], Y)
+    close(binding.get_outputs()[0].numpy(), Y)
+
+
+@program
+def a_binding_to_memory(ort: Any, tmp: Path) -> None:
+    opened, x, y = session(ort), X.copy(), np.zeros((4, 2), np.float32)
+    binding = opened.io_binding()
+    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
+    binding.bind_output("y", "cpu", 0, np.float32, y.shape, y.ctypes.data)
+    for factor in (1, 2):
+        x[:] = X * factor
+        opened.run_with_iobinding(binding, ort.RunOptions())
+        close(y, X * factor @ W + B)
+
+
+@program
+def a_binding_to_values(ort: Any, tmp: Path) -> None:
+    opened = session(ort)
+    given, result = ort.OrtValue.ortvalue_from_numpy(X), ort.OrtValue.ortvalue_from_shape_and_type([4, 2], np.float32, "cpu", 0)
+    binding = opened.io_binding()
+    binding.bind_ortvalue_input("x", given)
+    binding.bind_ortvalue_output("y", result)
+    binding.synchronize_inputs()
+    opened.run_with_iobinding(binding)
+    binding.synchronize_outputs()
+    close(result.numpy(), Y)
+
+
+@program
+def a_binding_that_is_cleared(ort: Any, tmp: Path) -> None:
+    opened = session(ort)
+    binding = opened.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_output("y")
+    binding.clear_binding_inputs()
+    binding.clear_binding_outputs()
+    binding.bind_cpu_input("x", X[:2])
+    binding.bind_output("y", "cpu")
+    opened.run_with_iobinding(binding)
+    close(binding.copy_outputs_to_cpu()[0], Y[:2])
+
+
+@program
+def a_binding_of_an_unknown_name(ort: Any, tmp: Path) -> None:
+    refused(lambda: session(ort).io_binding().bind_cpu_input("z", X))
+
+
+@program
+def a_device(ort: Any, tmp: Path) -> None:
+    device = ort.OrtDevice.make("cpu", 0)
+    assert (device.device_id(), device.device_type()) == (0, 0)
+
+
+# -- Only here ----------------------------------------------------------------------------------------------------
+
+
+def test_values_are_copied() -> None:
+    ort = importlib.import_module("tvmdml.onnx")
+    source = [ort.OrtValue.ortvalue_from_numpy(X), ort.OrtValue.ortvalue_from_numpy(B)]
+    to = [ort.OrtValue.ortvalue_from_shape_and_type(one.shape(), np.float32, "cpu", 0) for one in source]
+    ort.copy_tensors(source, to)
+    assert all(np.array_equal(one.numpy(), other.numpy()) for one, other in zip(source, to, strict=True))
+    with pytest.raises(tvmdml.InvalidArgument, match="copy_tensors dst: given 1 value; allowed: 2"):
+        ort.copy_tensors(source, to[:1])
+
+
+def test_options_without_effect_are_named_once(tmp_path: Path) -> None:
+    ort = importlib.import_module("tvmdml.onnx")
+    code = (
+        "import tvmdml.onnx as ort, sys; o = ort.SessionOptions(); o.enable_mem_pattern = False\n"
+        "o.intra_op_num_threads = 1; o.add_session_config_entry('session.x', '1')\n"
+        "for _ in range(2): ort.InferenceSession(sys.argv[1], o, providers=[('CPUExecutionProvider', {'use_arena': '1'})])\n"
+        "r = ort.RunOptions(only_execute_path_to_fetches=True)\n"
+        "for _ in range(2): ort.InferenceSession(sys.argv[1]).run(None, {'x': [[1, 2, 3]]}, r)\n"
+    )
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(linear())
+    assert ort.SessionOptions().without_effect() == []
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert done.stderr.count("these options of sessions have no effect: enable_mem_pattern, session.x, use_arena.") == 1
+    assert done.stderr.count("these options of runs have no effect: only_execute_path_to_fetches.") == 1
+    assert done.stderr.count("Warning: ") == 2
+
+
+@pytest.mark.parametrize("count", [-1, 1025, 1.5, True])
+def test_a_number_of_threads_that_is_none_is_refused(count: Any) -> None:
+    options = importlib.import_module("tvmdml.onnx").SessionOptions(intra_op_num_threads=count)
+    with pytest.raises(tvmdml.InvalidArgument, match=r"intra_op_num_threads: given .*; allowed: an integer from 0 to 1024"):
+        session(importlib.import_module("tvmdml.onnx"), options=options)
+
+
+THREADS = """
+import sys, threading, numpy as np, tvmdml.onnx as ort
+from tvmdml.targets.cpu import threads
+x = np.ones(16_000_000, np.float32)
+found = []
+for count in (1, 2, 0):
+    made = ort.InferenceSession(sys.argv[1], ort.SessionOptions(intra_op_num_threads=count))
+    made.run(None, {"x": x})
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y")
+    made.run_with_iobinding(binding)
+    found.append(threads.native().started() if threads.native() else sum(t.name == "tvmdml" for t in threading.enumerate()))
+print(found)
+"""
+
+
+@pytest.mark.parametrize(("disabled", "started"), [("0", ([0, 1, 3], [1, 2, 4])), ("1", ([1, 2, 4],))])
+def test_a_session_uses_as_many_threads_as_it_was_told(disabled: str, started: tuple[list[int], ...], tmp_path: Path) -> None:
+    """The caller is one of them. With the pool in Python a thread makes the calls of the main thread."""
+    (tmp_path / "m.onnx").write_bytes(unary("Neg"))
+    command = [sys.executable, "-c", THREADS, str(tmp_path / "m.onnx")]
+    environment = {**os.environ, "TVMDML_NUM_THREADS": "4", "TVMDML_DISABLE_NATIVE": disabled}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert json.loads(done.stdout) in started
+
+
+def test_the_variable_names_the_device_of_directml(monkeypatch: pytest.MonkeyPatch) -> None:
+    ort = importlib.import_module("tvmdml.onnx")
+    monkeypatch.setenv("TVMDML_DEVICE", "cpu")
+    opened = ort.InferenceSession(linear(), providers=["DmlExecutionProvider"])
+    assert opened.target.kind == "cpu"
+    assert opened.get_providers() == ["DmlExecutionProvider", "CPUExecutionProvider"]
+    close(opened.run(None, {"x": X})[0], Y)
+    assert ort.OrtValue.ortvalue_from_numpy(X, "dml", 0).device_name() == "cpu"
+    assert "DmlExecutionProvider" in ort.get_available_providers()
+    monkeypatch.setenv("TVMDML_DEVICE", "toaster")
+    with pytest.warns(UserWarning, match="TVMDML_DEVICE: given 'toaster'"):
+        assert ort.InferenceSession(linear(), providers=["DmlExecutionProvider"]).target.kind == "cpu"
+
+
+QUANTIZES = """
+import sys
+import onnxruntime
+from onnxruntime.quantization import QuantType, quantize_dynamic
+quantize_dynamic(sys.argv[1], sys.argv[2], weight_type=QuantType.QInt8)
+session = onnxruntime.InferenceSession(sys.argv[2])
+print(onnxruntime.__name__, session.run(None, {"x": [[1, 2, 3]]})[0].shape, type(session).__module__)
+"""
+
+
+def test_tools_for_files_are_those_of_onnx_runtime(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime.quantization", reason="ONNX Runtime is not installed")
+    (tmp_path / "m.onnx").write_bytes(linear())
+    (tmp_path / "program.py").write_text(QUANTIZES)
+    command = [sys.executable, "-m", "tvmdml.onnx", "program.py", "m.onnx", "small.onnx"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "tvmdml.onnx (1, 2) tvmdml.onnx.model\n"), done.stderr
+    assert hasattr(importlib.import_module("tvmdml.onnx").quantization, "quantize_dynamic")
