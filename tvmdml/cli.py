@@ -13,9 +13,10 @@ from tvmdml.conformance.cli import conformance
 from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
 from tvmdml.device_options import device_option, device_rows, feature_level_option
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
+from tvmdml.explain_cli import explain
 from tvmdml.genai.cli import generate
 from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name
-from tvmdml.packs.cli import pack
+from tvmdml.packs.cli import pack, verify
 from tvmdml.run_cli import run
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
@@ -165,8 +166,10 @@ def _show_findings(rows: list[Any]) -> None:
 
 
 main.add_command(conformance)
+main.add_command(explain)
 main.add_command(generate)
 main.add_command(pack)
+main.add_command(verify)
 main.add_command(run)
 main.add_command(tune)
 main.add_command(tuning)
@@ -314,6 +317,9 @@ def _bench_file(text: str) -> Any:
 @click.option(
     "--page", "page_path", metavar="FILE.md", type=click.Path(dir_okay=False), help="Write the means of each operator and family."
 )
+@click.option(
+    "--html", "html_path", metavar="FILE.html", type=click.Path(dir_okay=False), help="With --models: write a page for a browser."
+)
 @click.option("--compare", "old", metavar="OLD.json", callback=parsed(_bench_file), help="Show what changed since this file.")
 @click.option("--resume", is_flag=True, help="Continue the file of --json: measure only the cases that it lacks.")
 @click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, and the time to the first result.")
@@ -335,7 +341,7 @@ def _bench_file(text: str) -> Any:
 )
 @click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
 @click.option("--prepare", is_flag=True, help="With --models: export and compile them, and measure nothing.")
-@click.argument("models", metavar="[MODEL.onnx|NET.graph|NET.pack|FOLDER]…", nargs=-1, type=click.Path(exists=True))
+@click.argument("models", metavar="[MODEL.onnx|NET.graph|NET.pack|MODEL.json|FOLDER]…", nargs=-1, type=click.Path(exists=True))
 def bench(
     models: tuple[str, ...],
     sizes: tuple[tuple[str, int], ...],
@@ -348,6 +354,7 @@ def bench(
     json_path: str | None,
     plot_path: str | None,
     page_path: str | None,
+    html_path: str | None,
     old: Any,
     resume: bool,
     packs: bool,
@@ -363,7 +370,8 @@ def bench(
     the device's copy speed.
 
     Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes; with --vary, what new sizes cost. Of
-    saved graphs and packs, latency and where the time goes. Of folders of language models, words at two lengths, and prompts.
+    saved graphs and packs, latency and where the time goes; of JSON models, the time of each dispatch. Of folders of language
+    models, words at two lengths, and prompts.
     """
     if vary and not models:
         raise click.UsageError("--vary needs the file of an ONNX model")
@@ -377,6 +385,11 @@ def bench(
             click.secho(text, dim=True, err=True)
 
         folders = [path for path in models if Path(path).is_dir()]
+        if dispatched := [path for path in models if path.endswith(".json")]:
+            if len(dispatched) < len(models) or vary or sizes or json_path:
+                raise click.UsageError("JSON models are measured alone, without --vary, --size and --json")
+            of_models.run_dispatches(models, device, threads, full, click.echo)
+            return
         if folders and (len(folders) < len(models) or vary or sizes or json_path):
             raise click.UsageError("folders of language models are measured alone, without --vary, --size and --json")
         if folders:
@@ -399,7 +412,9 @@ def bench(
         return
     from tvmdml.bench import command
 
-    request = command.Request(full, names, text, threads, json_path, plot_path, page_path, old, resume, device, prepare)
+    if html_path and not suite:
+        raise click.UsageError("--html is for --models; `tvmdml explain MODEL --html FILE.html` is for one model")
+    request = command.Request(full, names, text, threads, json_path, plot_path, page_path, old, resume, device, html_path, prepare)
     try:
         if suite:
             from tvmdml.bench import suite as of_known_models

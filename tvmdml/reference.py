@@ -195,6 +195,12 @@ def _schedules(cls: type[Operator]) -> list[_Schedule]:
     return found
 
 
+def schedule_of(cls: type[Operator], kind: str) -> str:
+    """The file of the schedule of an operator on a kind of target, and the names of its knobs."""
+    found = next((one for one in _schedules(cls) if kind in one.targets.split(", ")), None)
+    return "" if found is None else f"{found.file}{': ' * bool(found.knobs)}{', '.join(found.knobs)}"
+
+
 def documented(cls: type[Operator], own: str) -> str:
     """A descriptor class's docstring for ``help``: its own, and the short text."""
     with whole():

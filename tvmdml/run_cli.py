@@ -151,9 +151,9 @@ def run(
     timing = dxdispatch.Timing(
         dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity, dispatch_interval
     )
-    if model.endswith((".onnx", ".pack", ".graph")):
-        from tvmdml.onnx import command
+    from tvmdml.onnx import command
 
+    if command.is_model(model):
         output = command.Output(output_path, overwrite)
         given = {**dict(dimensions), **dict(sizes)}
         command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback)

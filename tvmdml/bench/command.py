@@ -35,6 +35,7 @@ class Request(NamedTuple):
     old: Run | None = None
     resume: bool = False
     target: Target | None = None
+    html_path: str | None = None
     prepare: bool = False
     """Of known models: compile, and measure nothing."""
 
@@ -137,6 +138,15 @@ def page_file(request: Request) -> Path | None:
         InvalidArgument: it cannot be written.
     """
     return None if request.page_path is None else _file("--page", request.page_path, ".md")
+
+
+def html_file(request: Request) -> Path | None:
+    """The file of the page for browsers.
+
+    Raises:
+        InvalidArgument: it cannot be written.
+    """
+    return None if request.html_path is None else _file("--html", request.html_path, ".html")
 
 
 def _file(option: str, given: str, suffix: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import installing
+from tvmdml import dxdispatch, installing
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender, Timing
 from tvmdml.console import printable
@@ -146,6 +146,21 @@ def run(
     for one in done:
         parts = ", ".join(f"{name} {100 * part:.0f} %" for name, part in one.shares)
         write(f"{one.model}: {parts}" + (f"; no ONNX Runtime: {one.note}" if one.note else ""))
+
+
+def run_dispatches(
+    paths: Sequence[str], target: Target | None, threads: int | None, full: bool, write: Callable[[str], object]
+) -> None:
+    """Time each dispatch of DxDispatch's models: at least 0.8 s of samples, or 1.5 s.
+
+    Raises:
+        ModelError: a model is wrong, or writes files.
+    """
+    pace = measure.FULL if full else measure.QUICK
+    with runner.limited(threads):
+        for path in paths:
+            timing = dxdispatch.Timing(pace.least_rounds, 1, int(1000 * pace.budget))
+            dxdispatch.read(path).run("cpu" if target is None else target, timing=timing, write=lambda text: write(text.rstrip()))
 
 
 def peer_session(path: str, threads: int) -> tuple[Any, str]:

@@ -170,7 +170,7 @@ def summary(run: Run) -> Iterator[str]:
 
 def report(request: Request, note: Callable[[str], object], table: Callable[[Any, Any], object]) -> int:
     """Carry the command out; returns the exit code."""
-    plot_path = command.plot_file(request)
+    plot_path, html_path = command.plot_file(request), command.html_file(request)
     found = run(request, note)
     if request.prepare:
         return 0
@@ -181,4 +181,8 @@ def report(request: Request, note: Callable[[str], object], table: Callable[[Any
         from tvmdml.bench import plot_models
 
         plot_models.draw(found, plot_path)
+    if html_path is not None:
+        from tvmdml.bench import models_html
+
+        models_html.write(html_path, found, COLUMNS, row, list(summary(found)))
     return 0

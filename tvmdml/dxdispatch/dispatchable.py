@@ -24,6 +24,10 @@ class Runner(abc.ABC):
         self.target = target
         """Where it runs."""
 
+    @abc.abstractmethod
+    def explained(self) -> list[str]:
+        """Lines about what was compiled."""
+
     def initialize(self, memory: Memory) -> None:  # noqa: B027 - most own nothing
         """Take the tensors that it owns from the buffers, once.
 

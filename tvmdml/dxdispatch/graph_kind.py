@@ -105,6 +105,10 @@ class _Runner(Runner):
             for name, one in strided.items()
         }
 
+    def explained(self) -> list[str]:
+        """What became of each call."""
+        return str(self._graph.explain()).splitlines()
+
     def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
         views: dict[str, Any] = {}
         copies: list[Callable[[], None]] = []

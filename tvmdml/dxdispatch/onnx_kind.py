@@ -57,6 +57,10 @@ class _Runner(Runner):
         super().__init__(model.target)
         self._model = model
 
+    def explained(self) -> list[str]:
+        """The model, and what is compiled for the sizes that are known."""
+        return [repr(self._model), *str(self._model.explain()).splitlines()]
+
     def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
         model = self._model
         names = [one.name for one in (*model.inputs, *model.outputs)]

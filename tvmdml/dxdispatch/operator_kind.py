@@ -62,6 +62,10 @@ class _Runner(Runner):
         self._declared, self._operator = declared, operator
         self._owned: _Owned = {}
 
+    def explained(self) -> list[str]:
+        """The operator and its tensors."""
+        return [repr(self._operator)]
+
     def initialize(self, memory: Memory) -> None:
         declared = self._declared
         desc = declared.desc

@@ -171,7 +171,7 @@ class CompiledGraph:
 
     def explain(self) -> Explanation:
         """What became of every call: as text, and as a picture where Graphviz is installed."""
-        return Explanation(self._laid.reports())
+        return Explanation(self._laid.reports(), self._laid)
 
     def __repr__(self) -> str:
         """The inputs, outputs and target."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvmdml._whole import at_hand
-from tvmdml.errors import Unsupported, counted
-from tvmdml.graph.laid import Reports
+from tvmdml.errors import Unsupported, counted, message
+from tvmdml.graph.laid import Laid, Reports
 
 if TYPE_CHECKING:
     from tvmdml.graph.nodes import Call
@@ -22,8 +23,9 @@ _WIDTH = 80
 class Explanation:
     """What became of every call. ``print`` it, or make a picture with ``dot`` or ``draw``."""
 
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: Reports, laid: Laid | None = None) -> None:
         """Not public: ``CompiledGraph.explain`` returns it."""
+        self._laid = laid
         self.lines = reports.lines
         """Each call of the graph, and what became of it; then calls that passes added."""
         self._total, self._dot = reports.total, reports.dot
@@ -36,27 +38,70 @@ class Explanation:
     __repr__ = __str__
 
     def dot(self) -> str:
-        """The kernels and what they read from each other, in Graphviz's language."""
+        """The inputs, kernels and outputs, with the tensors that are read, in Graphviz's language; empty of several graphs."""
         return self._dot
 
-    def draw(self, path: str) -> None:
-        """Write a picture: the file's suffix is the format, such as ``.svg`` or ``.png``.
+    def memory(self) -> list[int]:
+        """The bytes of intermediate results that are alive while each kernel runs; empty of several graphs."""
+        at_hand("tvmdml.graph.pictures")
+        from tvmdml.graph.pictures import over_time
+
+        return [] if self._laid is None else over_time(self._laid)
+
+    def svg(self, beside: Sequence[str] = ()) -> str:
+        """A picture: the kernels in order, and what each reads. ``beside`` is written behind each kernel.
 
         Raises:
-            Unsupported: Graphviz is not installed.
+            Unsupported: it is of several graphs.
+        """
+        at_hand("tvmdml.graph.pictures")
+        from tvmdml.graph.pictures import kernels_svg
+
+        self._require_picture()
+        return kernels_svg(self._dot, beside)
+
+    def memory_svg(self) -> str:
+        """A picture of ``memory``.
+
+        Raises:
+            Unsupported: it is of several graphs.
+        """
+        at_hand("tvmdml.graph.pictures")
+        from tvmdml.graph.pictures import memory_svg
+
+        self._require_picture()
+        return memory_svg(self.memory(), 0 if self._laid is None else self._laid.temporary)
+
+    def _require_picture(self) -> None:
+        if not self._dot:
+            advice = "Explain one of them: model.compiled(x=(8, 3)).explain(), or net.at(n=8).explain()."
+            raise Unsupported(message("explain() picture", "several graphs, or those of open sizes", "one compiled graph", advice))
+
+    def draw(self, path: str | os.PathLike[str]) -> None:
+        """Write a picture: the file's suffix is the format, such as ``.svg`` or ``.png``. ``.svg`` needs no Graphviz.
+
+        Raises:
+            Unsupported: Graphviz is not installed, or it is of several graphs.
+            OSError: the file cannot be written.
         """
         import shutil  # slow imports, as the next one
         import subprocess
 
+        self._require_picture()
+        path = os.fspath(path)
+        if shutil.which("dot") is None and path.endswith(".svg"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(self.svg())
+            return
         if shutil.which("dot") is None:
-            raise Unsupported("explain().draw: Graphviz is not installed. Install it (Debian: graphviz), or use explain().dot().")
+            raise Unsupported("explain().draw: Graphviz is not installed. Install it (Debian: graphviz), or write an .svg.")
         kind = path.rpartition(".")[2]
         subprocess.run(["dot", f"-T{kind}", "-o", path], input=self.dot(), text=True, check=True)
 
 
 def explanation(lines: list[tuple[str, str]], total: str) -> Explanation:
     """What is said of several graphs, of which there is no picture."""
-    return Explanation(Reports([], [], lines, total, ""))
+    return Explanation(Reports([], [], lines, total, "", []))
 
 
 def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> Reports:
@@ -83,36 +128,50 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
         f"{kept} bytes of constants, {packed} of packed weights"
     )
     tensors = [{key: str(tensor) for key, tensor in step.call.desc.tensors() if tensor is not None} for step in plan.steps]
-    return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _dot(name, plan))
+    written = []
+    for step in plan.steps:
+        results, shared = set(step.call.output_names()), {source for source, _ in step.in_place}
+        own = [name in results for name, tensor in step.call.desc.tensors() if tensor is not None and name not in shared]
+        written.append([*own, *(False for _ in step.guards)])
+    return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _dot(name, plan, program), written)
 
 
-def _dot(name: str, plan: Plan) -> str:
+def _dot(name: str, plan: Plan, program: Program) -> str:
     at_hand("tvmdml.graph.nodes")
     from tvmdml.graph.nodes import Constant
 
     numbers = {id(step.call): i for i, step in enumerate(plan.steps)}
     edges: list[tuple[int | str, int, str]] = []
     for i, step in enumerate(plan.steps):
-        for key, tensor, edge in step.call.inputs():
+        for _, tensor, edge in step.call.inputs():
             if id(edge.source) in numbers:
                 edges.append((numbers[id(edge.source)], i, str(tensor)))
             elif not isinstance(edge.source, Constant):
-                edges.append((str(edge.source), i, key))
-    return dot(name, ["\n".join(map(str, step.call.origins[:8])) for step in plan.steps], edges)
+                edges.append((str(edge.source), i, str(tensor)))
+    labels = ["\n".join(map(str, step.call.origins[:8])) for step in plan.steps]
+    results = [(numbers.get(id(one.edge.source), -1), str(one.desc)) for one in program.results]
+    return dot(name, labels, edges, results)
 
 
-def dot(name: str, kernels: Sequence[str], edges: Sequence[tuple[int | str, int, str]]) -> str:
+def dot(
+    name: str, kernels: Sequence[str], edges: Sequence[tuple[int | str, int, str]], results: Sequence[tuple[int, str]] = ()
+) -> str:
     """A picture in Graphviz's language.
 
     Args:
         name: the graph's.
         kernels: what is written on each kernel.
         edges: which kernel, or which input, each kernel reads, and what is written there.
+        results: the kernel that computes each output, and what is written there; -1 for a constant or an input.
     """
     lines = [f"digraph {_quoted(name or 'graph')} {{", "  node [shape=box];"]
     lines += [f"  k{i} [label={_quoted(label)}];" for i, label in enumerate(kernels)]
     for source, reader, shown in edges:
         lines.append(f"  {f'k{source}' if isinstance(source, int) else _quoted(source)} -> k{reader} [label={_quoted(shown)}];")
+    for i, (source, shown) in enumerate(results):
+        lines.append(f"  o{i} [label={_quoted(f'output {i}')} shape=ellipse];")
+        if source >= 0:
+            lines.append(f"  k{source} -> o{i} [label={_quoted(shown)}];")
     return "\n".join([*lines, "}"])
 
 

@@ -67,6 +67,8 @@ class Reports(NamedTuple):
     """The sums."""
     dot: str
     """A picture, in Graphviz's language."""
+    written: list[list[bool]]
+    """Of each array of each launch, and each condition, whether the launch writes it."""
 
 
 class Laid(NamedTuple):

@@ -311,7 +311,7 @@ class SavedPlan(ReadPlan):
             f"{kept} bytes of constants, {packed} of packed weights"
         )
         tensors = [self._tensors[launching.group] for launching in self.launchings]
-        return Reports(titles, tensors, lines, total, self._dot(titles))
+        return Reports(titles, tensors, lines, total, self._dot(titles), self.written())
 
     def _dot(self, titles: Sequence[str]) -> str:
         writers: dict[Source, int] = {}
@@ -321,11 +321,15 @@ class SavedPlan(ReadPlan):
             for argument, tensor in called.arguments:
                 source = argument.source
                 if source.kind == "input":
-                    edges.append((self.inputs[source.number].shown, i, argument.name))
+                    edges.append((self.inputs[source.number].shown, i, str(tensor)))
                 elif argument.name not in results and source in writers:
                     edges.append((writers[source], i, str(tensor)))
             writers |= {argument.source: i for argument, _ in called.arguments if argument.name in results}
-        return dot(self.name, titles, edges)
+        returned: list[tuple[int, str]] = []
+        for one in self.results:
+            writer = -1 if one.source is None else writers.get(one.source, -1)
+            returned.append((writer, f"{one.dtype}[{', '.join(str(self.values[n]) for n in one.shape)}]"))
+        return dot(self.name, titles, edges, returned)
 
 
 def _outputs(desc: Operator) -> set[str]:

@@ -39,6 +39,10 @@ class Written(NamedTuple):
     arrays: list[NumpyArray]
 
 
+_PARAMETERS = ("output_scale", "output_zero_point")
+"""What DirectML calls inputs that say how an output is quantized."""
+
+
 class Said(NamedTuple):
     """What is said of a plan's graph, apart from its kernels."""
 
@@ -173,7 +177,13 @@ class ReadPlan(OpenPlan):
         titles = [launching.title for launching in self.launchings]
         total = f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results"
         tensors = [self._tensors[launching.group] for launching in self.launchings]
-        return Reports(titles, tensors, [(call, fate) for call, fate in self.said.lines], total, self.said.dot)
+        lines = [(call, fate) for call, fate in self.said.lines]
+        return Reports(titles, tensors, lines, total, self.said.dot, self.written())
+
+    def written(self) -> list[list[bool]]:
+        """Of each array of each launch whether it is written: DirectML's names of outputs begin so."""
+        own = ([one.name for one in launching.arguments] for launching in self.launchings)
+        return [[name.startswith("output") and not name.startswith(_PARAMETERS) for name in names] for names in own]
 
     def tensors(self) -> list[dict[str, str]]:
         """The tensors of each group, with the names of sizes."""

@@ -22,10 +22,16 @@ from tvmdml.graph.compiled import Timed
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Argument, Runnable
+from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.targets import Target
 
 _SLOWEST = 10
 """How many kernels of a profile are printed."""
+
+
+def is_model(path: str) -> bool:
+    """Whether a file is for ``load``: an ONNX model, a pack or a saved graph, which have any name."""
+    return path.endswith((".onnx", ".pack", ".graph")) or is_pack(path) or is_graph(path)
 
 
 class Output(NamedTuple):

@@ -281,13 +281,35 @@ def diff(one: Path, other: Path) -> None:
 @_key
 @click.option("--device", "--target", "device", metavar="TARGET", help="Run only the kernels of this target.")
 @click.option("--seed", type=int, help="The seed of the random input, to repeat an earlier run.")
-def verify(path: Path, key: Path | None, device: str | None, seed: int | None) -> None:
-    """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input."""
+@click.option(
+    "--size", "sizes", metavar="NAME=N|NAME=N..M", callback=parsed(_size), multiple=True, help="A size that a model leaves open."
+)
+def verify(path: Path, key: Path | None, device: str | None, seed: int | None, sizes: tuple[tuple[str, int | range], ...]) -> None:
+    """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input.
+
+    Of an ONNX model, a saved graph or a DxDispatch model, a pack for this machine is built first, and removed after the check.
+    """
+    from tvmdml.packs import files
     from tvmdml.packs import verify as verifying
 
-    with _progress("running") as progress:
-        report = verifying.verify(path, key=key, device=device, seed=seed, progress=progress)
-    say(report.text())
+    given = path
+    with contextlib.ExitStack() as stack:
+        if not files.is_pack(path) and path.suffix.lower() != ".pack" and path.is_file():
+            from tvmdml.packs import sources
+            from tvmdml.packs.building import build as build_pack
+
+            if key is not None:
+                raise click.UsageError("--key is for packs")
+            found = sources.read([path], [device or "cpu"], _once(sizes))
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmdml-verify-"))) / f"{path.stem}.pack"
+            with _progress("compiling") as progress:
+                build_pack(found, path, targets=[device or "cpu"], progress=progress)
+            device = None
+        elif sizes:
+            raise click.UsageError("--size is for models: a pack has its sizes")
+        with _progress("running") as progress:
+            report = verifying.verify(path, key=key, device=device, seed=seed, progress=progress)
+    say(report._replace(path=given).text())
     sys.exit(0 if report.ok else 1)
 
 

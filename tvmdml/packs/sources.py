@@ -17,6 +17,7 @@ from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.operators import _shared
 from tvmdml.packs import folders, spec
+from tvmdml.packs.files import is_graph
 from tvmdml.packs.graphs import Source
 from tvmdml.packs.open_graphs import OpenSource
 from tvmdml.packs.spec import KnobValues, Spec, Wanted
@@ -49,7 +50,7 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
     known: set[str] = set()
     found = []
     for path in map(Path, paths):
-        reader = _read_folder if path.is_dir() else _READERS.get(path.suffix.lower())
+        reader = _read_folder if path.is_dir() else _read_graph if is_graph(path) else _READERS.get(path.suffix.lower())
         if reader is None:
             allowed = f"{', '.join(_READERS)}, or a folder of a language model"
             raise InvalidArgument(message(str(path), f"a file of type {path.suffix or 'none'!r}", allowed))
