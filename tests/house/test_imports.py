@@ -6,6 +6,7 @@ All imports count: at the top of a module, for type checkers only, and inside of
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -160,3 +161,12 @@ def test_a_planted_circle_and_a_planted_import_upward_are_found(source: str, fou
     (circle,) = circles([*found, *planted])
     assert new in circle
     assert ("tvmdml.compiler", "tvmdml.targets") in [(one.importer, one.imported) for one in circle]
+
+
+@pytest.mark.parametrize("name", ["genai", "graph", "onnx", "packs", "tuning"])
+def test_packages_have_the_names_that_they_list(name: str) -> None:
+    room = importlib.import_module(f"tvmdml.{name}")
+    assert set(room.__all__) <= set(dir(room))
+    assert all(getattr(room, one) is not None for one in room.__all__)
+    with pytest.raises(AttributeError, match=f"module 'tvmdml.{name}' has no attribute 'nothing'"):
+        _ = room.nothing

@@ -99,6 +99,7 @@ _own, __dir__ = on_first_use(
             "ExecutionMode",
             "ExecutionOrder",
             "GraphOptimizationLevel",
+            "OrtExecutionProviderDevicePolicy",
             "RunOptions",
             "SessionOptions",
             "__version__",
