@@ -31,6 +31,15 @@ PACKED_THREADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _NOT_NEEDED = [
     *("s_tir.CompactBufferAllocation", "s_tir.HoistIfThenElse", "s_tir.RenormalizeSplitPattern", "s_tir.StmtSimplify"),
     *("s_tir.InjectPermutedLayout", "s_tir.InjectVirtualThread", "tirx.RemoveNoOp"),
+    # For blocks, and what is asked for by annotations: schedules write loops.
+    *("s_tir.PlanAndUpdateBufferAllocationLocation", "s_tir.LowerInitBlock", "s_tir.LowerMatchBuffer", "s_tir.LowerAutoCopy"),
+    *("s_tir.InjectDoubleBuffer", "s_tir.InjectSoftwarePipeline", "s_tir.LoopPartition", "s_tir.AnnotateIrregularLoop"),
+    # For threads and memory of GPUs.
+    *("s_tir.LiftThreadBinding", "s_tir.UnifyThreadBinding", "s_tir.LowerCrossThreadReduction", "s_tir.LowerThreadAllreduce"),
+    *("s_tir.ThreadSync", "s_tir.InferFragment", "s_tir.MergeSharedMemoryAllocations", "s_tir.TransformMmaBufferLayout"),
+    *("s_tir.ManifestSharedMemoryLocalStage", "s_tir.LowerVtcmAlloc", "s_tir.VerifyVTCMLimit", "tirx.VerifyMemory"),
+    # Sizes have 64 bits: few integers can be shown to need less, and LLVM finds those.
+    "tirx.NarrowDataType",
 ]
 _WORKSPACE = b"__TVMBackendAllocWorkspace"
 # The name of each form of code in `source`, and TVM's name of it.
