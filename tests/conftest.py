@@ -33,6 +33,9 @@ from tvmdml.targets.cpu import host
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# From 3.12 on Python warns of a fork beside threads, which is what tests of forks are about: programs that they start do not.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:This process:DeprecationWarning")
+
 # A kernel is compiled when an example first needs it, so an example has no deadline.
 _common = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
 hypothesis.settings.register_profile("ci", max_examples=15, derandomize=True, **_common)

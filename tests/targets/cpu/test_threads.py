@@ -39,8 +39,7 @@ def x(in_parallel: None) -> np.ndarray:
 PARALLEL = """
 import os
 os.environ.setdefault("TVMDML_NUM_THREADS", "3")
-import atexit, signal, sys, threading, time, warnings
-warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # Python 3.12's, on a fork like these
+import atexit, signal, sys, threading, time
 import numpy as np, tvmdml
 from tvmdml import knobs
 from tvmdml.targets.cpu import CpuTarget, threads

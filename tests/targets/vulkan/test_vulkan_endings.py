@@ -51,6 +51,23 @@ def test_others_record_while_one_waits(device: Device) -> None:
     np.testing.assert_array_equal(fetched(device, x), counted(1 << 21) + sum(tried))
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_ends_without_the_exit_functions_of_drivers() -> None:
+    """One that waits for a thread that only the parent has would wait for ever."""
+    code = """
+import ctypes
+libc = ctypes.CDLL(None)
+driver.open_device(0)
+libc.on_exit(libc.abort, None)
+if not (child := os.fork()):
+    print("in the child")
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+"""
+    assert program(code) == "in the child\n7\n"
+
+
 def wait_for(device: Device, seconds: float, interrupt: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, interrupt)
     deadline = time.monotonic() + seconds

@@ -62,6 +62,7 @@ _lock = threading.RLock()
 _instance: Instance | None = None
 _started = False
 _forked = False
+_LIBC = ctypes.CDLL(None)
 
 
 class Instance:
@@ -273,6 +274,11 @@ def _after_fork() -> None:
     global _forked, _lock
     _lock = threading.RLock()  # another thread may have held it
     _forked = _started
+    if _forked and hasattr(_LIBC, "on_exit"):
+        # Mesa's drivers wait, when a process ends, for threads that are not in the child: with glibc 2.43 forever. So none of the
+        # exit functions that are there now is called: the last one to be added is the first one to run.
+        _LIBC.on_exit(_LIBC._exit, None)
+        _LIBC.on_exit(_LIBC.fcloseall, None)
 
 
 if hasattr(os, "register_at_fork"):
