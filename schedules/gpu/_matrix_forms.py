@@ -86,6 +86,12 @@ class Writer(Protocol):
     def unraveled(self, index: Any, sizes: Sequence[Any]) -> list[Any]:
         """The coordinates of a group for an index."""
 
+    def number_of(self, value: Any) -> Any:
+        """An integer that may be a constant."""
+
+    def scaled(self, at: Any, step: Any) -> Any:
+        """A coordinate times its step."""
+
     def part(self, linear: Any, group: int, at: Sequence[Any]) -> Any:
         """What a group of coordinates contributes to a linear integer; ``None`` for nothing."""
 

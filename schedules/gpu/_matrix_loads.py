@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand
-from tvmdml.kernels.movement import both, coordinate
+from tvmdml.kernels.movement import INSIDE, both, coordinate
 from tvmdml.schedules.gpu._matrix_forms import Leaf, Writer
 from tvmdml.schedules.gpu._words import words
 
@@ -37,6 +37,12 @@ class Moved(NamedTuple):
     """Four products of four neighbours together, which change places: products are neighbours in shared memory."""
     packed: int = 1
     """Elements of a word, if they have few bits: words are moved."""
+    flat: bool = False
+    """A product's number alone says where it is, as inner coordinates are one in memory."""
+    predicated: bool = False
+    """What is outside is not read: where it would be is linear in all coordinates."""
+    loose: bool = False
+    """Runs of bytes may begin anywhere: their words are made of those that they are in."""
 
     def slots(self, leaf: Leaf, which: int) -> int:
         """How many runs, or blocks of four by four, a thread moves of a factor's part."""
@@ -47,6 +53,7 @@ class Moved(NamedTuple):
         """What the code depends on."""
         return (
             f"{'inner' if self.inner_first else 'own'} {self.run}{' copied' if self.copied else ' crossed' if self.crossed else ''}"
+            f"{' flat' if self.flat else ''}{' predicated' if self.predicated else ''}{' loose' if self.loose else ''}"
         )
 
 
@@ -62,21 +69,43 @@ def are_near(contraction: Contraction, which: int) -> bool:
     return _reach((contraction.a, contraction.b)[which], _end(contraction, which + 1)) <= _NEAR
 
 
-def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy: bool) -> Moved:
+def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy: bool, predicates: bool) -> Moved:
     """How a factor with elements of so many bytes is moved."""
     operand = (contraction.a, contraction.b)[which]
     zero = (contraction.a_zero, contraction.b_zero)[which]
     inner_first, run = is_inner_first(contraction, which), 1
+    if flat := _is_flat(contraction, operand):
+        steps = operand.place.steps
+        operand = operand._replace(place=operand.place._replace(steps=(*steps[: -len(contraction.inner)], steps[-1])))
+        contraction = contraction._replace(inner=(contraction.depth,))
     # What is outside has the zero point, if there is one, which is known while a kernel runs, or what becomes of 0.
     filled = bool(operand.rules) and (zero is not None or leaf.flips[which] != 0)
     if leaf.is_run_along(which, inner_first):
         run = _run(operand, contraction.sizes, _end(contraction, 3 if inner_first else which + 1), _BYTES // size)
     elif leaf.crosses and not filled and _run(operand, contraction.sizes, _end(contraction, which + 1), 4) == 4:
         return Moved(inner_first, 4, size, copied=False, crossed=True)
+    if run == size == 1 and leaf.crosses and _may_be_loose(contraction, operand, 3 if inner_first else which + 1):
+        many = _BYTES if inner_first else 4
+        return Moved(inner_first, many, size, copied=False, crossed=not inner_first, flat=flat, loose=True)
     whole = leaf.keeps_type and run * size >= 4 and not filled
     copied = whole and can_copy
     run = run if copied or (whole and leaf.has_words) else 1
-    return Moved(inner_first, run, size, copied)
+    linear = bool(operand.rules) and all(rule.kind == INSIDE for rule in operand.rules)
+    return Moved(inner_first, run, size, copied, flat=flat, predicated=linear and (copied or (predicates and run == 1)))
+
+
+def _may_be_loose(contraction: Contraction, operand: Operand, group: int) -> bool:
+    """Whether neighbours of a group are neighbours in memory, whose end is that of the last coordinates."""
+    place = operand.place
+    is_run = len(contraction.groups[group]) == 1 and place.steps[_end(contraction, group)] == 1
+    return is_run and not operand.rules and min(place.steps) >= 0
+
+
+def _is_flat(contraction: Contraction, operand: Operand) -> bool:
+    """Whether several inner coordinates are one in memory."""
+    sizes, steps = contraction.inner, operand.place.steps[-len(contraction.inner) :]
+    follow = (outer == inner * size for outer, inner, size in zip(steps, steps[1:], sizes[1:], strict=False))
+    return not operand.rules and len(sizes) > 1 and all(follow)
 
 
 def _end(contraction: Contraction, group: int) -> int:
@@ -143,6 +172,31 @@ class Part:
             self._held = T.local("uint32" if self.in_words else self.writer.leaf.stored[self.which], count)
             if self.in_words:
                 self._words = words(self.buffer), words(memory)
+        if self.moved.loose:
+            self._find_end()
+
+    def _find_end(self) -> None:
+        """Count the words of the factor, and read the bytes that follow them: no word behind its end is read."""
+        writer, place = self.writer, self.operand.place
+        lasts = [[writer.number_of(size) - 1 for size in sizes] for sizes in writer.c.groups]
+        end = T.let(writer.sum(place.base, *(writer.part(place, group, last) for group, last in enumerate(lasts))) + 1)
+        self._whole = T.let(end >> T.const(2, writer.dtype))
+        self._tail = T.Variable("uint32", T.const(0, "uint32"))
+        for i in range(3):
+            at = T.let(self._whole * 4 + i)
+            with T.when(at < end):
+                byte = T.cast(self.buffer[at], "uint32") & T.const(255, "uint32")
+                self._tail.set(self._tail.value | T.shift_left(byte, T.const(8 * i, "uint32")))
+
+    def _from(self, place: Any, count: int) -> list[Any]:
+        """Words that begin at any byte."""
+        first = T.let(place >> T.const(2, self.writer.dtype))
+        digits = T.let(T.cast(place & 3, "uint32") * 0x1111 + 0x3210)
+        found = []
+        for i in range(count + 1):
+            at = T.let(first + i)
+            found.append(T.let(T.if_then_else(at < self._whole, self._words[0][at], self._tail.value)))
+        return [T.let(T.chosen_bytes(*found[i : i + 2], digits)) for i in range(count)]
 
     def _slot(self, slot: int) -> tuple[Any, Any, bool]:
         """Of a thread's run: the number of its row or column, and of its product; whether all threads have such a run."""
@@ -157,7 +211,7 @@ class Part:
     def start(self, first: Any) -> None:
         """Compute what does not follow from inner coordinates, of each of the thread's runs; the tile begins at ``first``."""
         writer, self._outer = self.writer, []
-        run = 1 if self.moved.inner_first else self.moved.run
+        run = 1 if self.moved.inner_first or self.moved.loose else self.moved.run
         for slot in range(self.slots):
             own, inner, _ = self._slot(slot)
             position = T.let(T.min(first + T.cast(own, writer.dtype), writer.sizes[self.group] - run))
@@ -171,6 +225,7 @@ class Part:
             T.let(writer.sum(one.base, writer.part(one, 0, writer.batch), writer.part(one, self.group, at)))
             for one in self.operand.linears()
         ]
+        parts = self._summed(parts)
         return {"parts": parts, "zero": None if self.zero is None else T.let(writer.zero_at(self.zero, self.group, at))}
 
     # -- From memory
@@ -179,8 +234,16 @@ class Part:
         """The runs of the next products, to registers."""
         for slot, own, (there, place) in self._places(first):
             if not self.in_words:
-                element = T.let(self.buffer[place])
-                T.store(self._held, slot, self.writer.leaf.factor(element, own["zero"], *there))
+                element = self.buffer[place]
+                if self.moved.predicated:
+                    element = T.if_then_else(both(*there), element, T.const(0, T.type_of(element)))
+                    there = (T.const(True, "bool"), None) if self.zero is None else there
+                T.store(self._held, slot, self.writer.leaf.factor(T.let(element), own["zero"], *there))
+                continue
+            if self.moved.loose:
+                left = T.let(T.cast(T.min(self.writer.sizes[3] - (first + own["inner"]), self.writer.number(_BYTES)), "int32"))
+                for i, word in enumerate(self._from(place, self.in_words)):
+                    T.store(self._held, slot * self.in_words + i, _first_bytes(word, left - 4 * i))
                 continue
             first_word, count, every = slot * self.in_words, self.in_words, both(*there)
             T.store(self._held, T.run(T.const(first_word, "int32"), count), self._words[0][T.run(self._word(place), count)])
@@ -237,9 +300,26 @@ class Part:
     def _inner(self, position: Any) -> tuple[Any, list[Any]]:
         """Whether there is such a product, and what its coordinates contribute to places."""
         writer, depth = self.writer, self.writer.sizes[3]
-        run = self.moved.run if self.moved.inner_first else 1
-        at = writer.unraveled(T.let(T.min(position, depth - run)), writer.c.inner)
-        return T.let(position < depth), [writer.part(one, 3, at) for one in self.operand.linears()]
+        run = self.moved.run if self.moved.inner_first and not self.moved.loose else 1
+        number = T.let(T.min(position, depth - run))
+        if self.moved.flat:
+            return T.let(position < depth), [writer.scaled(number, self.operand.place.steps[-1])]
+        at, product = writer.unraveled(number, writer.c.inner), T.let(position < depth)
+        parts = self._summed([writer.part(one, 3, at) for one in self.operand.linears()])
+        if self.moved.predicated and self.zero is None:  # where there is no product, a coordinate is outside
+            far = writer.number(-(1 << 30 if writer.dtype == "int32" else 1 << 62))
+            parts[-1], product = T.let(T.Select(product, writer.sum(parts[-1]), far)), None
+        return product, parts
+
+    def _summed(self, parts: list[Any]) -> list[Any]:
+        """Of what is read only inside, places with the dimensions that may be outside."""
+        if self.moved.predicated:
+            place, *ats = parts
+            scaled = [
+                None if at is None else self.writer.scaled(at, rule.step) for rule, at in zip(self.operand.rules, ats, strict=True)
+            ]
+            parts = [T.let(self.writer.sum(place, *scaled)), *ats]
+        return parts
 
     def located(self, own: Sequence[Any], product: Any, parts: Sequence[Any]) -> tuple[tuple[Any, Any], Any]:
         """Whether there is such a product, whether it is inside of all dimensions (``None``: always), and where.
@@ -249,11 +329,22 @@ class Part:
         place, *ats = (self.writer.sum(mine, other) for mine, other in zip(own, parts, strict=True))
         there: Any = None
         for rule, at in zip(self.operand.rules, ats, strict=True):
+            if self.moved.predicated:
+                whole = f"u{self.writer.dtype}"  # below 0 it is larger than any size
+                there = both(there, T.let(T.cast(at, whole) < T.cast(self.writer.number_of(rule.size), whole)))
+                continue
             found, inside = coordinate(rule, T.let(at))
             found = T.let(found)
-            place = place + found * (self.writer.number(rule.step) if isinstance(rule.step, int) else rule.step)
+            place = place + self.writer.scaled(found, rule.step)
             there = both(there, None if inside is None else T.let(inside))
         return (product, None if there is None else T.let(there)), T.let(place)
+
+
+def _first_bytes(word: Any, count: Any) -> Any:
+    """A word with so many of its bytes, or all, and zeros."""
+    others = T.let(T.max(T.const(0, "int32"), T.min(T.const(4, "int32"), 4 - count)))
+    kept = T.shift_right(T.const(0xFFFFFFFF, "uint32"), T.cast(T.min(others, T.const(3, "int32")) * 8, "uint32"))
+    return T.Select(others < T.const(4, "int32"), word & kept, T.const(0, "uint32"))
 
 
 class Crossed(Part):
@@ -278,7 +369,10 @@ class Crossed(Part):
         for slot, own in enumerate(self._outer):
             for k in range(4):
                 (product, inside), place = self.located(own["parts"], *self._inner(T.let(first + own["inner"] + k)))
-                word = self._words[0][T.let(place >> T.const(2, T.type_of(place)))]
+                if self.moved.loose:
+                    (word,) = self._from(place, 1)
+                else:
+                    word = self._words[0][T.let(place >> T.const(2, T.type_of(place)))]
                 T.store(self._held, 4 * slot + k, T.Select(both(product, inside), T.let(word), T.const(0, "uint32")))
 
     def keep(self, stage: Any) -> None:
@@ -288,10 +382,9 @@ class Crossed(Part):
             with nullcontext() if every else T.when(own < T.const(self.tile, "int32")):
                 for k in range(4):
                     which = T.let(((own >> T.const(3, "int32")) + k) & T.const(3, "int32"))
-                    shift, word = T.let(T.cast(which * 8, "uint32")), T.const(0, "uint32")
-                    for byte in range(4):
-                        found = T.shift_right(self._held[4 * slot + byte], shift) & T.const(255, "uint32")
-                        word = word | T.shift_left(found, T.const(8 * byte, "uint32"))
+                    two = T.let(T.cast(which * 0x11 + 0x40, "uint32"))  # that byte of two words
+                    low, high = (T.chosen_bytes(*(self._held[4 * slot + i + j] for j in (0, 1)), two) for i in (0, 2))
+                    word = T.chosen_bytes(low, high, T.const(0x5410, "uint32"))
                     place = self.writer.leaf.place(self.which, own + which, inner)
                     place = place if stage is None else place + stage * self.writer.leaf.size(self.which)
                     T.store(self._words[1], T.let(place >> T.const(2, "int32")), word)

@@ -77,9 +77,17 @@ class Writer:
             step = linear.steps[place]
             if isinstance(step, int) and step == 0:
                 continue
-            own = one if isinstance(step, int) and step == 1 else one * (self.number(step) if isinstance(step, int) else step)
+            own = self.scaled(one, step)
             total = own if total is None else total + own
         return total
+
+    def scaled(self, at: Any, step: Any) -> Any:
+        """A coordinate times its step."""
+        return at if isinstance(step, int) and step == 1 else at * self.number_of(step)
+
+    def number_of(self, value: Any) -> Any:
+        """An integer that may be a constant."""
+        return self.number(value) if isinstance(value, int) else value
 
     def sum(self, *parts: Any) -> Any:
         """The sum of what is present."""

@@ -100,7 +100,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
 
     can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
     sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]
-    ways = [moved(contraction, which, sizes[which], some, can_copy) for which in (0, 1)]
+    ways = [moved(contraction, which, sizes[which], some, can_copy, target.has("predicates")) for which in (0, 1)]
     if bits is not None:
         ways[1] = Moved(inner_first=False, run=1, size=4, copied=False, packed=bits.per_word)
     stages = knobs.stages if any(way.copied for way in ways) else min(knobs.stages, 2) if cores or shape else 1

@@ -91,6 +91,23 @@ def test_small_integers_are_exact_in_every_way(cuda: Target) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("zeros", [False, True])
+def test_rows_of_bytes_begin_anywhere(cuda: Target, zeros: bool) -> None:
+    """Words are made of those around, but none is read behind the end of a factor: that of every size lies elsewhere in a word."""
+    rng, ways = seeded("loose", zeros), set()
+    for m, k, n in ((17, 33, 65), (19, 3, 17), (33, 47, 35), (20, 77, 333), (21, 1, 18), (18, 16, 21)):
+        x, y = rng.integers(0, 256, (m, k)).astype(np.uint8), rng.integers(-128, 128, (k, n)).astype(np.int8)
+        a, b = (rng.integers(1, 100, size).astype(kind) for size, kind in (((m, 1), np.uint8), ((1, n), np.int8)))
+        arrays = (x, a, y, b) if zeros else (x, None, y, None)
+        desc = tvmdml.MatrixMultiplyInteger.of(*(None if one is None else described(one)[0] for one in arrays))
+        way, found = product(cuda, desc, {}, *arrays)
+        assert (found == ((x - a.astype(int)) @ (y - b.astype(int)) if zeros else x.astype(int) @ y)).all(), (m, k, n)
+        ways.add(way)
+    assert any("inner 16 flat loose" in way or "inner 16 loose" in way for way in ways), ways
+    assert any("own 4 crossed loose" in way for way in ways), ways
+
+
+@pytest.mark.full
 def test_sums_of_float16_have_one_order(cuda: Target) -> None:
     """Whatever the tile, the step, the stages, the layout and the number of groups that share a sum."""
     rng = seeded("order of float16")

@@ -215,7 +215,8 @@ class Contraction(NamedTuple):
         for operand in self.operands():
             for one in operand.linears():
                 found += map(abs, one.range(self.sizes[: len(one.steps)]))
-            reach = sum(rule.size * abs(rule.step) for rule in operand.rules)
+            ends = [(rule, rule.at.range(self.sizes[: len(rule.at.steps)])) for rule in operand.rules]
+            reach = sum(max(rule.size, *map(abs, end)) * abs(rule.step) for rule, end in ends)
             found.append(reach + max(map(abs, operand.place.range(self.sizes[: len(operand.place.steps)]))))
         return int(max(found))
 

@@ -66,6 +66,7 @@ from tvmdml.kernels.tensorir_elements import unravel as unravel
 from tvmdml.kernels.tensorir_elements import unravel_word as unravel_word
 from tvmdml.kernels.tensorir_listed import listed_function as listed_function
 from tvmdml.kernels.tensorir_matrices import SubgroupMatrix as SubgroupMatrix
+from tvmdml.kernels.tensorir_matrices import chosen_bytes as chosen_bytes
 from tvmdml.kernels.tensorir_matrices import halves as halves
 from tvmdml.kernels.tensorir_matrices import load_tiles as load_tiles
 from tvmdml.kernels.tensorir_matrices import multiply_tiles as multiply_tiles

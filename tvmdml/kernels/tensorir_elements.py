@@ -53,11 +53,13 @@ def unravel_word(index: Any, sizes: Sequence[Any]) -> list[Any]:
 
 def divided_out(number: Any, size: Any) -> Any:
     """The quotient of an integer that is not negative; of one of 32 bits by the divisor's reciprocal, if the kernel has it."""
-    found = reciprocals.get().get(_handle(size))
+    found, cast = reciprocals.get().get(_handle(size)), builder().cast
     dtype = type_of(number)
     if found is None or dtype not in ("int32", "uint32"):
-        return builder().truncdiv(number, const(size, dtype) if isinstance(size, int) else builder().cast(size, dtype))
-    cast, (reciprocal, shift) = builder().cast, found
+        if is_on_device() and dtype == "int32" and not isinstance(size, int):  # a sign takes a third of a division's instructions
+            return cast(builder().truncdiv(cast(number, "uint32"), cast(size, "uint32")), dtype)
+        return builder().truncdiv(number, const(size, dtype) if isinstance(size, int) else cast(size, dtype))
+    reciprocal, shift = found
     twice = let(cast(number, "uint32") * const(2, "uint32"))
     product = cast(twice, "uint64") * cast(reciprocal, "uint64")
     return cast(cast(product >> const(32, "uint64"), "uint32") >> cast(shift, "uint32"), dtype)

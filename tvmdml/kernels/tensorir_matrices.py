@@ -74,6 +74,11 @@ class SubgroupMatrix:
         self._do("multiply", *a._arguments, *b._arguments)
 
 
+def chosen_bytes(low: Any, high: Any, which: Any) -> Any:
+    """A word of four bytes of two words, each by its number among the eight: in the lowest bits of a digit of 4 bits."""
+    return builder().call_pure_extern("uint32", "chosen_bytes", low, high, which)
+
+
 def halves(low: Any, high: Any) -> Any:
     """Two float32, rounded to float16, as a word: neighbours, as in a small matrix."""
     return builder().call_extern("uint32", "pack_halves", low, high)

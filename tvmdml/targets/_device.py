@@ -57,7 +57,10 @@ class DeviceTarget(Target):
 
     @abc.abstractmethod
     def has(self, feature: str) -> bool:
-        """Whether the device has an optional feature: ``int64``, ``float64``, ``subgroup_ballot``, ``tensor_cores`` …"""
+        """Whether the device has an optional feature: ``int64``, ``float64``, ``subgroup_ballot``, ``tensor_cores`` …
+
+        With ``predicates``, what is read under a condition costs no more than what is read always.
+        """
 
     def matrices(self, dtype: str) -> tuple[int, int, int] | None:
         """Rows, columns and products of the small matrices of a type that a subgroup multiplies; ``None`` if it cannot."""

@@ -221,6 +221,9 @@ class Calls:
         """Instructions that C++ has no function for."""
         return call(self._writer.type_of(node)[0], name, *(typed(self._writer.value(one)) for one in arguments))._replace(data=True)
 
+    def _chosen_bytes(self, node: Any, name: str, arguments: list[Any]) -> Term:
+        return call("uint32", "__byte_perm", *map(self._writer.value, arguments))
+
     # -- Warps
 
     def _number(self, node: Any, name: str, arguments: list[Any]) -> Term:
@@ -285,6 +288,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Term]] = {
     "pack_halves": Calls._quick,
     "assume": Calls._skip,
     "bitwise_not": Calls._bitwise_not,
+    "chosen_bytes": Calls._chosen_bytes,
     "clz": Calls._bits,
     "if_then_else": Calls._if_then_else,
     "isfinite": Calls._classify,
