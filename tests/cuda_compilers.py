@@ -24,3 +24,9 @@ def use(name: str, monkeypatch: pytest.MonkeyPatch) -> str:
             raise
         pytest.skip(f"no {name} here: {error}")
     return name
+
+
+def need_disassembler() -> None:
+    """Skips the test where machine code cannot be read."""
+    if not any(map(compilers._tool, ("nvdisasm", "cuobjdump"))):
+        pytest.skip("no nvdisasm here, nor cuobjdump")

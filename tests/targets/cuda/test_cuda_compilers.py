@@ -18,7 +18,7 @@ from typing import Any
 import cubin
 import kernels
 import pytest
-from cuda_compilers import ARCHITECTURES, COMPILERS, use
+from cuda_compilers import ARCHITECTURES, COMPILERS, need_disassembler, use
 from expressions import AWKWARD, FLOATS, TYPES, Written, extremes, number_of, written
 
 from tvmdml import tensorir as T
@@ -290,12 +290,8 @@ def test_nothing_is_approximated(compiler: str) -> None:
 
 def _sass(text: str) -> str:
     """The listing for sm_80."""
-    try:
-        return compilers.sass(compiled(text, "sm_80")["sm_80"])
-    except CompileError as error:
-        if "nvdisasm" not in str(error):
-            raise
-        pytest.skip(str(error))
+    need_disassembler()
+    return compilers.sass(compiled(text, "sm_80")["sm_80"])
 
 
 @pytest.mark.full

@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import cubin
+import machine_code
 import pytest
-from cuda_compilers import ARCHITECTURES
+from cuda_compilers import ARCHITECTURES, need_disassembler
 from drawn import Drawn, budget, forced, of, plain, spread
 
 from tvmdml import Operator, TensorDesc, operators
 from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import CompileError, InvalidArgument, Unsupported
+from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.kernels import kernel as made
 from tvmdml.operators._contract import Role
 from tvmdml.scheduling import kernel_for
@@ -279,31 +280,39 @@ def test_attention_has_few_other_instructions_than_those_of_tensor_cores(archite
     content = compilers._compiler()[1](prelude.text(emitted.uses) + emitted.text, architecture)
     (one,) = cubin.read(content)[1].values()
     assert one.stack == 0
-    try:
-        listing = compilers.sass(content)
-    except CompileError as error:
-        if "nvdisasm" not in str(error):
-            raise
-        pytest.skip(str(error))
-    cores, instructions = _loop(listing)
+    need_disassembler()
+    inner = machine_code.loop(machine_code.listed(compilers.sass(content)))
+    cores, instructions = machine_code.products(inner), len(inner)
     wanted, most = LIMITS[architecture, channels]
     assert cores == wanted
     assert instructions / cores <= most, instructions
 
 
-def _loop(listing: str) -> tuple[int, int]:
-    """Instructions of tensor cores, and all instructions, of the smallest loop that has some."""
-    places: dict[str, int] = {}
-    found: list[str] = []
-    loops = []
-    for line in listing.splitlines():
-        if label := re.match(r"\s*(\.L_x_\d+):", line):
-            places[label[1]] = len(found)
-        if instruction := re.search(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+)?([A-Z][A-Z0-9_.]*)(.*)", line):
-            found.append(instruction[1])
-            jump = re.search(r"\.L_x_\d+", instruction[2])
-            if instruction[1].startswith("BRA") and jump and jump[0] in places:
-                inside = found[places[jump[0]] :]
-                loops.append((len(inside), sum(name.startswith("HMMA") for name in inside)))
-    instructions, cores = min(one for one in loops if one[1])
-    return cores, instructions
+# -- What multiplies ----------------------------------------------------------------------------------------------------
+
+SHARES = {
+    "product float32": (0.65, 1.0),
+    "product float32, large": (0.8, 1.3),
+    "product float16": (0.08, 0.08),
+    "product of bytes": (0.05, 0.04),
+    "product of bytes, odd sizes": (0.011, 0.011),
+    "convolution 3x3 float32": (0.52, 0.66),
+    "convolution 1x1 float32": (0.7, 1.1),
+    "convolution 3x3 float16": (0.022, 0.022),
+    "convolution 3x3 of bytes": (0.012, 0.012),
+}
+"""Products for each instruction of the loop that multiplies, at least: without packed float32, and with them."""
+
+
+@pytest.mark.full
+@pytest.mark.drawn("architecture", range(16), 1)
+@pytest.mark.usefixtures("any_compiler")
+def test_the_most_used_kernels_spill_nothing_and_multiply_most_of_the_time(architecture: int) -> None:
+    need_disassembler()
+    supported = compilers.supported()
+    name = supported[architecture % len(supported)]
+    packed = architectures.has(name, "packed_floats")
+    for kernel, make in machine_code.KERNELS.items():
+        code = machine_code.read(make(), name)
+        assert code.spilled == 0, (kernel, name, code)
+        assert code.share >= SHARES.get(kernel, (0, 0))[packed], (kernel, name, code)
