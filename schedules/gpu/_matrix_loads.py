@@ -43,6 +43,8 @@ class Moved(NamedTuple):
     """What is outside is not read: where it would be is linear in all coordinates."""
     loose: bool = False
     """Runs of bytes may begin anywhere: their words are made of those that they are in."""
+    even: bool = False
+    """Four products are there as a whole or not at all, and as far apart as others."""
 
     def slots(self, leaf: Leaf, which: int) -> int:
         """How many runs, or blocks of four by four, a thread moves of a factor's part."""
@@ -51,10 +53,8 @@ class Moved(NamedTuple):
 
     def __str__(self) -> str:
         """What the code depends on."""
-        return (
-            f"{'inner' if self.inner_first else 'own'} {self.run}{' copied' if self.copied else ' crossed' if self.crossed else ''}"
-            f"{' flat' if self.flat else ''}{' predicated' if self.predicated else ''}{' loose' if self.loose else ''}"
-        )
+        ways = [way for way in ("copied", "crossed", "flat", "predicated", "loose", "even") if getattr(self, way)]
+        return " ".join(("inner" if self.inner_first else "own", str(self.run), *ways))
 
 
 def is_inner_first(contraction: Contraction, which: int) -> bool:
@@ -83,7 +83,8 @@ def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy:
     if leaf.is_run_along(which, inner_first):
         run = _run(operand, contraction.sizes, _end(contraction, 3 if inner_first else which + 1), _BYTES // size)
     elif leaf.crosses and not filled and _run(operand, contraction.sizes, _end(contraction, which + 1), 4) == 4:
-        return Moved(inner_first, 4, size, copied=False, crossed=True)
+        even = len(contraction.inner) == 1 and contraction.depth % 4 == 0 and not operand.rules
+        return Moved(inner_first, 4, size, copied=False, crossed=True, flat=flat, even=even)
     if run == size == 1 and leaf.crosses and _may_be_loose(contraction, operand, 3 if inner_first else which + 1):
         many = _BYTES if inner_first else 4
         return Moved(inner_first, many, size, copied=False, crossed=not inner_first, flat=flat, loose=True)
@@ -300,7 +301,7 @@ class Part:
     def _inner(self, position: Any) -> tuple[Any, list[Any]]:
         """Whether there is such a product, and what its coordinates contribute to places."""
         writer, depth = self.writer, self.writer.sizes[3]
-        run = self.moved.run if self.moved.inner_first and not self.moved.loose else 1
+        run = self.moved.run if self.moved.even or (self.moved.inner_first and not self.moved.loose) else 1
         number = T.let(T.min(position, depth - run))
         if self.moved.flat:
             return T.let(position < depth), [writer.scaled(number, self.operand.place.steps[-1])]
@@ -367,6 +368,14 @@ class Crossed(Part):
     def load(self, first: Any) -> None:
         """The blocks of the next products, to registers."""
         for slot, own in enumerate(self._outer):
+            if self.moved.even:
+                (product, _), place = self.located(own["parts"], *self._inner(T.let(first + own["inner"])))
+                shift, step = T.const(2, T.type_of(place)), self.writer.number_of(self.operand.place.steps[-1])
+                begin, apart = T.let(place >> shift), T.let(step >> shift)
+                for k in range(4):
+                    word = T.let(self._words[0][T.let(begin + k * apart)])
+                    T.store(self._held, 4 * slot + k, T.Select(product, word, T.const(0, "uint32")))
+                continue
             for k in range(4):
                 (product, inside), place = self.located(own["parts"], *self._inner(T.let(first + own["inner"] + k)))
                 if self.moved.loose:
