@@ -181,10 +181,11 @@ class Part:
         writer, place = self.writer, self.operand.place
         lasts = [[writer.number_of(size) - 1 for size in sizes] for sizes in writer.c.groups]
         end = T.let(writer.sum(place.base, *(writer.part(place, group, last) for group, last in enumerate(lasts))) + 1)
-        self._whole = T.let(end >> T.const(2, writer.dtype))
+        whole = T.let(end >> T.const(2, writer.dtype))
+        self._ends = [T.hold(whole - i) for i in range(_BYTES // 4 + 1)]
         self._tail = T.Variable("uint32", T.const(0, "uint32"))
         for i in range(3):
-            at = T.let(self._whole * 4 + i)
+            at = T.let(whole * 4 + i)
             with T.when(at < end):
                 byte = T.cast(self.buffer[at], "uint32") & T.const(255, "uint32")
                 self._tail.set(self._tail.value | T.shift_left(byte, T.const(8 * i, "uint32")))
@@ -193,10 +194,8 @@ class Part:
         """Words that begin at any byte."""
         first = T.let(place >> T.const(2, self.writer.dtype))
         digits = T.let(T.cast(place & 3, "uint32") * 0x1111 + 0x3210)
-        found = []
-        for i in range(count + 1):
-            at = T.let(first + i)
-            found.append(T.let(T.if_then_else(at < self._whole, self._words[0][at], self._tail.value)))
+        each = ((end, T.let(first + i)) for i, end in enumerate(self._ends[: count + 1]))
+        found = [T.let(T.if_then_else(first < end, self._words[0][at], self._tail.value)) for end, at in each]
         return [T.let(T.chosen_bytes(*found[i : i + 2], digits)) for i in range(count)]
 
     def _slot(self, slot: int) -> tuple[Any, Any, bool]:
@@ -243,8 +242,10 @@ class Part:
                 continue
             if self.moved.loose:
                 left = T.let(T.cast(T.min(self.writer.sizes[3] - (first + own["inner"]), self.writer.number(_BYTES)), "int32"))
+                # Behind the last product the second factor is 0, whatever the first one is, unless that one is summed up, too.
+                is_any = self.which == 0 and self.writer.c.b_zero is None
                 for i, word in enumerate(self._from(place, self.in_words)):
-                    T.store(self._held, slot * self.in_words + i, _first_bytes(word, left - 4 * i))
+                    T.store(self._held, slot * self.in_words + i, word if is_any else _first_bytes(word, left - 4 * i))
                 continue
             first_word, count, every = slot * self.in_words, self.in_words, both(*there)
             T.store(self._held, T.run(T.const(first_word, "int32"), count), self._words[0][T.run(self._word(place), count)])
@@ -368,20 +369,21 @@ class Crossed(Part):
     def load(self, first: Any) -> None:
         """The blocks of the next products, to registers."""
         for slot, own in enumerate(self._outer):
-            if self.moved.even:
-                (product, _), place = self.located(own["parts"], *self._inner(T.let(first + own["inner"])))
-                shift, step = T.const(2, T.type_of(place)), self.writer.number_of(self.operand.place.steps[-1])
+            if self.moved.even or self.moved.loose:
+                position, step = T.let(first + own["inner"]), self.writer.number_of(self.operand.place.steps[-1])
+                (product, _), place = self.located(own["parts"], *self._inner(position))
+                shift = T.const(2, T.type_of(place))
                 begin, apart = T.let(place >> shift), T.let(step >> shift)
                 for k in range(4):
-                    word = T.let(self._words[0][T.let(begin + k * apart)])
-                    T.store(self._held, 4 * slot + k, T.Select(product, word, T.const(0, "uint32")))
+                    if self.moved.even:
+                        word = self._words[0][T.let(begin + k * apart)]
+                    else:
+                        product, word = position + k < self.writer.sizes[3], self._from(T.let(place + k * step), 1)[0]
+                    T.store(self._held, 4 * slot + k, T.Select(T.let(product), T.let(word), T.const(0, "uint32")))
                 continue
             for k in range(4):
                 (product, inside), place = self.located(own["parts"], *self._inner(T.let(first + own["inner"] + k)))
-                if self.moved.loose:
-                    (word,) = self._from(place, 1)
-                else:
-                    word = self._words[0][T.let(place >> T.const(2, T.type_of(place)))]
+                word = self._words[0][T.let(place >> T.const(2, T.type_of(place)))]
                 T.store(self._held, 4 * slot + k, T.Select(both(product, inside), T.let(word), T.const(0, "uint32")))
 
     def keep(self, stage: Any) -> None:

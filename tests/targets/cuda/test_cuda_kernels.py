@@ -295,7 +295,7 @@ SHARES = {
     "product float32, large": (0.8, 1.3),
     "product float16": (0.08, 0.08),
     "product of bytes": (0.05, 0.04),
-    "product of bytes, odd sizes": (0.011, 0.011),
+    "product of bytes, odd sizes": (0.014, 0.014),
     "convolution 3x3 float32": (0.52, 0.66),
     "convolution 1x1 float32": (0.7, 1.1),
     "convolution 3x3 float16": (0.022, 0.022),
