@@ -31,7 +31,7 @@ def decorations(code: bytes, name: str) -> list[int]:
     return [operands[0] for operands in found if operands[1] == DECORATION[name]]
 
 
-def widths(code: bytes) -> list[int]:
+def widths(code: bytes, storage: str = "StorageBuffer") -> list[int]:
     """How many 32-bit words each load and store moves; 0 for part of one."""
     types: dict[int, int] = {}
     pointers: dict[int, int] = {}
@@ -41,12 +41,12 @@ def widths(code: bytes) -> list[int]:
             types[operands[0]] = operands[1] // 32
         elif name == "TypeVector":
             types[operands[0]] = types[operands[1]] * operands[2]
-        elif name == "TypePointer" and operands[1] == STORAGE_CLASS["StorageBuffer"] and operands[2] in types:
+        elif name == "TypePointer" and operands[1] == STORAGE_CLASS[storage] and operands[2] in types:
             types[operands[0]] = types[operands[2]]
         elif name == "AccessChain" and operands[0] in types:
             pointers[operands[1]] = types[operands[0]]
         elif name == "Load" and operands[2] in pointers:
             moved.append(pointers[operands[2]])
-        elif name == "Store":
+        elif name == "Store" and operands[0] in pointers:
             moved.append(pointers[operands[0]])
     return moved

@@ -39,7 +39,7 @@ class _Own:
 class Plain(_Own):
     """Each thread has rows and columns of a tile. In shared memory, a product's elements of all rows are neighbours."""
 
-    has_words = crosses = False
+    crosses = False
 
     def __init__(self, tile: Tile, step: int, stages: int, computed: str, types: Sequence[str], packed: bool) -> None:
         width = 8 if computed == "float64" else 4
@@ -51,6 +51,7 @@ class Plain(_Own):
         self.step = max(16 if tile.own_rows * tile.own_columns > 32 else 8, step if width == 4 else min(step, 8))
         self.stored = (computed, computed)
         self.keeps_type = all(one == computed for one in types) and computed != "int32"
+        self.has_words = self.keeps_type and width == 4
         self.threads = tile.threads
         self.sums = tile.own_rows * tile.own_columns
         self.rounds = tile.own_rows

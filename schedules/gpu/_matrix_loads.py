@@ -170,9 +170,10 @@ class Part:
         self.step, self.tile = leaf.step, (leaf.tile.rows, leaf.tile.columns)[self.which]
         if not self.moved.copied:
             count = self.slots * max(self.in_words, 1)
-            self._held = T.local("uint32" if self.in_words else self.writer.leaf.stored[self.which], count)
+            own = self.moved.size == 4  # an element is a word: it keeps its type
+            self._held = T.local(self.writer.leaf.stored[self.which] if own or not self.in_words else "uint32", count)
             if self.in_words:
-                self._words = words(self.buffer), words(memory)
+                self._words = (self.buffer, memory) if own else (words(self.buffer), words(memory))
         if self.moved.loose:
             self._find_end()
 
@@ -250,7 +251,8 @@ class Part:
             first_word, count, every = slot * self.in_words, self.in_words, both(*there)
             T.store(self._held, T.run(T.const(first_word, "int32"), count), self._words[0][T.run(self._word(place), count)])
             for i in range(first_word, first_word + count):
-                T.store(self._held, i, T.Select(every, self._flipped(self._held[i]), T.const(0, "uint32")))
+                word = self._flipped(self._held[i])
+                T.store(self._held, i, T.Select(every, word, T.const(0, T.type_of(word))))
 
     def keep(self, stage: Any) -> None:
         """The thread's runs, from registers to shared memory."""

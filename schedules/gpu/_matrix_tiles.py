@@ -26,15 +26,27 @@ TILES = {
         Tile(128, 64, 8, 4, 64, 32),
         Tile(64, 128, 4, 8, 32, 64),
         Tile(64, 64, 4, 4, 32, 32),
+        Tile(32, 128, 4, 8, 16, 64),
+        Tile(128, 32, 8, 4, 64, 16),
         Tile(32, 64, 4, 4, 16, 32),
         Tile(64, 32, 4, 4, 32, 16),
         Tile(32, 32, 4, 4, 16, 16),
+        Tile(16, 128, 4, 4, 16, 32),
+        Tile(128, 16, 4, 4, 32, 16),
         Tile(16, 64, 2, 4, 16, 16),
         Tile(64, 16, 4, 2, 16, 16),
         Tile(16, 16, 2, 2, 16, 16),
     )
 }
 """From large to small: a large one reads each factor less often, and small ones are many."""
+
+
+def busy_groups(knobs: Any, target: DeviceTarget) -> int:
+    """How many groups are enough.
+
+    For a device with few tasks a quarter of them is: with smaller tiles, each product would cost nearly twice as many loads.
+    """
+    return int(min(knobs.busy, target.tasks() // 4))
 
 
 def chosen(
@@ -78,4 +90,5 @@ def chosen(
         return bool((tile.rows >= 2 * rows and tile.rows > 16) or (tile.columns >= 2 * columns and tile.columns > 16))
 
     fitting = [leaf for leaf in leaves.values() if not wasted(leaf.tile)] or [*leaves.values()][-1:]
-    return next((leaf for leaf in fitting if batch * leaf.tile.groups(rows, columns) >= knobs.busy), fitting[-1])
+    busy = busy_groups(knobs, target)
+    return next((leaf for leaf in fitting if batch * leaf.tile.groups(rows, columns) >= busy), fitting[-1])

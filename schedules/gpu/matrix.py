@@ -32,7 +32,7 @@ from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Moved, are_near, is_inner_first, moved
-from tvmdml.schedules.gpu._matrix_tiles import TILES, chosen
+from tvmdml.schedules.gpu._matrix_tiles import TILES, busy_groups, chosen
 from tvmdml.schedules.gpu._matrix_writer import Each, Writer
 from tvmdml.targets._device import DeviceTarget
 
@@ -110,7 +110,11 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
 
     leaf = chosen(knobs, target, (batch, rows, columns, depth), leaf_of, slots, stages)
     blocks, count = -(-depth // KC), batch * rows * columns
-    few = batch * leaf.tile.groups(rows, columns) < knobs.busy if knobs.algorithm == "auto" else knobs.algorithm == "blocks"
+    few = (
+        batch * leaf.tile.groups(rows, columns) < busy_groups(knobs, target)
+        if knobs.algorithm == "auto"
+        else knobs.algorithm == "blocks"
+    )
     split = few and after is None and 1 < blocks <= _SCRATCH // count
     if split:
         leaf = chosen(knobs, target, (batch * blocks, rows, columns, KC), leaf_of, slots, stages)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import programs
 import pytest
-from spirv_words import declared, instructions
+from spirv_words import declared, instructions, widths
 from support import Array, assert_same_bits, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
+from tvmdml.schedules.gpu._matrix_tiles import TILES
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
@@ -250,3 +251,21 @@ def test_what_one_architecture_of_a_list_has_changes_no_bit(cuda: Target) -> Non
     ]
     found = {programs.python(LISTED, TVMDML_EMULATED_ARCH=number, TARGET=target) for number, target in runs}
     assert len(found) == 1
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("name", sorted(TILES, key=lambda name: name != "32x32"))
+def test_tiles_of_floats_are_exact_and_moved_in_vectors(vulkan: VulkanTarget, name: str) -> None:
+    """Four neighbours at once in a group's memory, and from a tensor where they are aligned."""
+    rng, given, tile = seeded(name), {"tile": name, "algorithm": "tiles"}, TILES[name]
+    for columns in (132, 131):
+        a, b = (rng.integers(-8, 9, size).astype(F32) for size in ((70, 270), (270, columns)))
+        desc = tvmdml.Gemm.of(*described(a, b))
+        way, got = product(vulkan, desc, given, a, b, None)
+        assert_same_bits(got, a @ b, way)
+        with knobs.using(matrix=given):
+            function = kernel_for(desc.canonical(), vulkan).build()
+        code = compile_function(function, vulkan.capabilities).images[0].content
+        aligned = columns % 4 == 0
+        assert (4 in widths(code)) is aligned
+        assert widths(code, "Workgroup").count(4) >= tile.own_rows // 4 + tile.own_columns // 4 + aligned

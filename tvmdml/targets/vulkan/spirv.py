@@ -78,6 +78,8 @@ class _Writer:
         self.calls = Calls(self)
         self._values: dict[int, Value] = {}
         self._extents: dict[str, Any] = {}
+        self._runs: dict[int, int] = {}
+        """The most elements of a buffer that are loaded or stored at once."""
         self._loops: list[_Loop] = []
         self._is_open = True
         """Whether the next instruction is reachable: not after a break, a continue or a return."""
@@ -86,7 +88,7 @@ class _Writer:
         """Translate the whole function."""
         buffers, scalars = self._parameters()
         push = self._push_constants(scalars)
-        self._declare_threads(self.function.body)
+        self._look_ahead(self.function.body)
         self.visit(self.function.body)
         if self._is_open:
             self.module.emit("Return")
@@ -142,8 +144,8 @@ class _Writer:
             self._values[parameter.__chandle__()] = Value(scalar, (number,))
         return tuple((offset, _FORMATS[scalar]) for offset, scalar in zip(ends, stored, strict=False))
 
-    def _declare_threads(self, body: Any) -> None:
-        """Define all thread indices in the first block, which dominates every use."""
+    def _look_ahead(self, body: Any) -> None:
+        """Define all thread indices in the first block, which dominates every use, and find what is loaded or stored in runs."""
         stack = [body]
         indices: dict[str, int] = {}
         while stack:
@@ -159,6 +161,15 @@ class _Writer:
                 stack.append(node.body)
             elif kind == "IfThenElse":
                 stack.extend(case for case in (node.then_case, node.else_case) if case is not None)
+            elif kind == "BufferStore" and type(index := node.indices[0]).__name__ == "Ramp":
+                self._note_run(node.buffer, index)
+                if type(node.value).__name__ in ("BufferLoad", "TensorLoad"):
+                    self._note_run(node.value.source, node.value.indices[0])
+
+    def _note_run(self, buffer: Any, index: Any) -> None:
+        if type(index).__name__ == "Ramp" and type(index.lanes).__name__ == "IntImm":
+            handle, lanes = buffer.__chandle__(), int(index.lanes.value)
+            self._runs[handle] = max(lanes, self._runs.get(handle, 1))
 
     def _declare_thread(self, node: Any, indices: dict[str, int]) -> None:
         tag, variable = str(node.node.thread_tag), node.node.var
@@ -215,7 +226,7 @@ class _Writer:
         self.memory.declare(node.buffer, node.data)
 
     def _allocate(self, node: Any) -> None:
-        self.memory.allocate(node.buffer)
+        self.memory.allocate(node.buffer, self._runs.get(node.buffer.__chandle__(), 1))
 
     def _bind(self, node: Any) -> None:
         self._values[node.var.__chandle__()] = self.value(node.value)

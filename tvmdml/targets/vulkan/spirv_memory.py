@@ -12,6 +12,7 @@ from tvmdml.targets.vulkan.spirv_arithmetic import Arithmetic
 from tvmdml.targets.vulkan.spirv_tables import BOOL, SCALARS, UINT, Scalar
 
 _HALF = Scalar("float", 16)
+_LANES = 4
 _SCOPES = {"shared": "Workgroup", "shared.dyn": "Workgroup", "local": "Function", "global": "Function", "": "Function"}
 
 
@@ -42,6 +43,8 @@ class Allocation:
     scalar: Scalar
     count: int
     is_dynamic: bool
+    in_vectors: bool = False
+    """Whether it is an array of vectors of ``_LANES`` elements, because some are loaded or stored at once."""
     variables: dict[Scalar, int] = field(default_factory=dict)
 
 
@@ -76,8 +79,8 @@ class Memory:
         self._parameters.append(parameter)
         self._views[node.__chandle__()] = View(parameter, scalar)
 
-    def allocate(self, node: Any) -> None:
-        """Allocate a buffer of the group or of the thread."""
+    def allocate(self, node: Any, runs: int = 1) -> None:
+        """Allocate a buffer of the group or of the thread; ``runs``: the most elements that are loaded or stored at once."""
         scope = str(node.scope())
         if scope not in _SCOPES:
             self.module.refuse(f"cannot translate memory of scope {scope!r} to SPIR-V")
@@ -86,7 +89,10 @@ class Memory:
             self.module.refuse(f"{node.name}: the size of its memory is not constant")
         scalar = self._scalar(node)
         count = math.prod(int(size.value) for size in sizes)
-        allocation = Allocation(str(node.name), _SCOPES[scope], scalar, count, scope == "shared.dyn")
+        # A matrix of a subgroup is loaded from an array of its elements.
+        whole = scalar.bits == 32 and runs % _LANES == 0 and count % _LANES == 0
+        in_vectors = whole and scope == "shared" and not self.module.has_matrices
+        allocation = Allocation(str(node.name), _SCOPES[scope], scalar, count, scope == "shared.dyn", in_vectors)
         self._views[node.__chandle__()] = View(allocation, scalar)
 
     def declare(self, node: Any, data: Any) -> None:
@@ -129,11 +135,10 @@ class Memory:
             stored = Scalar("uint", 8) if scalar == BOOL else _unsigned(scalar)
             return Pointer(self._element(memory, stored, 1, index), scalar, stored, "StorageBuffer")
         stored = self._kept(memory, scalar)
-        number = memory.variables.get(stored)
-        if number is None:
-            number = memory.variables[stored] = self._reserve(memory, scalar, stored)
+        number = self._variable(memory, scalar, stored)
         if memory.count > 1:
-            number = self.module.pure("AccessChain", self.module.pointer(memory.storage, self.module.type(stored)), number, index)
+            places = self._in_vector(index) if memory.in_vectors else (index,)
+            number = self.module.pure("AccessChain", self.module.pointer(memory.storage, self.module.type(stored)), number, *places)
         return Pointer(number, scalar, stored, memory.storage)
 
     def load(self, node: Any, index: int) -> int:
@@ -160,7 +165,10 @@ class Memory:
         """How many 32-bit words of these contiguous elements can be loaded or stored at once; 0 if this is not possible."""
         memory, scalar = self._view(node)
         device = self.module.device
-        if not isinstance(memory, Parameter) or lanes == 1:
+        if isinstance(memory, Allocation):
+            whole = memory.in_vectors and lanes % _LANES == 0 and self.arithmetic.zeros(base) >= _LANES.bit_length() - 1
+            return _LANES if whole else 0
+        if lanes == 1:
             return 0
         if scalar == _HALF and not (device.float16 and 16 in device.nearest_even):
             return 0
@@ -171,30 +179,37 @@ class Memory:
     def load_words(self, node: Any, base: int, index: Scalar, lanes: int, words: int) -> tuple[int, ...]:
         """Load contiguous elements, ``words`` words at once."""
         memory, scalar = self._view(node)
-        assert isinstance(memory, Parameter)
-        memory.read = True
-        module, kind = self.module, self._words_type(words)
+        module, stored = self.module, UINT
+        if isinstance(memory, Parameter):
+            memory.read = True
+        else:
+            stored = self._kept(memory, scalar)
         found = []
         for pointer in self._blocks(memory, scalar, base, index, lanes, words):
-            block = module.result("Load", kind, pointer)
             if words == 1:
-                found.append(block)
-            else:
-                found += [module.pure("CompositeExtract", module.type(UINT), block, word) for word in range(words)]
-        return tuple(self.arithmetic.unpack(scalar, found))
+                found.append(module.result("Load", module.type(stored), pointer))
+                continue
+            block = module.result("Load", module.vector(stored, words), pointer)
+            found += [module.pure("CompositeExtract", module.type(stored), block, word) for word in range(words)]
+        return tuple(self.arithmetic.unpack(scalar, found) if isinstance(memory, Parameter) else found)
 
     def store_words(self, node: Any, base: int, index: Scalar, values: tuple[int, ...], words: int) -> None:
         """Store contiguous elements, ``words`` words at once."""
         memory, scalar = self._view(node)
-        assert isinstance(memory, Parameter)
-        memory.written = True
-        module, kind = self.module, self._words_type(words)
-        packed = self.arithmetic.pack(scalar, values)
+        module, stored, packed = self.module, UINT, list(values)
+        if isinstance(memory, Parameter):
+            memory.written = True
+            packed = self.arithmetic.pack(scalar, values)
+        else:
+            stored = self._kept(memory, scalar)
         for place, pointer in enumerate(self._blocks(memory, scalar, base, index, len(values), words)):
             part = packed[place * words : (place + 1) * words]
-            module.emit("Store", pointer, part[0] if words == 1 else module.pure("CompositeConstruct", kind, *part))
+            whole = part[0] if words == 1 else module.pure("CompositeConstruct", module.vector(stored, words), *part)
+            module.emit("Store", pointer, whole)
 
-    def _blocks(self, memory: Parameter, scalar: Scalar, base: int, index: Scalar, lanes: int, words: int) -> Iterator[int]:
+    def _blocks(
+        self, memory: Parameter | Allocation, scalar: Scalar, base: int, index: Scalar, lanes: int, words: int
+    ) -> Iterator[int]:
         """Pointers to the blocks of words that contain contiguous elements."""
         arithmetic = self.arithmetic
         elements = words * 32 // scalar.bits
@@ -202,7 +217,19 @@ class Memory:
         first = arithmetic.binary("RShift", unsigned, base, arithmetic.constant(unsigned, elements.bit_length() - 1))
         for block in range(lanes // elements):
             place = arithmetic.binary("Add", unsigned, first, arithmetic.constant(unsigned, block)) if block else first
-            yield self._element(memory, UINT, words, place)
+            if isinstance(memory, Parameter):
+                yield self._element(memory, UINT, words, place)
+            else:
+                stored = self._kept(memory, scalar)
+                kind = self.module.pointer(memory.storage, self.module.vector(stored, words))
+                yield self.module.pure("AccessChain", kind, self._variable(memory, scalar, stored), place)
+
+    def _in_vector(self, index: int) -> tuple[int, int]:
+        """Which vector an element is in, and where."""
+        binary, word = self.arithmetic.binary, self.module.constant
+        return binary("RShift", UINT, index, word(UINT, 2)), self.module.pure(
+            "BitwiseAnd", self.module.type(UINT), index, word(UINT, _LANES - 1)
+        )
 
     def _words_type(self, words: int) -> int:
         return self.module.type(UINT) if words == 1 else self.module.vector(UINT, words)
@@ -256,6 +283,12 @@ class Memory:
             return Scalar("uint", 16) if device.int16 else UINT
         return _unsigned(self.arithmetic.held(scalar))
 
+    def _variable(self, memory: Allocation, scalar: Scalar, stored: Scalar) -> int:
+        number = memory.variables.get(stored)
+        if number is None:
+            number = memory.variables[stored] = self._reserve(memory, scalar, stored)
+        return number
+
     def _reserve(self, memory: Allocation, scalar: Scalar, stored: Scalar) -> int:
         narrow = {("uint", 8): "Int8", ("uint", 16): "Int16", ("float", 16): "Float16"}.get(stored)
         if narrow is not None and stored.kind != "bool":
@@ -264,6 +297,8 @@ class Memory:
         if memory.storage == "Workgroup":
             self.shared_bytes += count * stored.bits // 8
         element = self.module.type(stored)
+        if memory.in_vectors:
+            element, count = self.module.vector(stored, _LANES), count // _LANES
         number = self.module.variable(memory.storage, self.module.array(element, count) if memory.count > 1 else element)
         self.module.describe(number, memory.name)
         return number
