@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import sys
 import warnings
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import tvmdml
 from tvmdml.conformance.cli import conformance
-from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, printable, say, shown_bytes, table, width
+from tvmdml.console import (
+    INTERRUPTED,
+    as_json_option,
+    colours,
+    parsed,
+    print_json,
+    printable,
+    say,
+    short_target,
+    shown_bytes,
+    table,
+    width,
+)
 from tvmdml.device_options import device_option, device_rows, feature_level_option
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.explain_cli import explain
 from tvmdml.genai.cli import generate
-from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name
+from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
 from tvmdml.packs.cli import pack, verify
 from tvmdml.run_cli import run
 from tvmdml.tuning.cli import tuning
@@ -54,6 +67,7 @@ class _Main(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         warnings.formatwarning = _warning
+        colours(ctx)
         try:
             return super().invoke(ctx)
         except (TvmdmlError, MemoryError, OSError) as error:
@@ -91,7 +105,7 @@ def main() -> None:
 @main.command()
 @as_json_option
 @click.option("--match", metavar="TEXT", help="List only operators whose name, class or function has this text in it.")
-@click.argument("names", metavar="[NAME]…", nargs=-1)
+@click.argument("names", metavar="[NAME]…", nargs=-1, shell_complete=operator_names)
 def operators(as_json: bool, match: str | None, names: tuple[str, ...]) -> None:
     """List the operators, with the types and ranks of their first tensor at the newest feature level. Extensions follow a plus.
 
@@ -109,7 +123,7 @@ def operators(as_json: bool, match: str | None, names: tuple[str, ...]) -> None:
     if as_json:
         print_json([reference.facts(name, cls) for name, cls in known.items()])
     elif names:
-        click.echo("\n\n".join(map(reference.text, known.values())))
+        click.echo("\n\n".join(reference.text(cls, width=width() or get_terminal_size().columns) for cls in known.values()))
     else:
         where = ", ".join(targets.kinds())
         table(
@@ -123,12 +137,12 @@ def operators(as_json: bool, match: str | None, names: tuple[str, ...]) -> None:
 @main.command()
 @as_json_option
 def devices(as_json: bool) -> None:
-    """List the devices of this machine, and whether they can be used."""
+    """List the devices of this machine, and whether they can be used. --json has the whole names of processors."""
     rows = device_rows()
     if as_json:
         print_json(rows)
     else:
-        table(("target", "device", "state"), rows)
+        table(("target", "device", "state"), [{**row, "target": short_target(row["target"])} for row in rows])
 
 
 @main.command()
@@ -208,21 +222,13 @@ def info(as_json: bool) -> None:
         print_json({**head, "kernels": rows, "beside": beside, "library": libraries})
         return
     if rows:
-        shown = [{**row, "size": shown_bytes(row["size"]), "target": _shown_target(row["target"])} for row in rows]
+        shown = [{**row, "size": shown_bytes(row["size"]), "target": short_target(row["target"])} for row in rows]
         table(("kernel", "target", "size", "last used"), shown)
     click.echo(f"{len(rows)} kernels, {shown_bytes(total)} of at most {shown_bytes(store.limit)}, in {store.root}")
     for name, size in beside.items():
         click.echo(f"{shown_bytes(size)} in {store.cache / name}: {stores.BESIDE[name]}")
     for name, count in libraries.items():
         click.echo(f"{count} kernels for {name} in {library.folder()}: the library of kernels, which is searched after the cache")
-
-
-def _shown_target(target: str) -> str:
-    """A target's name. If it is a list of features: the first word, and a checksum of the rest."""
-    import zlib
-
-    kind, space, features = target.partition(" ")
-    return f"{kind} #{zlib.crc32(features.encode()):08x}" if space else kind
 
 
 @cache.command()
@@ -256,7 +262,7 @@ def prune(size: int | None) -> None:
 
 
 @main.command()
-@click.argument("operator", required=False, callback=parsed(operator_name))
+@click.argument("operator", required=False, callback=parsed(operator_name), shell_complete=operator_names)
 @operation_options
 @click.option("--kind", default="tir", show_default=True, help="tir; CPU: llvm, asm; CUDA: cuda, ptx, sass; Vulkan: spirv.")
 @device_option

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -67,6 +68,23 @@ def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     with console.capture() as printed:
         console.print(shown)
     click.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+
+
+def short_target(name: str) -> str:
+    """A target's name for a table: the features of a processor beyond its level are counted, those of a device have a checksum."""
+    kind, space, features = name.partition(" ")
+    if space:
+        import zlib
+
+        return f"{kind} #{zlib.crc32(features.encode()):08x}"
+    level, *more = name.split("+")
+    return f"{level} +{len(more)}" if more else level
+
+
+def colours(ctx: click.Context) -> None:
+    """No colours where ``NO_COLOR`` asks for none, as rich does, too."""
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
 
 
 def print_json(value: object) -> None:

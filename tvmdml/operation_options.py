@@ -160,6 +160,13 @@ def operator_name(text: str) -> str:
         raise InvalidArgument(str(error)) from None
 
 
+def operator_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """For shells: the names of operators that begin so, in upper or lower case."""
+    from tvmdml import operators
+
+    return [name for name in operators.all_operators() if name.startswith(begun.upper())]
+
+
 # -- Parsing of values --------------------------------------------------------------------------------------------
 
 

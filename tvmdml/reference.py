@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import re
@@ -94,8 +95,9 @@ class _Schedule(NamedTuple):
     knobs: Mapping[str, Knob]
 
 
-def text(cls: type[Operator], short: bool = False) -> str:
+def text(cls: type[Operator], short: bool = False, width: int = _WIDTH) -> str:
     """An operator's names, fields, types and ranks by feature level, schedules and their knobs, which a short text leaves out."""
+    columns = functools.partial(_columns, most=min(width, _WIDTH))
     names = list(functions_of(cls))
     lines = [f"DML_OPERATOR_{cls.NAME}, from feature level {cls.feature_level()}"]
     rows = {"descriptor": f"tvmdml.{cls.__name__}", "function": "none: compile the descriptor"}
@@ -109,16 +111,16 @@ def text(cls: type[Operator], short: bool = False) -> str:
     fields = {field.name: field.dml_name for field in cls.fields()}
     if cls.SHARES:
         rows["in place"] = ", ".join(f"{fields[source]} and {fields[result]}" for source, result in cls.SHARES)
-    lines += _columns(rows.items())
+    lines += columns(rows.items())
     lines += ["", "Fields of the structure and the descriptor:"]
-    lines += _columns([(f"{field.dml_name}, {field.name}", _takes(field)) for field in cls.fields()])
-    lines += ["", "Types and ranks by feature level:", *_columns(_support(cls))]
+    lines += columns([(f"{field.dml_name}, {field.name}", _takes(field)) for field in cls.fields()])
+    lines += ["", "Types and ranks by feature level:", *columns(_support(cls))]
     if short:
         return "\n".join([*lines, "", f"`tvmdml operators {cls.NAME}` shows the schedules and their knobs, too."])
     lines += ["", "Schedules and their knobs:"]
     for schedule in _schedules(cls):
         lines.append(f"  {schedule.targets}: {schedule.file}")
-        lines += _columns(((name, _meaning(knob)) for name, knob in schedule.knobs.items()), 4)
+        lines += columns(((name, _meaning(knob)) for name, knob in schedule.knobs.items()), indent=4)
     return "\n".join(lines)
 
 
@@ -131,14 +133,14 @@ def _meaning(knob: Knob) -> str:
     return f"{knob.default!r}: {knob.meaning} ({', '.join(choices)})"
 
 
-def _columns(rows: Iterable[tuple[str, str]], indent: int = 2) -> list[str]:
+def _columns(rows: Iterable[tuple[str, str]], indent: int = 2, most: int = _WIDTH) -> list[str]:
     """Rows of two columns; the second one is wrapped."""
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
     found: list[str] = []
     for name, value in rows:
         first = f"{' ' * indent}{name:{width}}  "
-        room = max(_WIDTH - len(first), 30)
+        room = max(most - len(first), 16)
         parts = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False) or [""]
         found += [part.replace("\xa0", " ") for part in (first + parts[0], *(" " * len(first) + part for part in parts[1:]))]
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import parsed, table
+from tvmdml.console import parsed, short_target, table
 from tvmdml.device_options import device_option, device_rows, feature_level_option, target_of
 from tvmdml.dispatch_options import dimension, direct3d_options, shape
 from tvmdml.errors import DeviceError, message
@@ -140,7 +140,7 @@ def run(
     if show_dependencies:
         table(("package", "version"), _versions())
     if show_adapters:
-        table(("target", "device", "state"), device_rows())
+        table(("target", "device", "state"), [{**row, "target": short_target(row["target"])} for row in device_rows()])
     if model is None:
         if show_adapters or show_dependencies:
             return

@@ -650,3 +650,61 @@ def test_a_model_writes_where_the_command_says_and_replaces_nothing_unasked(
     assert "results/rounded.npy" in failure("run", MODELS / "files.json", "--output_path", "out")
     assert "--overwrite" in failure("run", MODELS / "files.json", "--output_path", "out")
     lines("run", MODELS / "files.json", "--output_path", "out", "--overwrite")
+
+
+# -- Terminals and shells -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_and_operators(shell: str) -> None:
+    page = (Path(tvmdml.__file__).parent / "COMMAND.md").read_text()
+    assert f"_TVMDML_COMPLETE={shell}_source tvmdml" in page
+
+    def completed(*words: str) -> str:
+        line = " ".join(words)
+        own = {"_TVMDML_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+        own["COMP_CWORD"] = words[-1] if shell == "fish" else own["COMP_CWORD"]
+        command = [sys.executable, "-m", "tvmdml"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **own}).stdout
+
+    source = subprocess.run(
+        [sys.executable, "-m", "tvmdml"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "_TVMDML_COMPLETE": f"{shell}_source"},
+    )
+    assert "_TVMDML_COMPLETE" in source.stdout
+    assert "operators" in completed("tvmdml", "op")
+    assert "TOP_K1" in completed("tvmdml", "operators", "top_")
+    assert "--match" in completed("tvmdml", "operators", "--ma")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("cpu:x86-64-v4+gfni+avx512vnni", "cpu:x86-64-v4 +2"),
+        ("cpu:aarch64", "cpu:aarch64"),
+        ("cuda:sm_90", "cuda:sm_90"),
+        ("vulkan features", "vulkan #bfc0dc13"),
+    ],
+)
+def test_names_of_targets_are_short_in_tables(name: str, short: str) -> None:
+    assert console.short_target(name) == short
+
+
+def test_no_color_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in CliRunner().invoke(main, ["operators", "--match", "zzz"], color=True).stderr
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in CliRunner().invoke(main, ["operators", "--match", "zzz"], color=True).stderr
+
+
+def test_a_narrow_terminal_gets_narrow_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvmdml import reference
+
+    text = reference.text(operators.by_name("GEMM"), width=60)
+    assert "alpha" in text
+    assert max(map(len, text.splitlines())) <= 68  # a long word is not cut
+    monkeypatch.setattr(console, "width", lambda: 40)
+    assert max(map(len, lines("operators", "--match", "gemm"))) <= 40
