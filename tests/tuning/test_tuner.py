@@ -6,8 +6,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support import IN_PLACE, round_desc, tensor, top_k_desc
 
@@ -16,7 +18,7 @@ from tvmdml.packs.spec import Wanted
 from tvmdml.targets import Target
 from tvmdml.tuning import logs, session, tuner
 from tvmdml.tuning.display import Silent
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Tuned
+from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Tuned, noise_of
 
 DESC = top_k_desc(tensor("float32", (64, 4096)), 1, 20, "decreasing")
 SMALL = round_desc(tensor("float32", (64,)), "toward_zero")
@@ -123,9 +125,17 @@ def test_knobs_that_gain_nothing_are_left_at_their_defaults(tune: Any) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("final", [Outcome(0.99e-5, 1e-5, 0, 0.99), Outcome(0.5e-5, 1e-5, 0, 0.9), Outcome(problem="crashed")])
+@pytest.mark.parametrize(
+    "final",
+    [
+        Outcome(0.99e-5, 1e-5, 0, 0.99),
+        Outcome(0.5e-5, 1e-5, 0, 0.9),
+        Outcome(problem="crashed"),
+        Outcome(0.9e-5, 1e-5, 0.51, 1.1, noise=0.2),
+    ],
+)
 def test_luck_does_not_win(tune: Any, final: Outcome) -> None:
-    """Too small a gain; slower on one of its inputs; gone when it is timed for longer."""
+    """Too small a gain; slower on one of its inputs; gone when it is timed for longer; less than the noise."""
 
     def time(knobs: Knobs, thorough: bool) -> Outcome:
         return final if thorough and knobs else sorting_is_best(knobs, thorough)
@@ -133,6 +143,42 @@ def test_luck_does_not_win(tune: Any, final: Outcome) -> None:
     (found,), _ = tune(time)
     assert found.record.knobs == {}
     assert found.record.ratio == 1
+
+
+@pytest.mark.parametrize(
+    ("spread", "rounds", "gain", "wins"),
+    [(0.01, 400, 1.05, True), (0.01, 400, 1.0, False), (0.5, 24, 1.1, False), (0.5, 24, 4.0, True)],
+)
+def test_a_gain_counts_if_it_is_more_than_the_noise(spread: float, rounds: int, gain: float, wins: bool) -> None:
+    rng = np.random.default_rng(5)
+    default, own = (median * np.exp(spread * rng.standard_normal(rounds)) for median in (1e-5, 1e-5 / gain))
+    noise = noise_of([(list(default), list(own))])
+    ratio = float(np.median(default) / np.median(own))
+    assert tuner._wins(Outcome(1e-5 / ratio, 1e-5, spread, ratio, noise=noise)) == wins
+
+
+def test_noise_is_seen_in_bursts_and_needs_pairs() -> None:
+    """A machine that is slow for a while makes pairs that agree, and parts that do not."""
+    steady = [1.0] * 80
+    assert noise_of([(steady, steady)]) == 0
+    assert noise_of([(steady, [0.9] * 40 + [1.1] * 40)]) > 0.2
+    assert noise_of([]) == noise_of([([1.0], [2.0])]) == 0
+
+
+def test_what_a_search_may_gain_is_said_before_it(tune: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(targets.resolve("cpu").name, "a test's", 2)
+    empty = SimpleNamespace(records=())
+    monkeypatch.setattr(logs, "installed", lambda: empty)
+    assert tuner.expected("top_k", machine) == "top_k: no log has a record of it, so what a search gains is not known"
+
+    def record(ratio: float, target: str) -> Any:
+        return SimpleNamespace(operator="top_k", ratio=ratio, machine=machine._replace(target=target))
+
+    empty.records = (record(1.0, machine.target), record(1.25, machine.target), record(1.5, machine.target), record(9, "cuda"))
+    said = "top_k: 3 records of this target, 2 of them with a gain: times as fast as the defaults 1.25 in the middle, 1.50 at most"
+    assert tuner.expected("top_k", machine) == said
+    empty.records = (record(2.0, "cuda"),)
+    assert "1 record of other targets" in tuner.expected("top_k", machine)
 
 
 @pytest.mark.full
@@ -193,7 +239,7 @@ def test_of_several_operations_those_that_fail_are_left_out(tune: Any, tmp_path:
     found, _ = tune(time, [SMALL, DESC], display=Listening())
     assert [one.record.operator for one in found] == ["top_k"]
     assert len(logged(tmp_path)) == 1
-    (text,) = told
+    (text,) = [one for one in told if "left out" in one]
     assert text.startswith("ELEMENT_WISE_ROUND on cpu:")
     assert "left out: ELEMENT_WISE_ROUND: the defaults cannot be measured: wrong result" in text
 

@@ -16,7 +16,7 @@ from tvmdml.errors import CompileError
 from tvmdml.targets.cpu import bundle, host
 from tvmdml.tuning import parcels
 from tvmdml.tuning.parcels import Array, Library, Sample, Work
-from tvmdml.tuning.terms import Machine, Outcome
+from tvmdml.tuning.terms import Machine, Outcome, noise_of
 
 _ROOM = 1 << 18
 """The maximum bytes of a machine's description that are read."""
@@ -247,7 +247,7 @@ def _summary(found: Sequence[tuple[list[float], list[float]]]) -> Outcome:
     defaults, candidates = ([float(np.median(times)) for times in column] for column in zip(*found, strict=True))
     spreads = [float(np.subtract(*np.percentile(times, (90, 10)))) / 2 / float(np.median(times)) for _, times in found]
     worst = min(default / candidate for default, candidate in zip(defaults, candidates, strict=True))
-    return Outcome(_mean(candidates), _mean(defaults), max(spreads), worst)
+    return Outcome(_mean(candidates), _mean(defaults), max(spreads), worst, noise=noise_of(found))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -116,7 +116,7 @@ def _trial(line: str) -> Trial | None:
         found = json.loads(line)
         knobs = found.pop("knobs")
         outcome = Outcome(**found)
-        figures = (outcome.seconds, outcome.default, outcome.spread, outcome.worst)
+        figures = (outcome.seconds, outcome.default, outcome.spread, outcome.worst, outcome.noise)
         whole = isinstance(knobs, dict) and all(type(value) in (int, str) for value in knobs.values())
         whole = whole and all(isinstance(figure, float) and figure >= 0 for figure in figures) and isinstance(outcome.problem, str)
         whole = whole and (bool(outcome.problem) or 0 < outcome.seconds < _MOST_SECONDS > outcome.default > 0)

@@ -24,7 +24,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launcher, Target
 from tvmdml.tuning.stand import Sample, Stand, described
-from tvmdml.tuning.terms import Job, Knobs, Outcome
+from tvmdml.tuning.terms import Job, Knobs, Outcome, noise_of
 
 CUT = 3.0
 """A candidate that takes this many times as long as the defaults in the first round gets no second round."""
@@ -175,6 +175,7 @@ class _Entrant:
             default=statistics.geometric_mean(other.median for _, other in timings),
             spread=statistics.fmean(own.spread for own, _ in timings),
             worst=min(other.median / own.median for own, other in timings),
+            noise=noise_of([(theirs, own) for own, theirs in zip(mine, default.times, strict=True) if own]),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import tvmdml
 from tvmdml import _imports, functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.errors import CompileError, InvalidArgument, Unsupported, counted, message, safe_repr
 from tvmdml.kernels.kernel import source_stamp
 from tvmdml.operators import Operator, _shared
 from tvmdml.packs import lines
@@ -25,7 +26,7 @@ from tvmdml.tuning.search import Search
 from tvmdml.tuning.session import Session
 from tvmdml.tuning.session import folder as sessions
 from tvmdml.tuning.space import Space
-from tvmdml.tuning.terms import Job, Knobs, Outcome, Record, Trial, Tuned
+from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
 
 TRIALS = 64
 """The default number of candidates to try."""
@@ -42,6 +43,8 @@ MAY_BE = 0.9
 AS_GOOD = 0.99
 """Candidates with this fraction of the best ratio count as equally good: the simplest of them is taken."""
 MOST_SEED = 1 << 30
+_LONG = 16
+"""Before so many trials, the display is told what they may gain."""
 _DISPLAY = ("begin", "trial", "note", "end")
 _IDLE_ROUNDS = 16
 """The number of consecutive times that the search may propose nothing new."""
@@ -114,6 +117,21 @@ def here(target: str | Target) -> Target:
         advice = "`tvmdml devices` lists the devices."
         raise InvalidArgument(message("tune target", str(target), f"a device of this machine, such as {found.kind}:0", advice))
     return found
+
+
+def expected(operator: str, machine: Machine) -> str:
+    """What a search may gain, as the logs' records of an operator say: those of the same target, if there are any."""
+    known = [record for record in logs.installed().records if record.operator == operator]
+    of_target = [record for record in known if record.machine.target == machine.target]
+    ratios = sorted(record.ratio for record in of_target or known)
+    if not ratios:
+        return f"{operator}: no log has a record of it, so what a search gains is not known"
+    gained = sum(ratio >= GAIN for ratio in ratios)
+    where = "of this target" if of_target else "of other targets"
+    return (
+        f"{operator}: {counted(len(ratios), 'record')} {where}, {gained} of them with a gain: "
+        f"times as fast as the defaults {statistics.median(ratios):.2f} in the middle, {ratios[-1]:.2f} at most"
+    )
 
 
 def _several(operations: object) -> Iterable[Any]:
@@ -204,6 +222,8 @@ class _Tuner:
         """Try candidates until there are enough, or no more are left."""
         if not space.choices or len(session.trials) >= self._trials:
             return
+        if self._trials - len(session.trials) >= _LONG:
+            self._display.note(expected(space.operator, self._machine))
         search = Search(space, session.trials, batch=self._lab.batch, seed=self._seed + len(session.trials))
         best = max(session.trials, key=_ratio, default=None)
         idle = 0
@@ -297,7 +317,8 @@ def _may_win(outcome: Outcome) -> bool:
 
 
 def _wins(outcome: Outcome) -> bool:
-    return outcome.ratio >= GAIN and outcome.worst >= WORST
+    """Whether it gains, by more than the measurement repeats."""
+    return outcome.ratio >= max(GAIN, 1 + outcome.noise) and outcome.worst >= WORST
 
 
 def _best(timed: Sequence[tuple[Knobs, Outcome]]) -> Knobs:
