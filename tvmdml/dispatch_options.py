@@ -39,7 +39,7 @@ _OTHERS = (
     _Other(("-o", "--pix_capture_name"), True, "PIX is for Direct3D; --output_path is the folder that files are written to"),
     _Other(("--max_gpu_time_measurements",), True, "times are measured by the processor's clock"),
     _Other(("-l", "--onnx_graph_optimization_level"), True, _TUNED),
-    _Other(("-L", "--onnx_logging_level"), True, "nothing is logged"),
+    _Other(("-L", "--onnx_logging_level"), True, "TVMDML_LOG=info prints what is compiled"),
     _Other(("-p", "--print_onnx_bindings"), False, "outputs are always described"),
     _Other(("-e", "--onnx_session_config_entry"), True, "ONNX Runtime does not run here"),
     _Other(("--enable_onnx_profiling",), False, "--profile FILE.json writes the time of each kernel", True),
