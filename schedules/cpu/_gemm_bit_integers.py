@@ -81,7 +81,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
                     largest.set(T.maximum(largest.value, T.absolute(values(first + v * wide, wide))))
                 with T.loop(T.hold(count - vectors * wide)) as i:
                     alone.set(T.maximum(alone.value, T.absolute(values(first + vectors * wide + i, 1))))
-                peak = T.hold(T.maximum(_largest(largest.value), alone.value))
+                peak = T.hold(T.maximum(largest_lane(largest.value), alone.value))
                 T.store(self.floats, T.hold(scales + block), T.hold(peak * T.const(1 / LARGEST, "float32")))
                 inverse = T.hold(
                     T.Select(peak > T.const(LEAST, "float32"), T.const(LARGEST, "float32") / peak, T.const(0, "float32"))
@@ -176,7 +176,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
         return T.hold(zero + bits.vector(float(bits.middle)) if bits.is_signed else zero)
 
 
-def _largest(vector: Any) -> Any:
+def largest_lane(vector: Any) -> Any:
     """The largest of a vector's lanes; NaN if one is."""
     lanes = T.lanes(vector)
     while lanes > 1:

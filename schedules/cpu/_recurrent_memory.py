@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_default import limited
+from tvmdml.schedules.cpu._recurrent_bytes import words
 from tvmdml.schedules.cpu._recurrent_products import Product
 
 
@@ -30,10 +31,19 @@ class Sizes(NamedTuple):
     """The sums of a tile."""
     most: Any
     """The most sequences of a task."""
+    words: Any
+    """The words of a task's vectors of integers."""
+    state_words: Any
+    """Where those of states begin."""
 
     @classmethod
-    def of(cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], shares: int, most: int, chunk: int) -> Sizes:
-        """Those of an operator; ``shares`` is how many threads a task's units are divided among."""
+    def of(
+        cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], shares: int, most: int, chunk: int, digits: int
+    ) -> Sizes:
+        """Those of an operator; ``shares`` is how many threads a task's units are divided among.
+
+        With ``digits``, vectors are multiplied as integers of so many.
+        """
         widest = max(one.units for one in (of_input, *stages))
         pitch = -(-desc.hidden // widest) * widest + 16
         rows = -(-most * chunk // of_input.rows) * of_input.rows
@@ -45,8 +55,13 @@ class Sizes(NamedTuple):
         sums = handed + plane * sum(1 + one.kept for one in desc.stages()[:-1])
         sum_room = max((one.rows + 1) * one.width for one in stages)
         task = sums + shares * sum_room
-        fixed = (desc.GATES + len(desc.apart()) + 3) * pitch
-        return cls(pitch, fixed, _whole(task) + 16, contributions, states, plane, cells, handed, sums, sum_room, most)
+        fixed = (desc.GATES + len(desc.apart()) + 3 + (4 * desc.GATES if digits else 0)) * pitch
+        state_words = rows * words(desc.inputs, digits) if digits else 0
+        all_words = state_words + most * words(desc.hidden, digits) if digits else 0
+        return cls(
+            *(pitch, fixed, _whole(task) + 16, contributions, states, plane, cells, handed, sums, sum_room, most),
+            *(all_words, state_words),
+        )
 
 
 def _whole(count: int) -> int:
@@ -84,17 +99,15 @@ class Memory:
             base = T.hold(direction * self.sizes.fixed + unit)
             inside = T.hold(unit < self.hidden)
 
-            def put(row: int, parts: Sequence[tuple[str, int]], base: Any = base, inside: Any = inside) -> None:
+            def put(row: int, parts: Sequence[tuple[str, int]], more: float = 0.0, base: Any = base, inside: Any = inside) -> None:
                 found = [self._fixed_value(name, direction, number, unit) for name, number in parts if desc.has(name)]
-                zero = T.const(0.0, desc.computed)
                 to = T.hold(base + self.sizes.pitch * row)
-                if not found:
-                    T.store(self.fixed, to, zero)
-                    return
+                if more or not found:
+                    found.append(T.const(more, desc.computed))
                 T.either(
                     inside,
                     lambda: T.store(self.fixed, to, found[0] + found[1] if len(found) > 1 else found[0]),
-                    lambda: T.store(self.fixed, to, zero),
+                    lambda: T.store(self.fixed, to, T.const(0.0, desc.computed)),
                 )
 
             for gate in range(count):
@@ -104,10 +117,16 @@ class Memory:
                 put(count + i, (("bias_tensor", count + gate),))
             for i in range(3 if desc.has("peephole_tensor") else 0):
                 put(count + len(apart) + i, (("peephole_tensor", i),))
+            for i, name in enumerate(("weight", "recurrence") if desc.QUANTIZED else ()):
+                middle = 128.0 if getattr(desc, f"{name}_tensor").data_type.is_signed else 0.0
+                for gate in range(count):
+                    put(self._parameter(i, 0, gate), ((f"{name}_scale_tensor", gate),))
+                    put(self._parameter(i, 1, gate), ((f"{name}_zero_point_tensor", gate),), middle)
 
     def _fixed_value(self, name: str, direction: Any, number: int, unit: Any) -> Any:
         steps = self.steps[name]
-        return T.wide(self.buffers[name][T.hold(direction * steps[2] + (self.hidden * number + unit) * steps[3])])
+        value = self.buffers[name][T.hold(direction * steps[2] + (self.hidden * number + unit) * steps[3])]
+        return T.cast(value, self.desc.computed)
 
     def _fixed(self, row: int, unit: Any, lanes: int) -> Any:
         at = T.hold(self.direction * self.sizes.fixed + self.sizes.pitch * row + unit)
@@ -116,6 +135,17 @@ class Memory:
     def bias(self, gate: int, unit: Any, lanes: int) -> Any:
         """What is added to the input's contribution to a gate."""
         return self._fixed(gate, unit, lanes)
+
+    def scale(self, weights: int, gate: int, unit: Any, lanes: int) -> Any:
+        """The scales of bytes: 0 for the input's weights, 1 for those of states."""
+        return self._fixed(self._parameter(weights, 0, gate), unit, lanes)
+
+    def zero_point(self, weights: int, gate: int, unit: Any, lanes: int) -> Any:
+        """Their zero points, counted from the lower end of the range."""
+        return self._fixed(self._parameter(weights, 1, gate), unit, lanes)
+
+    def _parameter(self, weights: int, number: int, gate: int) -> int:
+        return self.desc.GATES * (1 + 2 * weights + number) + len(self.desc.apart()) + 3 + gate
 
     def own_bias(self, gate: int, unit: Any, lanes: int) -> Any:
         """What is added to the state's contribution to a gate that is apart."""
@@ -130,6 +160,7 @@ class Memory:
     def begin(self, task: Any, direction: Any, first: Any, count: Any, group: tuple[int, ...], steps: Any) -> None:
         """What follows is about a task's sequences."""
         self.base = T.hold(task * self.sizes.task)
+        self.first_word = T.hold(task * self.sizes.words)
         self.length_base = T.hold(task * self.sizes.most)
         self.direction, self.first, self.count, self.group, self.total = direction, first, count, group, steps
         self.inputs: Any = None
@@ -139,6 +170,11 @@ class Memory:
     def element(self, row: Any) -> Any:
         """An element of a sequence."""
         return T.hold(self.base + row * self.inputs)
+
+    def words(self, row: Any, weights: int, digits: int) -> Any:
+        """A vector of integers: 0 for an element of a sequence, 1 for a state."""
+        begin = self.first_word + (self.sizes.state_words if weights else T.i64(0))
+        return T.hold(begin + row * words(self.hidden if weights else self.inputs, digits))
 
     def contribution(self, row: Any, gate: int, unit: Any) -> Any:
         """What the input contributes to a gate."""

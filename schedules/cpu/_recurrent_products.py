@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
@@ -51,9 +51,9 @@ class Product(NamedTuple):
         return self.blocks(hidden) * columns * self.width if self.packed else 0
 
     @classmethod
-    def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int) -> Product:
-        """As many rows and vectors as there are registers for."""
-        own, usual = len(gates), registers * 3 // 4
+    def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int, sums: int = 1) -> Product:
+        """As many rows and vectors as there are registers for; ``sums`` is how many vectors of sums each vector of a gate has."""
+        own, usual = len(gates) * sums, registers * 3 // 4
         vectors = max(1, 4 // own)
         most = min(rows, max(1, usual // (own * vectors)))
         while vectors < 4 and own * vectors * 2 * most <= max(usual * 2 // 3, 4) and lanes * vectors < hidden:
@@ -74,16 +74,27 @@ class Weights(NamedTuple):
 class Panels:
     """Packed weights of all directions, and how they are filled and used."""
 
+    KIND: ClassVar[str] = ""
+    """The type of elements, if that is not the one of sums."""
+
     def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any, base: Any = 0) -> None:
         self.product, self.buffer, self.kind = product, buffer, kind
         self.columns, self.hidden, self.base = columns, hidden, base
         self.blocks = T.hold(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
         self.padded = T.hold(self.blocks * product.units)
-        self.whole = T.hold(self.blocks * columns * product.width)
+        self.whole = T.hold(self.blocks * self.padded_columns(columns) * product.width)
 
     def place(self, direction: Any, block: Any) -> Any:
         """Where a block begins."""
-        return T.hold(self.base + direction * self.whole + block * (self.columns * self.product.width))
+        return self._begin(direction, block)
+
+    def _begin(self, direction: Any, block: Any) -> Any:
+        return T.hold(self.base + direction * self.whole + block * (self.padded_columns(self.columns) * self.product.width))
+
+    @staticmethod
+    def padded_columns(columns: Any) -> Any:
+        """The columns that a block has, with those that fill up the last group."""
+        return columns
 
     # -- Filling
 
@@ -157,7 +168,7 @@ class Panels:
         """Where the weights of a unit, or of a vector of them, begin."""
         block = T.hold(T.truncdiv(unit, T.i64(self.product.units)))
         inside = T.hold(unit - block * self.product.units)
-        return T.hold(self.place(direction, block) + number * self.product.units + inside)
+        return T.hold(self._begin(direction, block) + number * self.product.units + inside)
 
     # -- Use
 
@@ -244,14 +255,14 @@ def _across(vectors: list[Any]) -> Any:
 class Packing:
     """How weights that never change are packed, once: the panels of one product after the other."""
 
-    def __init__(self, desc: Any, name: str, products: Sequence[Product], columns: int) -> None:
-        self.desc, self.name, self.products, self.columns = desc, name, products, columns
+    def __init__(self, desc: Any, name: str, products: Sequence[Product], columns: int, panels: type[Panels] = Panels) -> None:
+        self.desc, self.name, self.products, self.columns, self.panels = desc, name, products, columns, panels
 
     def bases(self) -> list[int]:
         """Where each product's panels begin, and the end of all."""
         found = [0]
         for one in self.products:
-            found.append(found[-1] + self.desc.directions * one.size(self.desc.hidden, self.columns))
+            found.append(found[-1] + self.desc.directions * one.size(self.desc.hidden, self.panels.padded_columns(self.columns)))
         return found
 
     def owned(self, module: str, target: Target) -> Owned:
@@ -259,24 +270,25 @@ class Packing:
         desc, tensor = self.desc, getattr(self.desc, self.name)
         room = self.bases()[-1]
         tasks = split(room, target, _TASK_ELEMENTS)
-        kinds = f"{tensor.data_type.tvm} {desc.computed}"
+        dtype = self.panels.KIND or desc.computed
+        kinds = f"{tensor.data_type.tvm} {dtype}"
         products = "; ".join(f"{one.gates} {one.lanes} {one.vectors}" for one in self.products)
         layout = f"gates {kinds} {products} of {desc.directions} {desc.hidden} {self.columns}"
         parameters = (("types", kinds), ("products", products), ("row", tensor.layout[3] == 1))
         scalars = (tasks, desc.directions, desc.hidden, self.columns, *self.bases()[:-1], *tensor.layout)
         packer = Kernel(module, "gates", parameters, self.function, scalars)
-        return Owned(self.name, desc.computed, max(1, room), layout, (self.name,), packer)
+        return Owned(self.name, dtype, max(1, room), layout, (self.name,), packer)
 
     def function(self) -> PrimFunc:
         """The TensorIR of the packer."""
-        tensor, kind = getattr(self.desc, self.name), self.desc.computed
+        tensor, kind = getattr(self.desc, self.name), self.panels.KIND or self.desc.computed
         with T.function() as f:
             source, to = f.buffer("source", tensor.data_type.tvm), f.buffer("packed", kind)
             count, directions, hidden, columns = (f.scalar(name) for name in ("tasks", "directions", "hidden", "columns"))
             bases = f.scalars("base", len(self.products))
             steps = f.scalars("step", 4)
             weights = Weights(source, [*steps[:3], 1] if tensor.layout[3] == 1 else steps)
-            panels = [Panels(one, to, kind, columns, hidden, base) for one, base in zip(self.products, bases, strict=True)]
+            panels = [self.panels(one, to, kind, columns, hidden, base) for one, base in zip(self.products, bases, strict=True)]
 
             def task(which: Any) -> None:
                 for one in panels:

@@ -17,8 +17,10 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent
+from tvmdml.operators._recurrent_fused import QuantizedRecurrent
 from tvmdml.operators._recurrent_step import Stage, Unit
-from tvmdml.schedules.cpu import per_task, share, split
+from tvmdml.schedules.cpu import _default, per_task, share, split
+from tvmdml.schedules.cpu._recurrent_bytes import COLUMNS, BytePanels, Digits
 from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
 from tvmdml.schedules.cpu._recurrent_products import Packing, Panels, Product, Unpacked, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -45,6 +47,10 @@ KNOBS = Knobs(
 def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """Sequences and directions are divided among tasks; if there are too few, the units of each among threads, in every step."""
     processor: Any = getattr(target, "processor", None)
+    digits = _digits(desc, processor)
+    if desc.QUANTIZED and not digits:
+        default: Kernel = _default.kernel(desc, target, shared)
+        return default
     wide = processor is not None and processor.has("avx512f")
     register = 64 if wide else 32 if processor is None or processor.has("avx") else 16
     lanes, registers = register // (8 if desc.computed == "float64" else 4), 32 if wide else 16
@@ -57,14 +63,15 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     most = -(-desc.batch // parts)
     chunk = max(1, min(desc.steps, int(knobs.chunk_rows) // most))
     units = -(-desc.hidden // shares)
-    stages = [Product.fitting(one.gates, lanes, registers, most, units) for one in desc.stages()]
+    stages = [Product.fitting(one.gates, lanes, registers, most, units, digits or 1) for one in desc.stages()]
     gates = tuple(sorted({gate for one in desc.stages() for gate in one.gates}))
-    of_input = Product.fitting(gates, lanes, registers, most * chunk, units)
+    of_input = Product.fitting(gates, lanes, registers, most * chunk, units, digits or 1)
     owned = {name for name in WEIGHTS if name in desc.owned()}
-    if desc.batch * desc.steps <= knobs.unpacked_rows:
+    if desc.batch * desc.steps <= knobs.unpacked_rows and not digits:
         stages = [one if WEIGHTS[1] in owned else _unpacked(desc, WEIGHTS[1], one) for one in stages]
         of_input = of_input if WEIGHTS[0] in owned else _unpacked(desc, WEIGHTS[0], of_input)
-    packings = [Packing(desc, name, some, columns) for name, some, columns in
+    made = BytePanels if digits else Panels
+    packings = [Packing(desc, name, some, columns, made) for name, some, columns in
                 zip(WEIGHTS, ([of_input], stages), (desc.inputs, desc.hidden), strict=True) if name in owned]  # fmt: skip
     tiles = [-(-most // one.rows) for one in stages]
     least = desc.batch // parts
@@ -75,11 +82,15 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         tile_rows=tuple(least // count for count in tiles),
         even=all(desc.batch == parts * count * (least // count) for count in tiles),
         owned=tuple(one.name for one in packings),
-        fused=parts == 1 and not packings and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
+        digits=digits,
+        fused=parts == 1
+        and not packings
+        and not digits
+        and all(one.units % SIDE == 0 or not one.packed for one in (of_input, *stages)),
         divided=shares > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
     )
-    sizes = Sizes.of(desc, of_input, stages, shares, most, chunk)
+    sizes = Sizes.of(desc, of_input, stages, shares, most, chunk, digits)
     layouts = [step for _, tensor in desc.tensors() if tensor is not None for step in tensor.layout]
     bases = [base for one in packings if one.name == WEIGHTS[1] for base in one.bases()[:-1]] or [0] * len(stages)
     scalars = (
@@ -89,10 +100,11 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     columns = [(of_input, desc.inputs), *((one, desc.hidden) for one in stages)]
     fixed = [WEIGHTS[min(i, 1)] in owned for i in range(len(columns))]
     scratch = [
-        (desc.computed, 1 if once else max(1, desc.directions * one.size(desc.hidden, count)))
+        (made.KIND or desc.computed, 1 if once else max(1, desc.directions * one.size(desc.hidden, made.padded_columns(count))))
         for once, (one, count) in zip(fixed, columns, strict=True)
     ]
     scratch += [(desc.computed, sizes.fixed * desc.directions), (desc.computed, sizes.task * tasks), ("int64", most * tasks)]
+    scratch += [("int32", sizes.words * tasks)] if digits else []
     module, *also = desc.modules()
     return Kernel(
         module,
@@ -104,6 +116,14 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         also=tuple(also),
         owned=tuple(one.owned(module, target) for one in packings),
     )
+
+
+def _digits(desc: Recurrent, processor: Any) -> int:
+    """How many digits the vectors' integers have, if bytes are multiplied by weights; otherwise 0."""
+    has = processor is not None and processor.has("avx512f") and processor.has("avx512vnni")
+    if not (isinstance(desc, QuantizedRecurrent) and has and max(desc.inputs, desc.hidden) <= COLUMNS):
+        return 0
+    return 1 if desc.may_round else 3
 
 
 def _unpacked(desc: Recurrent, name: str, product: Product) -> Product:
@@ -120,6 +140,8 @@ class _Writer:
     even: bool
     owned: tuple[str, ...]
     """The weights that are given packed."""
+    digits: int
+    """Those of the integers that vectors become; 0 if they are multiplied as floats."""
     fused: bool
     divided: bool
     steps_known: tuple[tuple[str, bool], ...]
@@ -133,9 +155,11 @@ class _Writer:
     def function(self) -> PrimFunc:
         desc = self.desc
         with T.function() as f:
-            buffers = f.tensors(desc, packed=dict.fromkeys(self.owned, desc.computed))
-            packed = [f.buffer(f"packed{i}", desc.computed) for i in range(1 + len(self.stages))]
+            kind = BytePanels.KIND if self.digits else desc.computed
+            buffers = f.tensors(desc, packed=dict.fromkeys(self.owned, kind))
+            packed = [f.buffer(f"packed{i}", kind) for i in range(1 + len(self.stages))]
             fixed, work, lengths = f.buffer("fixed", desc.computed), f.buffer("work", desc.computed), f.buffer("lengths", "int64")
+            words = f.buffer("words", "int32") if self.digits else None
             names = ("tasks", "parts", "shares", "packers", "chunk")
             self.tasks, self.parts, self.shares, self.packers, self.chunk = map(f.scalar, names)
             self.tiles = f.scalars("tiles", len(self.stages))
@@ -152,7 +176,10 @@ class _Writer:
             def panels(product: Product, packed: Any, weights: Weights, columns: Any, base: Any = 0) -> Panels | Unpacked:
                 if not product.packed:
                     return Unpacked(product, weights, desc.computed, columns, self.hidden)
-                return Panels(product, packed, desc.computed, columns, self.hidden, base)
+                if words is None:
+                    return Panels(product, packed, desc.computed, columns, self.hidden, base)
+                bytes_of = BytePanels(product, packed, kind, columns, self.hidden, base)
+                return bytes_of.of(Digits(self.digits, words), memory, 0 if product is self.of_input else 1)
 
             self.input_panels = panels(self.of_input, packed[0], self.weights, self.inputs)
             each = zip(self.of_stages, packed[1:], bases, strict=True)
@@ -199,6 +226,7 @@ class _Writer:
             done = T.hold(number * self.chunk)
             some = T.hold(T.min(self.chunk, last - done))
             memory.gather(done, some, self.inputs)
+            self._write_digits(T.hold(some * count), self.input_panels, memory.element)
             self._of_input(number, T.hold(some * count))
             if self.fused:
                 with T.when(number == T.i64(0)):
@@ -231,7 +259,7 @@ class _Writer:
 
             with T.loop(tiles) as tile:
                 first = T.hold(tile * product.rows)
-                starts = [memory.element(T.hold(first + r)) for r in range(product.rows)]
+                starts = [self._vector(self.input_panels, memory.element, T.hold(first + r)) for r in range(product.rows)]
                 sums = self.input_panels.sums(place, memory.work, starts, bias)
                 for r, own in enumerate(sums):
                     for gate, vectors in zip(product.gates, own, strict=True):
@@ -268,6 +296,7 @@ class _Writer:
         turned = T.hold(step & 1)
         for number, stage in enumerate(self.stages):
             panels, tiles = self.panels[number], self.tiles[number]
+            self._write_digits(self.count, panels, partial(memory.vector, number))
 
             def block_of(
                 block: Any, number: int = number, stage: Stage = stage, panels: Panels | Unpacked = panels, tiles: Any = tiles
@@ -280,6 +309,17 @@ class _Writer:
 
             self._blocks(panels, block_of, turned)
         memory.write(step)
+
+    def _vector(self, panels: Panels | Unpacked, place: Callable[[Any], Any], row: Any) -> Any:
+        """Where a vector is that is multiplied by weights: an element of a sequence, or of a state."""
+        return self.memory.words(row, panels.weights, self.digits) if isinstance(panels, BytePanels) else place(row)
+
+    def _write_digits(self, count: Any, panels: Panels | Unpacked, place: Callable[[Any], Any]) -> None:
+        """Make integers of so many vectors, if they are multiplied as such."""
+        if isinstance(panels, BytePanels):
+            with T.loop(count) as row:
+                to = self._vector(panels, place, row)
+                panels.digits.write(to, self.memory.work, place(row), panels.columns)
 
     def _tile(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:
         """Some sequences, and a block of units: sums, then what the units make of them."""
@@ -305,7 +345,7 @@ class _Writer:
                 return memory.own_bias(gate, place, product.lanes)
             return memory.work[T.run(memory.contribution(T.hold(element + first + row), gate, place), product.lanes)]
 
-        starts = [memory.vector(number, T.hold(first + r)) for r in range(count)]
+        starts = [self._vector(panels, partial(memory.vector, number), T.hold(first + r)) for r in range(count)]
         for r, own in enumerate(panels.sums(place, memory.work, starts, start)):
             for at, vectors in enumerate(own):
                 for v, value in enumerate(vectors):

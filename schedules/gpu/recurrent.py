@@ -17,7 +17,17 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_default import Item
-from tvmdml.schedules.gpu import Numbers, checked, enough_groups, position, require, require_few_rounds, strided, taken_steps
+from tvmdml.schedules.gpu import (
+    Numbers,
+    _default,
+    checked,
+    enough_groups,
+    position,
+    require,
+    require_few_rounds,
+    strided,
+    taken_steps,
+)
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
@@ -36,6 +46,9 @@ _TURNERS = 64
 
 def kernel(desc: Recurrent, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """Two launches: the weights turned, then all sequences."""
+    if desc.QUANTIZED:
+        default: Kernel = _default.kernel(desc, target, shared)
+        return default
     tensors = {name: tensor for name, tensor in desc.tensors() if tensor is not None}
     threads = min(knobs.threads, target.max_threads)
     while threads > 32 and threads // 2 >= desc.hidden:

@@ -39,6 +39,8 @@ class Recurrent(Operator):
     """The number of gates of a unit."""
     USUAL: ClassVar[tuple[str, ...]] = ()
     """The activations of a direction where none are given, without ``ACTIVATION_``."""
+    QUANTIZED: ClassVar[bool] = False
+    """Whether weights are bytes with scales (``_recurrent_fused.py``)."""
     CONSTANT_SHAPES = "whether a gate has a bias follows from sizes, and so does the memory of states"
 
     if TYPE_CHECKING:
@@ -175,10 +177,19 @@ class Recurrent(Operator):
         for name, tensor in self.tensors():
             if tensor is None:
                 continue
-            if name not in ("input_tensor", "sequence_lengths_tensor"):
-                self.require_same("data_type", name, "input_tensor")
+            if name != "sequence_lengths_tensor":
+                self.require_same("data_type", name, self.type_like(name))
             letters = _LETTERS[name].replace("g x ", f"{self.GATES} x " if self.GATES > 1 else "")
             self.require(tensor.sizes == sizes[name], f"{name}.sizes", tensor.sizes, f"{sizes[name]}: {letters}", _WHERE)
+
+    def type_like(self, name: str) -> str:
+        """The tensor whose type another one must have."""
+        return "input_tensor"
+
+    @property
+    def rounding(self) -> float:
+        """How far off elements of vectors may be that are multiplied by weights, as a part of the vector's largest magnitude."""
+        return 0.0
 
     def shape_class(self) -> dict[str, int | str]:
         """The sizes, and the layout."""
@@ -248,6 +259,11 @@ _LETTERS = {
     "weight_tensor": "1, directions, g x hidden, inputs",
     "recurrence_tensor": "1, directions, g x hidden, hidden",
     "bias_tensor": "1, 1, directions, 2 x g x hidden",
+    **{
+        f"{name}_{one}_tensor": "1, 1, directions, g x hidden"
+        for name in ("weight", "recurrence")
+        for one in ("scale", "zero_point")
+    },
     "sequence_lengths_tensor": "1, 1, 1, batch",
     "peephole_tensor": "1, 1, directions, 3 x hidden",
     "output_sequence_tensor": "steps, directions, batch, hidden",

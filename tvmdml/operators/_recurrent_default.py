@@ -51,7 +51,13 @@ class Item:
 
     def weight(self, name: str, row: Any, column: Any) -> Any:
         """A weight of the input or of the state."""
-        return self._read(name, self._zero, self.direction, row, column)
+        value = self._read(name, self._zero, self.direction, row, column)
+        if not self.desc.QUANTIZED:
+            return value
+        scale, zero = (name.replace("_tensor", f"_{one}_tensor") for one in ("scale", "zero_point"))
+        at, kind = (self._zero, self._zero, self.direction, row), self.desc.computed
+        less = T.cast(self._read(zero, *at), kind) if self.desc.has(zero) else T.const(0, kind)
+        return (T.cast(value, kind) - less) * self._read(scale, *at)
 
     # -- The steps
 

@@ -78,14 +78,23 @@ def function(activation: Operator) -> Any:
     return of
 
 
-def products(x: Number, weights: Array) -> Number:
-    """The sums of products with each row of weights, in any order."""
+LEAST = 2.0**-100
+"""Vectors of smaller elements may be rounded to 0, if elements are rounded."""
+_MOST = 2.0**100
+
+
+def products(x: Number, weights: Array, rounding: float = 0.0) -> Number:
+    """The sums of products with each row of weights, in any order. Elements of ``x`` may be rounded, by so much of the largest."""
     limits = np.finfo(np.float64 if x.dtype == np.float64 else np.float32)
     finite = np.where(np.isfinite(weights), weights, 0)
     size = np.abs(np.where(np.isfinite(x.values), x.values, 0)) @ np.abs(finite).T
     count = weights.shape[1]
     own = (1.01 * count + 4) * x.unit * size + count * float(limits.tiny)
     error = np.asarray(own, np.float64) + x.error @ np.abs(finite).T.astype(np.float64)
+    if rounding:
+        peak = np.abs(x.values).max(axis=-1, keepdims=True, initial=0) + x.error.max(axis=-1, keepdims=True, initial=0)
+        off = np.where(peak < _MOST, rounding * peak + LEAST, np.nan)  # NaN of what is not finite
+        error = error + off * np.abs(finite).sum(axis=1)
     unsure = (size > limits.max / 4) | ((x.error != 0).astype(float) @ (~np.isfinite(weights)).T.astype(float) > 0)
     return Number(x.values @ weights.T, np.where(unsure, np.nan, error), x.dtype)
 
@@ -143,10 +152,10 @@ def _direction(desc: Any, given: dict[str, Array], d: int) -> dict[str, Any]:
         now = exact(x[0, time, rows].astype(wide))
 
         def of_input(gate: int, now: Number = now) -> Number:
-            return products(now, weights[gate]) + exact(biases[0, gate])
+            return products(now, weights[gate], desc.rounding) + exact(biases[0, gate])
 
         def of_state(gate: int, vector: Number) -> Number:
-            return products(vector, recurrence[gate]) + exact(biases[1, gate])
+            return products(vector, recurrence[gate], desc.rounding) + exact(biases[1, gate])
 
         plain, *cells = desc.step(functions, of_input, of_state, y, c, peepholes)
         own = active[:, None]

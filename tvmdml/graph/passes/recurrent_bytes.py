@@ -1,0 +1,96 @@
+"""Multiply by weights of 8 bits as they are stored, where ELEMENT_WISE_DEQUANTIZE_LINEAR is before both weights of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.errors import TvmdmlError
+from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.passes import unused
+from tvmdml.graph.passes.asking import offered
+from tvmdml.graph.program import Fusion, Program
+from tvmdml.kernels.kernel import Offers
+from tvmdml.operators._recurrent_fused import CLASSES
+from tvmdml.sizes import is_open
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDesc
+
+FUSED = {cls.HEAD: cls for cls in CLASSES}
+WEIGHTS = ("weight", "recurrence")
+
+
+def run(program: Program, target: Target) -> None:
+    """Fuse wherever the target's kernel takes the bytes."""
+    fusions: list[Fusion] = []
+    for call in program.calls:
+        if (fused := FUSED.get(type(call.desc))) is None:
+            continue
+        try:
+            made = _network(call, fused)
+            if made is None or Offers.OWN not in offered(made[0], target):
+                continue
+        except TvmdmlError:
+            continue
+        fusions.append(Fusion([call], *made, {(call, i): i for i in range(len(call.desc.all_outputs()))}))
+    program.fuse_all(fusions)
+    if fusions:
+        unused.run(program, target)
+
+
+def _network(call: Call, fused: Any) -> tuple[Any, dict[str, Edge]] | None:
+    """The network with weights of bytes, and what it reads."""
+    desc, edges = call.desc, dict(call.edges)
+    fields: dict[str, Any] = {field.name: getattr(desc, field.name) for field in desc.fields()}
+    for name in WEIGHTS:
+        if (found := _dequantized(fields[f"{name}_tensor"], edges.pop(f"{name}_tensor"))) is None:
+            return None
+        (head, order), q = found, found[0].desc
+        for own, given in (
+            ("tensor", "input_tensor"),
+            ("scale_tensor", "scale_tensor"),
+            ("zero_point_tensor", "zero_point_tensor"),
+        ):
+            if (tensor := getattr(q, given)) is None:
+                continue
+            view = _viewed(tensor, order)
+            if own != "tensor":
+                if view.sizes[3] != 1 and view.layout[3]:
+                    return None
+                view = TensorDesc(view.data_type, (1, *view.sizes[:3]), (0, *view.layout[:3]))
+            fields[f"{name}_{own}"] = view
+            edges[f"{name}_{own}"] = head.edges[given]
+    network = fused(**{**fused.DEFAULTS, **fields})
+    network.validate(NEWEST_FEATURE_LEVEL, extensions=True)
+    return network, edges
+
+
+def _dequantized(view: TensorDesc, edge: Edge) -> tuple[Call, list[int | None]] | None:
+    """The dequantization whose result weights are, perhaps copied, and which of its dimensions theirs are."""
+    while isinstance(head := edge.source, Call) and not edge.offset:
+        desc: Any = head.desc
+        if desc.NAME not in ("ELEMENT_WISE_DEQUANTIZE_LINEAR", "ELEMENT_WISE_IDENTITY"):
+            break
+        if (order := _order(view, desc.output_tensor)) is None:
+            break
+        if desc.NAME == "ELEMENT_WISE_DEQUANTIZE_LINEAR":
+            return head, order
+        if desc.scale_bias is not None:
+            break
+        view, edge = _viewed(desc.input_tensor, order), head.edges["input_tensor"]
+    return None
+
+
+def _order(view: TensorDesc, whole: TensorDesc) -> list[int | None] | None:
+    """Which dimension of a tensor each one of its view is; ``None`` for one of size 1. The view has all elements."""
+    if any(map(is_open, (*view.sizes, *view.layout, *whole.sizes, *whole.layout))):
+        return None
+    every = {(size, step): i for i, (size, step) in enumerate(zip(whole.sizes, whole.layout, strict=True)) if size > 1}
+    order = [every.pop((size, step), -1) if size > 1 else None for size, step in zip(view.sizes, view.layout, strict=True)]
+    return None if -1 in order or every else order
+
+
+def _viewed(tensor: TensorDesc, order: list[int | None]) -> TensorDesc:
+    """A tensor with its dimensions in this order."""
+    sizes, steps = ([other if i is None else every[i] for i in order] for every, other in ((tensor.sizes, 1), (tensor.layout, 0)))
+    return TensorDesc(tensor.data_type, sizes, steps)
