@@ -167,17 +167,53 @@ def test_a_saved_graph_has_the_bits(tmp_path: Path) -> None:
     assert (tmp_path / "net.graph").stat().st_size < 2 * N * K
 
 
-def tables(name: str, rows: int) -> tuple[Any, Array, Any]:
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", LIMITS)
+def test_blocks_of_rows_that_are_places_of_a_sum(kind: str, zeros: bool, target: Target) -> None:
+    """The matrix is {places, columns}, with rows that begin within bytes. Packed anew, both products read it."""
+    graph, rng, (places, columns) = tvmdml.Graph(), seeded("places", kind), (96, 45)
+    desc, array, values = stored(kind, places, columns, "turned")
+    zero_desc, zero_array, zero = stored(kind, 3, columns, "turned zeros")
+    scale = (rng.standard_normal((3, columns)) * 0.1).astype(np.float32)
+    tensors = [tvmdml.TensorDesc("float32", scale.shape), *([zero_desc] if zeros else [])]
+    dequantize = Dequantize.of(desc, tensors, quantization_type="scale_zero_point" if zeros else "scale")
+    (floats,) = graph.add(dequantize, [graph.constant(one) for one in (array, scale, *([zero_array] if zeros else []))])
+    less = np.repeat(zero.astype(int), 32, 0) if zeros else dequantize.middle()
+    matrix = (values.astype(float) - less) * np.repeat(scale.astype(float), 32, 0)
+    x = rng.standard_normal((2, 4, places)).astype(np.float32)
+    net = graph.compile([tvmdml.gemm(graph.input((4, places), "float32", name=name), floats) for name in "xy"], target=target)
+    for found, one in zip(net({"x": x[0], "y": x[1]}), x, strict=True):
+        assert np.abs(found - one @ matrix).max() <= 1e-5 * (np.abs(one) @ np.abs(matrix)).max()
+    assert str(net.explain()).count("of FUSED_BLOCKWISE_GEMM") == 2
+    assert "of DEQUANTIZE" not in str(net.explain())
+
+
+@pytest.mark.parametrize("name", ["one scale", "by rows", "by columns"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("columns", [K, 75])
+def test_products_with_whole_bytes(name: str, turned: bool, columns: int, target: Target) -> None:
+    """A scale for each column, or one, is one block of a row; one for each place of a sum is none."""
+    floats, matrix, graph = tables(name, columns)
+    x = seeded("bytes").standard_normal((3, columns if turned else N)).astype(np.float32)
+    options: dict[str, Any] = {"trans_b": "transpose"} if turned else {}
+    net = graph.compile([tvmdml.gemm(graph.input(x.shape, "float32", name="x"), floats, **options)], target=target)
+    (y,), right = net({"x": x}), x.astype(float) @ (matrix.T if turned else matrix)
+    assert np.abs(y - right).max() <= 1e-5 * (np.abs(x) @ np.abs(matrix.T if turned else matrix)).max()
+    across = name == ("by rows" if turned else "by columns")
+    assert ("of FUSED_BLOCKWISE_GEMM" in str(net.explain())) == (across or name == "one scale")
+
+
+def tables(name: str, columns: int) -> tuple[Any, Array, Any]:
     """A graph's table of floats, these, and the graph: quantized in blocks, by rows, by columns, or with one scale."""
-    graph, rng = tvmdml.Graph(), seeded("tables", name)
+    graph, rng, zeros = tvmdml.Graph(), seeded("tables", name), columns % 2 == 0
     if name in LIMITS:
-        made = Made(name, rows % 2 == 0)
-        return made.floats, made.matrix, made.graph
-    q = rng.integers(0, 256, (N, K)).astype(np.uint8)
-    shape = {"one scale": (1, 1), "by rows": (N, 1), "by columns": (1, K)}[name]
+        made = Made(name, zeros)
+        return made.floats[:, :columns], made.matrix[:, :columns], made.graph
+    q = rng.integers(0, 256, (N, columns)).astype(np.uint8)
+    shape = {"one scale": (1, 1), "by rows": (N, 1), "by columns": (1, columns)}[name]
     scale, zero = rng.standard_normal(shape).astype(np.float32), rng.integers(0, 256, shape).astype(np.uint8)
-    floats = tvmdml.dequantize_linear(*map(graph.constant, (q, scale, zero)))
-    return floats, (q.astype(float) - zero) * scale, graph
+    floats = tvmdml.dequantize_linear(*map(graph.constant, (q, scale, zero)[: 2 + zeros]))
+    return floats, (q.astype(float) - zero * zeros) * scale, graph
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -186,14 +222,13 @@ def test_only_slices_that_are_gathered_become_floats(name: str, axis: int, targe
     for columns in (K, 75):
         floats, matrix, graph = tables(name, columns)
         indices = graph.input(("n", 3), "int64", name="indices")
-        result = tvmdml.gather(floats[:, :columns], indices, axis=axis)
-        net = graph.compile([result], target=target)
+        net = graph.compile([tvmdml.gather(floats, indices, axis=axis)], target=target)
         for count in (1, 4):
             size = (N, columns)[axis]
             chosen = seeded("gathered", count).integers(-size, size, (count, 3))
             chosen[0, :2] = -size - 5, size + 5  # the first and the last one
             (found,) = net({"indices": chosen})
-            right = np.take(matrix[:, :columns], np.clip(np.where(chosen < 0, chosen + size, chosen), 0, size - 1), axis)
+            right = np.take(matrix, np.clip(np.where(chosen < 0, chosen + size, chosen), 0, size - 1), axis)
             assert np.array_equal(found, right.astype(np.float32)), (columns, count)
             at = net.at(n=count)
             assert "of FUSED_BLOCKWISE_GATHER" in str(at.explain())

@@ -142,6 +142,24 @@ def test_groups_of_columns_in_any_order(bits: int, how: str, rows: int, target: 
     assert "of FUSED_BLOCKWISE_GEMM" in text
 
 
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("kind", [*LIMITS][:4])
+def test_products_behind_dequantize_linear(kind: str, seed: int) -> None:
+    """Places of a sum are rows of the matrix, or columns, and the last block may have fewer."""
+    rng = np.random.default_rng([seed, *kind.encode(), 1])
+    size, dtype, turned = int(rng.choice([16, 32, 64])), str(rng.choice(list(FLOATS))), bool(rng.integers(2))
+    rows, k, n = int(rng.choice([1, 2, 9, 20])), int(rng.integers(1, 300)), int(rng.integers(1, 80))
+    table = Blocks(rng, kind, (n, k) if turned else (k, n), int(turned), size, dtype, bool(rng.integers(2)), packed=False)
+    names = ",".join(one.name for one in table.weights)
+    floats = node("DequantizeLinear", names, "floats", axis=int(turned), block_size=size)
+    net = loaded([floats, node("Gemm", "x,floats", transB=int(turned))], (dtype, ["rows", k]), table.weights)
+    x, matrix = rng.standard_normal((rows, k)).astype(dtype), table.floats.T if turned else table.floats
+    (found,) = net({"x": x})
+    assert np.abs(found - x.astype(float) @ matrix).max() <= 4 * FLOATS[dtype] * (np.abs(x.astype(float)) @ np.abs(matrix)).max()
+    if k > 32:
+        assert "of FUSED_BLOCKWISE_GEMM" in str(net.compiled(x=(rows, k)).explain())
+
+
 @pytest.mark.parametrize("group", [[0] * 31 + [2], [0] * 31, [-1] * 32])
 def test_groups_that_are_refused(group: list[int]) -> None:
     table = Blocks(np.random.default_rng(1), "uint4", (4, 32), 1, 16)

@@ -6,18 +6,23 @@ scales.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from tvmdml.arrays import NumpyArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.nodes import Call, Edge
+from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.passes import unused
 from tvmdml.graph.passes.asking import offered
+from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Role
 from tvmdml.operators._gather_blocks_fused import BlockwiseGather
-from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
+from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm, packed
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.operators.gather import Gather
 from tvmdml.sizes import is_open
@@ -30,20 +35,21 @@ _DEQUANTIZE = ("DEQUANTIZE", "ELEMENT_WISE_DEQUANTIZE_LINEAR")
 def run(program: Program, target: Target) -> None:
     """Fuse wherever the target's kernel takes the bits."""
     fusions: list[Fusion] = []
+    anew: dict[object, Edge] = {}
     for call in list(program.calls):
         if call.desc.NAME == "GATHER":
             fusions += _gathered(call)
             continue
         head = call.edges["b_tensor"].source if call.desc.NAME == "GEMM" else None
-        if not isinstance(head, Call) or head.desc.NAME != "DEQUANTIZE":
+        if not isinstance(head, Call) or head.desc.NAME not in _DEQUANTIZE:
             continue
         try:
-            fused = _product(call, head)
+            fused = _product(call, head, anew)
             if fused is None or Offers.OWN not in offered(fused[0], target):
                 continue
         except TvmdmlError:
             continue
-        desc, edges = fused
+        desc, edges = fused[0], {"a_tensor": call.edges["a_tensor"], **fused[1]()}
         if (added := call.edges.get("c_tensor")) is None:
             fusions.append(Fusion([call], desc, edges, {(call, 0): 0}))
             continue
@@ -57,39 +63,76 @@ def run(program: Program, target: Target) -> None:
         unused.run(program, target)
 
 
-def _product(call: Call, head: Call) -> tuple[BlockwiseGemm, dict[str, Edge]] | None:
-    """The product with the matrix of few bits, without what is added, and what it reads."""
+def _product(call: Call, head: Call, anew: dict[object, Edge]) -> tuple[BlockwiseGemm, Callable[[], dict[str, Edge]]] | None:
+    """The product with the matrix of few bits, without what is added, and what it reads of that matrix.
+
+    Constants whose rows are not the product's columns, or begin within a byte, are packed anew, in place of what they were:
+    ``anew`` has those of other calls.
+    """
     desc: Any = call.desc
     if desc.transposed()[0] or desc.alpha != 1 or desc.fused_activation is not None or call.edges["b_tensor"].offset:
         return None
     if desc.c_tensor is not None and desc.beta != 1:
         return None
-    q: Any = head.desc
-    x, floats, (scale, *zero) = q.input_tensor, q.output_tensor, q.quantization_tensors
-    if not _is_matrix(desc.b_tensor, floats, desc.transposed()[1]) or any(map(_is_more, (x, floats, scale, *zero))):
+    floats: TensorDesc = head.desc.output_tensor  # type: ignore[attr-defined]
+    turned = desc.transposed()[1]
+    orders = [order for order, own in (((-2, -1), turned), ((-1, -2), not turned)) if _is_matrix(desc.b_tensor, floats, own)]
+    own, blocks = _read(head)
+    if not orders or any(_is_more(tensor) for tensor, _ in own):
         return None
-    *_, across, block = q.blocks()
-    bits = x.data_type.bits
-    stored = [_bytes(tensor, bits) for tensor in (x, *zero)]
-    if across != 1 or None in stored:
+    row, place = orders[0]
+    columns, places, across, along = desc.output_tensor.sizes[-1], floats.sizes[place], blocks[row], blocks[place]
+    kind, count = own[0][0].data_type, -(-places // along)
+    if across not in (1, floats.sizes[row]):
         return None
-    edges = {"a_tensor": call.edges["a_tensor"], "b_tensor": head.edges["input_tensor"]}
-    for i, name in enumerate(("scale_tensor", "zero_point_tensor")[: 1 + len(zero)]):
-        edges[name] = head.edges[f"quantization_tensors[{i}]"]
+    every = []
+    for i, (tensor, _) in enumerate(own):
+        steps = (0 if i and across > 1 else tensor.layout[row], 0 if i and count == 1 else tensor.layout[place])
+        every.append(TensorDesc(tensor.data_type, (columns, count if i else places), steps))
+    names = ("b_tensor", "scale_tensor", "zero_point_tensor")[: len(own)]
+    stored = {name: _bytes(tensor) for name, tensor in zip(names, every, strict=True)}
+    fixed = all(isinstance(edge.source, Constant) for _, edge in own)
+    as_stored = None not in stored.values() and (not fixed or places * kind.bits % 32 == 0)  # rows of whole words are faster
+    if not as_stored:
+        if not fixed:
+            return None
+        stored = {name: _anew(tensor) for name, tensor in zip(names, every, strict=True)}
+
+    def edges() -> dict[str, Edge]:
+        found = {}
+        for name, tensor, (_, edge) in zip(names, every, own, strict=True):
+            key = (*edge.value, edge.offset, tensor)
+            if not as_stored and key not in anew:
+                anew[key] = Edge(Constant(_elements(edge, tensor), head.name, head.where))
+            found[name] = edge if as_stored else anew[key]
+        return found
+
     result: TensorDesc = desc.output_tensor
     product = BlockwiseGemm(
         a_tensor=desc.a_tensor,
-        b_tensor=stored[0],  # type: ignore[arg-type]
-        scale_tensor=TensorDesc(scale.data_type, scale.sizes[-2:], scale.layout[-2:]),
-        zero_point_tensor=stored[1] if zero else None,
+        **stored,  # type: ignore[arg-type]
         output_tensor=TensorDesc(result.data_type, result.sizes, result.strides),
-        bits=bits,
-        block_size=block,
-        is_signed=x.data_type.is_signed,
+        bits=kind.bits,
+        block_size=along if count > 1 else 1 << (max(places, 32 // kind.bits) - 1).bit_length(),
+        is_signed=kind.is_signed,
         may_round=False,
     )
     product.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     return product, edges
+
+
+def _read(head: Call) -> tuple[list[tuple[TensorDesc, Edge]], tuple[int, ...]]:
+    """What a call dequantizes, with scales and zero points, and the elements of a block in each dimension."""
+    desc: Any = head.desc
+    own = [(tensor, head.edges[name]) for name, tensor in desc.tensors(Role.INPUT) if tensor is not None]
+    if desc.NAME == "DEQUANTIZE":
+        return own, desc.blocks()
+    (x, _), (scale, _), *_ = own
+    if len(own) == 2 and not x.data_type.is_signed:  # here it is 0
+        zero = TensorDesc(x.data_type, scale.sizes, (0,) * scale.rank)
+        own.append((zero, Edge(Constant(np.zeros(1, x.data_type.stored.numpy), head.name, head.where))))
+    repeated = [all(tensor.layout[i] == 0 for tensor, _ in own[1:]) for i in range(x.rank)]
+    return own, tuple(n if again else 1 for n, again in zip(x.sizes, repeated, strict=True))
 
 
 def _gathered(call: Call) -> list[Fusion]:
@@ -104,8 +147,10 @@ def _gathered(call: Call) -> list[Fusion]:
             head = edge.source
     if not isinstance(head, Call) or head.desc.NAME not in _DEQUANTIZE or edge.offset:
         return []
-    own = [(tensor, head.edges[name]) for name, tensor in head.desc.tensors(Role.INPUT) if tensor is not None]
     floats: TensorDesc = head.desc.output_tensor  # type: ignore[attr-defined]
+    if any(is_open(n) for tensor in head.desc.outputs() for n in tensor.sizes):
+        return []
+    own, blocks = _read(head)
     numbers = (n for tensor in (view, *(tensor for tensor, _ in own)) for n in (*tensor.sizes, *tensor.layout))
     missing, whole = view.rank - floats.rank, (1,) * (view.rank - floats.rank) + floats.sizes
     if any(map(is_open, numbers)) or missing < 0 or any(n > m for n, m in zip(view.sizes, whole, strict=True)):
@@ -113,11 +158,6 @@ def _gathered(call: Call) -> list[Fusion]:
     first, sizes = TensorDesc(view.data_type, view.sizes, (0,) * missing + floats.layout), view.sizes[missing:]
     if not view.is_like(first):
         return []  # neither the table nor the first places of its dimensions
-    if head.desc.NAME == "DEQUANTIZE":
-        blocks = head.desc.blocks()  # type: ignore[attr-defined]
-    else:  # parameters are repeated by steps of 0
-        repeats = [all(tensor.layout[i] == 0 for tensor, _ in own[1:]) for i in range(floats.rank)]
-        blocks = tuple(n if again else 1 for n, again in zip(floats.sizes, repeats, strict=True))
     parts = tuple(-(-n // block) for n, block in zip(sizes, blocks, strict=True))
     each = zip(own, (sizes, parts, parts), strict=False)
     table, *parameters = (TensorDesc(tensor.data_type, some, tensor.layout) for (tensor, _), some in each)
@@ -132,25 +172,45 @@ def _gathered(call: Call) -> list[Fusion]:
 
 
 def _is_matrix(view: TensorDesc, floats: TensorDesc, turned: bool) -> bool:
-    """Whether a second factor is the matrix of floats, with its rows as columns, or the first places of these."""
+    """Whether a second factor is the matrix of floats, turned or not, or the first places of its dimensions."""
     order = slice(None) if turned else slice(None, None, -1)
-    (columns, places), steps = view.sizes[-2:][order], view.layout[-2:][order]
-    numbers = (columns, places, *steps, *view.layout[:-2], *floats.sizes, *floats.layout)
+    sizes, steps = view.sizes[-2:][order], view.layout[-2:][order]
+    numbers = (*sizes, *steps, *view.layout[:-2], *floats.sizes, *floats.layout)
     if any(map(is_open, numbers)) or floats.rank < 2:
         return False
     one_of_all = all(n == 1 or step == 0 for n, step in zip(view.sizes[:-2], view.layout[:-2], strict=True))
-    return one_of_all and steps == floats.layout[-2:] and columns == floats.sizes[-2] and places <= floats.sizes[-1]
+    return one_of_all and steps == floats.layout[-2:] and all(n <= m for n, m in zip(sizes, floats.sizes[-2:], strict=True))
 
 
 def _is_more(tensor: TensorDesc) -> bool:
-    """Whether a tensor is more than one matrix, or its rows are not contiguous."""
-    *outer, columns = tensor.sizes
-    open_sizes = any(map(is_open, (*tensor.sizes, *tensor.layout)))
-    return open_sizes or any(n != 1 for n in outer[:-1]) or (columns != 1 and tensor.layout[-1] != 1)
+    """Whether a tensor is more than one matrix, or has open sizes."""
+    return any(map(is_open, (*tensor.sizes, *tensor.layout))) or any(n != 1 for n in tensor.sizes[:-2])
 
 
-def _bytes(tensor: TensorDesc, bits: int) -> TensorDesc | None:
-    """A matrix as bytes; ``None`` if a row begins within one."""
-    rows, count = tensor.sizes[-2:]
-    step = tensor.layout[-2] * bits if rows > 1 else 8 * -(-count * bits // 8)
+def _bytes(tensor: TensorDesc) -> TensorDesc | None:
+    """A matrix as bytes, or of floats; ``None`` if rows are not contiguous, or one begins within a byte."""
+    (rows, count), (step, beside), bits = tensor.sizes, tensor.layout, tensor.data_type.bits
+    if count > 1 and beside != 1:
+        return None
+    if tensor.data_type.is_float:
+        return tensor
+    step = step * bits if rows > 1 else 8 * -(-count * bits // 8)
     return None if step % 8 else TensorDesc(TensorDataType.UINT8, (rows, -(-count * bits // 8)), (step // 8, 1))
+
+
+def _anew(tensor: TensorDesc) -> TensorDesc:
+    """A matrix as ``_elements`` has it."""
+    (rows, count), kind = tensor.sizes, tensor.data_type
+    if kind.is_float:
+        return TensorDesc(kind, (rows, count))
+    return TensorDesc(TensorDataType.UINT8, (rows, -(-count * kind.bits // 32) * 4))
+
+
+def _elements(edge: Edge, tensor: TensorDesc) -> NumpyArray:
+    """A constant with contiguous rows, of floats or of bytes."""
+    assert isinstance(edge.source, Constant)
+    found = reading(edge.source.array, edge.offset, tensor)
+    if tensor.data_type.is_nibble:
+        flat = np.stack([found & 15, found >> 4], -1).reshape(-1)
+        found = np.lib.stride_tricks.as_strided(flat, tensor.sizes, tensor.layout)
+    return np.ascontiguousarray(found) if tensor.data_type.is_float else packed(found, tensor.data_type.bits)
