@@ -159,17 +159,16 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
     def _bytes(self, word: Any, j: int) -> Any:
         """An element of each byte."""
         bits = self.bits
-        if bits.bits == 8:
-            return word
-        moved = T.reinterpret(T.reinterpret(word, "uint32") >> bits.vector(j * bits.bits, "uint32"), "int32") if j else word
-        return moved & T.splat(T.word_as(((1 << bits.bits) - 1) * ONES, "int32"), _LANES)
+        if bits.bits < 8:
+            moved = word >> bits.vector(j * bits.bits, "uint32") if j else word
+            word = moved & bits.vector(((1 << bits.bits) - 1) * ONES, "uint32")
+        return T.reinterpret(word, "int32")
 
     def _zeros(self, base: Any, c: Any, is_last: bool) -> Any:
         """The zero points of the lanes, counted as elements without signs."""
         bits = self.bits
         if bits.zero == "bits":
-            zero = self._zero_points(base, c, is_last)
-            return T.hold(zero ^ bits.vector(bits.middle, "int32") if bits.is_signed else zero)
+            return T.hold(T.reinterpret(bits.plain(self._zero_points(base, c, is_last)), "int32"))
         if not bits.zero:
             return None
         zero = self._of_blocks(self.zero, base, c, is_last)

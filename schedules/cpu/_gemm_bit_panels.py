@@ -87,7 +87,7 @@ class BitPacker:
                         put(word, own, parameters)
             with T.loop(T.hold(end - whole * lanes)) as i:
                 word = T.hold(whole * lanes + i)
-                own = [T.hold(tensorir.reinterpret("int32", self.buffer[T.run(row + word * 4, 4)])) for row in rows]
+                own = [T.hold(tensorir.reinterpret("uint32", self.buffer[T.run(row + word * 4, 4)])) for row in rows]
                 joined = T.hold(T.Shuffle(own, list(range(lanes)))) if lanes > 1 else own[0]
                 put(word, T.hold(bits.signless(joined)), block_of(word), guard=lambda k: k < count)
 
@@ -103,9 +103,9 @@ class BitPacker:
         """What is subtracted in each step, and zero points that are floats."""
         bits = self.bits
         if bits.zero != "bits":
-            return bits.constants(), T.hold(self._floats(self.zero, rows, block)) if bits.zero else None
+            return bits.less(None, bits.lanes), T.hold(self._floats(self.zero, rows, block)) if bits.zero else None
         at = T.hold(block * bits.bits)
-        byte, shift = T.hold(at >> T.i64(3)), T.hold(T.cast(at & T.i64(7), "int32"))
-        numbers = [T.hold(T.cast(self.zero[row + byte], "int32")) for row in rows]
+        byte, shift = T.hold(at >> T.i64(3)), T.hold(T.cast(at & T.i64(7), "uint32"))
+        numbers = [T.hold(T.cast(self.zero[row + byte], "uint32")) for row in rows]
         vector = T.Shuffle(numbers, list(range(len(rows)))) if len(rows) > 1 else numbers[0]
-        return bits.raised((vector >> T.splat(shift, bits.lanes)) & bits.vector((1 << bits.bits) - 1, "int32")), None
+        return bits.less((vector >> T.splat(shift, bits.lanes)) & bits.vector((1 << bits.bits) - 1, "uint32"), bits.lanes), None

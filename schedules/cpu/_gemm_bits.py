@@ -3,20 +3,18 @@
 A row of the matrix is read in words of 32 bits, a vector of them at a time (a chunk). Element ``j`` of word ``i`` has place
 ``count * i + j``, where ``count`` elements are in a word. So the first factor is written once in the order of these: for each chunk
 and each ``j`` the elements of all words. No element of the matrix is moved.
-
-Bits become a float without a conversion: set as the last bits of a float whose first ones say ``2**23``, they add their value to
-it. Where they are further up in a word, the float has fewer bits behind them. A difference with ``2**23`` and the zero point is
-exact.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
+from tvmdml.kernels.few_bits import FewBits
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm_panels import times
@@ -28,99 +26,43 @@ AHEAD = 8192
 """Bytes at least between what is asked for and what is read: those of the same chunks of columns that are computed later."""
 ROWS = 1 << 16
 """A quarter of the elements of rows that are multiplied by all columns in turn: a second cache has them."""
-_MANTISSA = 23
 
 
-class Bits(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Bits(FewBits):
     """How the elements of the matrix are stored."""
+
+    KEEP = staticmethod(T.hold)
 
     bits: int
     is_signed: bool
     block: int
     """The words of a block of a row."""
     zero: str
-    """Zero points: none, ``bits`` or a type of floats."""
     lanes: int
     """The words of a vector."""
 
-    @property
-    def per_word(self) -> int:
-        """The elements of a word."""
-        return 32 // self.bits
+    def __str__(self) -> str:
+        """What the code depends on."""
+        return " ".join(map(str, dataclasses.astuple(self)))
 
     @property
     def places(self) -> int:
         """The elements of a chunk."""
-        return self.per_word * self.lanes
+        return int(self.per_word) * self.lanes
 
     @property
     def scales(self) -> int:
         """The blocks of a chunk; 1 if a block has several chunks."""
         return max(self.lanes // self.block, 1)
 
-    @property
-    def steps(self) -> int:
-        """The elements of a word that become floats without a shift of it."""
-        return min(4, 16 // self.bits)
-
-    @property
-    def middle(self) -> int:
-        """Of signed elements, what has the sign."""
-        return 1 << (self.bits - 1)
-
     def words(self, raw: Any) -> Any:
-        """Bytes as words of elements without signs, counted from the lower end of the range."""
-        return self.signless(tensorir.reinterpret(f"int32x{self.lanes}" if self.lanes > 1 else "int32", raw))
-
-    def signless(self, word: Any) -> Any:
-        """Words of signed elements as those of elements without signs."""
-        every = sum(self.middle << at for at in range(0, 32, self.bits))
-        return word ^ T.splat(T.word_as(every, "int32"), self.lanes) if self.is_signed else word
-
-    def start(self, step: int) -> int:
-        """The bits of the float to which an element adds its value, by the element's place in a shifted word."""
-        return (127 + _MANTISSA - step * self.bits) << _MANTISSA
-
-    def base(self, step: int) -> float:
-        """That float."""
-        return 2.0 ** (_MANTISSA - step * self.bits)
+        """Bytes as words of elements without signs."""
+        return self.signless(tensorir.reinterpret(f"uint32x{self.lanes}" if self.lanes > 1 else "uint32", raw))
 
     def vector(self, value: float, dtype: str = "float32") -> Any:
         """A vector of a constant."""
         return T.splat(T.const(value, dtype), self.lanes)
-
-    def constants(self) -> list[Any]:
-        """What is subtracted in each step where no zero point is stored as elements are."""
-        middle = 0 if self.zero and not self.is_signed else self.middle
-        return [self.vector(self.base(step) + middle) for step in range(self.steps)]
-
-    def raised(self, zeros: Any) -> list[Any]:
-        """What is subtracted in each step, by zero points as they are stored."""
-        if self.is_signed:
-            zeros = zeros ^ self.vector(self.middle, "int32")
-        zero = T.hold(T.cast(zeros, "float32"))
-        return [T.hold(zero + self.vector(self.base(step))) for step in range(self.steps)]
-
-    def floats(self, word: Any, less: list[Any], own: Any = None) -> list[Any]:
-        """The elements of words less their zero points, each of a word in turn.
-
-        Args:
-            word: words of elements without signs.
-            less: for each step, what is subtracted.
-            own: zero points that are floats, which are subtracted from exact elements.
-        """
-        elements = []
-        for number in range(self.per_word):
-            shift, step = divmod(number, self.steps)
-            if shift and not step:
-                word = T.hold(
-                    T.reinterpret(T.reinterpret(word, "uint32") >> self.vector(self.steps * self.bits, "uint32"), "int32")
-                )
-            mask = T.splat(T.word_as(((1 << self.bits) - 1) << (step * self.bits), "int32"), self.lanes)
-            raised = (word & mask) | self.vector(self.start(step), "int32")
-            value = T.hold(T.reinterpret(raised, "float32") - less[step])
-            elements.append(value if own is None else T.hold(value - own))
-        return elements
 
 
 class BitRows:
@@ -319,8 +261,8 @@ class BitRows:
         """What is subtracted in each step, and zero points that are floats."""
         bits = self.bits
         if bits.zero == "bits":
-            return bits.raised(self._zero_points(base, c, is_last)), None
-        return bits.constants(), T.hold(self._of_blocks(self.zero, base, c, is_last)) if bits.zero else None
+            return bits.less(self._zero_points(base, c, is_last), bits.lanes), None
+        return bits.less(None, bits.lanes), T.hold(self._of_blocks(self.zero, base, c, is_last)) if bits.zero else None
 
     def _zero_points(self, base: Any, c: Any, is_last: bool) -> Any:
         """The zero points of a chunk's lanes that are stored as elements are."""
@@ -328,24 +270,24 @@ class BitRows:
         spread = bits.block // bits.lanes
         number = T.truncdiv(c, T.i64(spread)) if spread > 1 else c * bits.scales
         at = T.hold(number * bits.bits)
-        byte, shift = T.hold(at >> T.i64(3)), T.cast(at & T.i64(7), "int32")
+        byte, shift = T.hold(at >> T.i64(3)), T.cast(at & T.i64(7), "uint32")
         size = -(-bits.scales * bits.bits // 8)
         last = T.hold((self.blocks * bits.bits - 1) >> T.i64(3))
         places = [lane // bits.block * bits.bits for lane in range(bits.lanes)]
         if size > 4:  # more than a word
-            some = [T.hold(T.cast(self.zero[base + T.min(byte + i, last)], "int32")) for i in range(size)] if is_last else []
-            some = some or [T.hold(T.cast(self.zero[T.run(T.hold(base + byte), size)], "int32"))]
+            some = [T.hold(T.cast(self.zero[base + T.min(byte + i, last)], "uint32")) for i in range(size)] if is_last else []
+            some = some or [T.hold(T.cast(self.zero[T.run(T.hold(base + byte), size)], "uint32"))]
             vector = T.Shuffle(some * (bits.lanes // size), [place // 8 for place in places])
-            shifts = T.Shuffle([T.const(place % 8, "int32") for place in places], list(range(bits.lanes)))
-            return (vector >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
+            shifts = T.Shuffle([T.const(place % 8, "uint32") for place in places], list(range(bits.lanes)))
+            return (vector >> shifts) & bits.vector((1 << bits.bits) - 1, "uint32")
         word = None
         for i in range(size):
             own = T.hold(T.min(byte + i, last)) if is_last else byte + i
-            value = T.cast(self.zero[base + own], "int32") << T.const(8 * i, "int32")
+            value = T.cast(self.zero[base + own], "uint32") << T.const(8 * i, "uint32")
             word = value if word is None else word | value
-        shifts = T.Shuffle([T.const(place, "int32") for place in places], list(range(bits.lanes)))
+        shifts = T.Shuffle([T.const(place, "uint32") for place in places], list(range(bits.lanes)))
         own = T.splat(T.hold(word >> shift) if size == 1 else T.hold(word), bits.lanes)
-        return (own >> shifts) & bits.vector((1 << bits.bits) - 1, "int32")
+        return (own >> shifts) & bits.vector((1 << bits.bits) - 1, "uint32")
 
 
 def added(vector: Any) -> Any:

@@ -87,7 +87,7 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         return BitRows(self.bits, self.together_rows, self.together)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        return (*self.key(), ("bits", " ".join(map(str, self.bits))), ("tile", f"{self.together_rows} {self.together}"))
+        return (*self.key(), ("bits", str(self.bits)), ("tile", f"{self.together_rows} {self.together}"))
 
     def function(self) -> PrimFunc:
         names = ("tasks", "batch", "parts", "rows", "columns", "depth", "row_bytes", "scale_row", "zero_row")

@@ -361,7 +361,7 @@ class _TilesOfBits(_Tiles):
         return stored(own, self.shape.lanes)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        return (*super().parameters(), ("bits", " ".join(map(str, self._bits()))))
+        return (*super().parameters(), ("bits", str(self._bits())))
 
     def _more(self) -> tuple[int, ...]:
         own = of_bits(self.desc)

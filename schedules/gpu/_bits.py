@@ -1,9 +1,4 @@
-"""A matrix of few bits in blocks, as it is stored, read by a device's threads: bits become floats in registers.
-
-Bits become a float without a conversion: set as the last bits of a float whose first ones say ``2**23``, they add their value to
-it. Where they are further up in a word, the float has fewer bits behind them. A difference with ``2**23`` and the zero point is
-exact.
-"""
+"""A matrix of few bits in blocks, as it is stored, read by a device's threads: bits become floats in registers."""
 
 from __future__ import annotations
 
@@ -13,16 +8,16 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
+from tvmdml.kernels.few_bits import FewBits
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.gpu._words import load, words
 
 _BYTES = ("b_tensor", "zero_point_tensor")
 """Tensors that may have bytes, which are read in words where they can be."""
-_MANTISSA = 23
 
 
-class BitMatrix:
+class BitMatrix(FewBits):
     """How the second factor of an operator is stored; in a launch, what reads it.
 
     Args:
@@ -39,10 +34,7 @@ class BitMatrix:
     def __init__(self, own: BlockwiseGemm, most: int = 1) -> None:
         self.bits, self.is_signed, self.block = own.bits, own.is_signed, own.block_size
         scale, zero = own.scale_tensor, own.zero_point_tensor
-        self.per_word = 32 // own.bits
-        """The elements of a word."""
         self.zero = "" if zero is None else "floats" if own.zeros_are_floats else "bits"
-        """Zero points: none, ``bits`` or ``floats``."""
         places = own.a_tensor.sizes[-1]
         self.row_bytes = own.b_tensor.sizes[1]
         self.run = _run(own.b_tensor, 4 * most) // 4
@@ -70,22 +62,12 @@ class BitMatrix:
         return self.run * self.per_word
 
     @property
-    def steps(self) -> int:
-        """The elements of a word that become floats without a shift of it."""
-        return min(4, 16 // self.bits)
-
-    @property
-    def middle(self) -> int:
-        """What has the sign of signed elements, and the zero point of others where there is none."""
-        return 1 << (self.bits - 1)
-
-    @property
     def raising(self) -> tuple[int, ...]:
         """The first bits of the float to which elements add their values.
 
         They are passed at launch: with two constants, a mask and these bits would be two instructions on some devices.
         """
-        return ((127 + _MANTISSA) << _MANTISSA,)
+        return (self.start,)
 
     @property
     def period(self) -> int:
@@ -112,8 +94,7 @@ class BitMatrix:
         self._stored, self._scales, self._zeros = (buffers.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor"))
         self._words = words(self._stored) if self.run else None
         self._zero_words = words(self._zeros) if self.zero_in_words else None
-        first = T.reinterpret(raising[0], "uint32")
-        self._raising = [T.let(first - T.const(step * self.bits << _MANTISSA, "uint32")) for step in range(self.steps)]
+        self._raising = self.starts(T.reinterpret(raising[0], "uint32"))
         self._steps, self._dtype, self._last = steps, T.type_of(depth), T.let(depth - 1)
 
     def column(self, number: Any) -> tuple[Any, Any]:
@@ -143,63 +124,34 @@ class BitMatrix:
     def run_of(self, base: Any, number: Any) -> list[Any]:
         """The words of a run, by its number in the row that begins at a byte."""
         first = T.let(T.multiple((base >> self.number(2)) + number * self.run, self.run))
-        return [self._signless(word) for word in load(self._words, first, self.run)]
+        return [self.signless(word) for word in load(self._words, first, self.run)]
 
     def word(self, base: Any, number: Any) -> Any:
         """A word of a row, by its number: what is behind the row's last place is anything."""
         if self.in_words:
             last = T.let(T.truncdiv(self._last, self.number(self.per_word)))
-            return self._signless(self._words[T.let((base >> self.number(2)) + T.min(number, last))])
+            return self.signless(self._words[T.let((base >> self.number(2)) + T.min(number, last))])
         found, last = None, T.let(T.truncdiv(self._last, self.number(8 // self.bits)))
         for i in range(4):
             at = T.let(base + T.min(number * 4 + i, last))
             byte = T.cast(self._stored[at], "uint32") << T.const(8 * i, "uint32")
             found = byte if found is None else found | byte
-        return self._signless(T.let(found))
+        return self.signless(T.let(found))
 
     def difference(self, base: Any, place: Any, zero: Any) -> Any:
         """An element of a row less its zero point."""
         element = self._element(self._words if self.in_words else None, self._stored, base, place, 1)
-        found = T.cast(T.let(T.cast(self._plain(element), "int32") - T.const(self._offset, "int32")), "float32")
+        found = T.cast(T.let(T.cast(self.plain(element), "int32") - T.const(self.offset, "int32")), "float32")
         if zero is None:
             return T.let(found)
         if self.zero == "floats":
             return T.let(found - zero)
-        return T.let(found - T.cast(T.cast(self._plain(zero), "int32") - T.const(self._offset, "int32"), "float32"))
+        return T.let(found - T.cast(T.cast(self.plain(zero), "int32") - T.const(self.offset, "int32"), "float32"))
 
-    def less(self, zero: Any) -> list[Any]:
-        """What is subtracted in each step of ``floats``, by a zero point as it is stored."""
-        bases = [2.0 ** (_MANTISSA - step * self.bits) for step in range(self.steps)]
-        if self.zero == "bits":
-            own = T.let(T.cast(self._plain(zero), "float32"))
-            return [T.let(own + T.const(base, "float32")) for base in bases]
-        return [T.const(base + self._offset, "float32") for base in bases]
-
-    def floats(self, word: Any, less: Sequence[Any], zero: Any) -> list[Any]:
-        """The elements of a word less their zero point."""
-        found = []
-        for number in range(self.per_word):
-            shift, step = divmod(number, self.steps)
-            if shift and not step:
-                word = T.let(word >> T.const(self.steps * self.bits, "uint32"))
-            mask = T.const(((1 << self.bits) - 1) << (step * self.bits), "uint32")
-            raised = T.let((word & mask) | self._raising[step])
-            value = T.let(T.reinterpret(raised, "float32") - less[step])
-            found.append(T.let(value - zero) if self.zero == "floats" else value)
+    def floats(self, word: Any, less: Sequence[Any], own: Any, starts: Sequence[Any] = ()) -> list[Any]:
+        """As everywhere, with the launch's words."""
+        found: list[Any] = super().floats(word, less, own, starts or self._raising)
         return found
-
-    @property
-    def _offset(self) -> int:
-        """How much elements without signs exceed what a zero point that is no bits is subtracted from."""
-        return 0 if self.zero and not self.is_signed else self.middle
-
-    def _signless(self, word: Any) -> Any:
-        """Words of signed elements as those of elements without signs."""
-        every = sum(self.middle << at for at in range(0, 32, self.bits))
-        return T.let(word ^ T.const(every, "uint32")) if self.is_signed else word
-
-    def _plain(self, element: Any) -> Any:
-        return element ^ T.const(self.middle, "uint32") if self.is_signed else element
 
     def _element(self, wide: Any, narrow: Any, base: Any, place: Any, step: Any) -> Any:
         """An element of few bits, as they are stored, from words or from bytes, which are a step apart."""
