@@ -39,6 +39,14 @@ DECLARATIONS = "17a4238b872e7b00"
 """The digest of the declarations that the interface's number belongs to."""
 
 
+def test_the_extension_is_not_used_without_pythons_global_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    if threads.native() is not None:
+        found, state = threads._extension.__wrapped__()
+        assert found is None
+        assert state.endswith("needs Python's global lock (GIL), which is off; unset PYTHON_GIL")
+
+
 def test_an_extension_of_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = hashlib.sha256(Path(threads.__file__).with_name("_native.pyi").read_bytes()).hexdigest()[:16]
     assert declared == DECLARATIONS, "raise the interface's number in threads.py and module.c, and write this digest"

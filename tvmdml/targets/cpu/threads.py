@@ -46,6 +46,8 @@ def _extension() -> tuple[ModuleType | None, str]:
         native = importlib.import_module("tvmdml.targets.cpu._native")
     except ImportError:
         return None, "Python thread pool: the C extension was not built; install a C compiler and reinstall tvmdml"
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():  # Python turns it on for this import, unless PYTHON_GIL forbids that
+        return None, "Python thread pool: the C extension needs Python's global lock (GIL), which is off; unset PYTHON_GIL"
     if getattr(native, "INTERFACE", 0) != _INTERFACE:  # a clone that was updated, and not installed again
         return None, "Python thread pool: the C extension is of another version of tvmdml; install tvmdml again"
     if not _sees_arrays(native):
