@@ -229,10 +229,20 @@ import numpy as np, tvmdml
 rng = np.random.default_rng(7)
 a, b = rng.normal(size=(40, 300)).astype("float32"), rng.normal(size=(300, 72)).astype("float32")
 x, y = (rng.integers(-100, 100, size).astype("int8") for size in ((40, 320), (320, 64)))
-for cls, given, dtype in ((tvmdml.Gemm, (a, b, None), "float32"), (tvmdml.MatrixMultiplyInteger, (x, None, y, None), "int32")):
+image, weights = (rng.normal(size=size).astype("float32") for size in ((1, 6, 19, 21), (20, 6, 3, 3)))
+around = dict(strides=[1, 2], dilations=[2, 1], start_padding=[2, 1], end_padding=[1, 0], group_count=1)
+plain = dict(mode="cross_correlation", direction="forward", output_padding=[0, 0], **around)
+few, some = (abs(image) * 50).astype("uint8"), (weights * 20).astype("int8")
+for cls, given, more in (
+    (tvmdml.Gemm, (a, b, None), {}),
+    (tvmdml.MatrixMultiplyInteger, (x, None, y, None), {}),
+    (tvmdml.MatrixMultiplyInteger, (x[:, :301].copy(), None, y[:301, :63].copy(), None), {}),
+    (tvmdml.Convolution, (image, weights, None), plain),
+    (tvmdml.ConvolutionInteger, (few, None, some, None), around),
+):
     descs = [None if one is None else tvmdml.TensorDesc(one.dtype, one.shape) for one in given]
-    desc = cls.of(*descs)
-    out = np.zeros(desc.output_tensor.sizes, dtype)
+    desc = cls.of(*descs, **more)
+    out = np.zeros(desc.output_tensor.sizes, desc.output_tensor.data_type.numpy)
     tvmdml.compile(desc, os.environ["TARGET"])(*given, out)
     print(out.tobytes().hex())
 """
