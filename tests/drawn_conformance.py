@@ -12,10 +12,8 @@ from tvmdml.conformance import plan, terms
 from tvmdml.conformance.checks import Check
 from tvmdml.conformance.references import ReferenceCase
 from tvmdml.conformance.report import Report
+from tvmdml.schedules.gpu import _NEEDS as NEEDS
 from tvmdml.targets import Target
-
-NEEDS = {1: ("storage8",), 2: ("storage16",), 4: (), 8: ("int64", "float64")}
-"""What a device needs for tensors of elements with so many bytes."""
 
 
 def main(count: int) -> int:
@@ -32,8 +30,8 @@ def main(count: int) -> int:
 
 def _has_types(target: Target, check: Check) -> bool:
     assert isinstance(check, ReferenceCase)
-    sizes = {tensor.data_type.itemsize for _, tensor in check.case.desc.tensors() if tensor is not None}
-    return all(target.has(feature) for size in sizes for feature in NEEDS[size])
+    types = {tensor.data_type.tvm for _, tensor in check.case.desc.tensors() if tensor is not None}
+    return all(target.has(feature) for one in types for feature, _ in [NEEDS.get(one.removeprefix("u"), ("", ""))] if feature)
 
 
 def _in_turn(checks: Sequence[Check], seed: int) -> Iterator[Check]:

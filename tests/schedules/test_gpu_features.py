@@ -24,6 +24,13 @@ LACKING: dict[str, dict[str, Any]] = {
     **{feature: {feature: False} for feature in ("storage8", "storage16", "float64")},
 }
 LACKING["all"] = {name: value for lacking in LACKING.values() for name, value in lacking.items()} | {"int64": False}
+WORDS_ONLY = {"int64": False, "atomic64": False, "shared_atomic64": False}
+SOME: dict[str, dict[str, Any]] = {
+    "int64": WORDS_ONLY,
+    **{one: {one: False} for one in ("float64", "float16", "storage8", "storage16")},
+    "none": LACKING["all"] | WORDS_ONLY,
+}
+"""The features that a driver may lack, each alone, and all of them."""
 LAYOUTS = ("packed", "padded", "transposed")
 
 
@@ -97,12 +104,28 @@ def test_narrow_elements_that_lie_in_whole_words_are_moved_without_their_feature
 @pytest.mark.full(first=4)
 @some_operators(10)
 def test_words_do_for_integers_of_64_bits(vulkan: Target, name: str, pytestconfig: pytest.Config) -> None:
-    target = without(vulkan, int64=False, atomic64=False, shared_atomic64=False)
+    target = without(vulkan, **WORDS_ONLY)
     rng = of(pytestconfig.getoption("--case-seed"), name)
     candidates = [drawn._replace(widths={"_NARROW": 1}) for drawn in forced(name, target, rng, 40)]
     said = [served[0].problem(SEED) for served in spread(candidates, budget(name, 6, 2), rng)]
     assert said
     assert not any(said), "\n".join(filter(None, said))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("feature", SOME)
+@some_operators(10)
+def test_what_a_device_has_without_a_feature_is_right(vulkan: Target, name: str, feature: str, pytestconfig: pytest.Config) -> None:
+    target = without(vulkan, **SOME[feature])
+    rng = of(pytestconfig.getoption("--case-seed"), name, feature)
+    able = [drawn for drawn in plain(name, target) if all(map(target.has, filter(None, map(_need, _types(drawn.case.desc)))))]
+    said = [served[0].problem(SEED) for served in spread(able, 1, rng)]
+    assert not any(said), "\n".join(filter(None, said))
+    assert said or name in _NEVER_OF_WORDS
+
+
+def _need(dtype: str) -> str:
+    return gpu._NEEDS.get(dtype.removeprefix("u").replace("bool", "int8"), ("", ""))[0]
 
 
 @pytest.mark.full(first=8)

@@ -271,6 +271,19 @@ def test_integers_become_the_nearest_float16(machine: Machine) -> None:
     check(machine, cases)
 
 
+def test_integers_are_rounded_to_float32_once(machine: Machine) -> None:
+    """Also where they are near the middle between two floats, and above 2^31, which some drivers take apart."""
+    cases = {}
+    for dtype in ("int32", "uint32", "int64", "uint64"):
+        limits = np.iinfo(dtype)
+        values = seeded(dtype).integers(limits.min, limits.max, 4000, dtype, endpoint=True)
+        bits = limits.bits - 24  # of those from half the limit on, so many are rounded off
+        middle = values >> bits << bits | 1 << (bits - 1)
+        values = np.concatenate([values, middle, middle - 1, middle + 1]).astype(dtype)
+        cases[dtype] = Case({"x": values}, {"r": ("float32", lambda x: T.Cast("float32", x))}, {"r": values.astype(np.float32)})
+    check(machine, cases)
+
+
 def test_floats_are_rounded_to_float16_once_and_evenly(machine: Machine) -> None:
     least = 0 if machine.denormals else 0x0400
     halves = np.arange(least, 0x7BFF, dtype=np.uint16).view(np.float16).astype(np.float64)

@@ -107,6 +107,7 @@ SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_TUNING_NEAREST": _switch("on"),
     "TVMDML_VULKAN_STAGING": _switch("off"),  # for tests: use memory that the host cannot access
     "TVMDML_VULKAN_VALIDATION": _switch("off"),
+    "TVMDML_VULKAN_WITHOUT": _parsed("tvmdml.targets.vulkan.physical:hidden"),
 }
 """Every environment variable that the package reads, and the check of its value."""
 

@@ -19,6 +19,7 @@ from tvmdml.packs import recording, shelf, signing
 from tvmdml.targets.cpu import threads
 from tvmdml.targets.cpu.thread_count import thread_count
 from tvmdml.targets.cuda import compilers
+from tvmdml.targets.vulkan import physical
 from tvmdml.tuning import logs, session
 
 EXAMPLES = 100
@@ -70,6 +71,7 @@ _READERS: Mapping[str, Callable[[], object]] = {
     "TVMDML_TRUSTED_KEYS": signing.trusted_keys,
     "TVMDML_DISABLE_NATIVE": lambda: threads._extension.__wrapped__(),
     "TVMDML_DISABLE_PASSES": passes.disabled,
+    "TVMDML_VULKAN_WITHOUT": physical.hidden,
     "TVMDML_CUDA_COMPILER": _compilers,
     "TVMDML_NVCC": _compilers,
 }

@@ -64,6 +64,14 @@ def test_without_a_driver_it_says_what_to_install(present: None) -> None:
         assert "VK_LOADER_DRIVERS" not in line
 
 
+def test_features_can_be_hidden(present: None) -> None:
+    asked = "info = driver.devices()[0].capabilities; print(info.int64, info.atomic64, info.float16, info.float64)"
+    assert program(asked, TVMDML_VULKAN_WITHOUT="shaderInt64, shaderFloat16,shaderFloat64").split() == ["False"] * 4
+    said = program(ASKED, TVMDML_VULKAN_WITHOUT="shaderInt64,shaderint8").splitlines()
+    assert said == [said[0]] * 2
+    assert said[0].startswith("TVMDML_VULKAN_WITHOUT: given ['shaderint8']; allowed: shaderBufferInt64Atomics, ")
+
+
 # Memory and order
 
 

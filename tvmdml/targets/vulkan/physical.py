@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 from typing import Any, NamedTuple
 
+from tvmdml.errors import DeviceError, message, safe_repr
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.loader import Instance, enumerate_all, version_text
@@ -158,9 +160,26 @@ def _look_at(instance: Instance, handle: int) -> Physical:
     return Physical(handle, info, identity, limits, compute[0] if compute else 0, memory)
 
 
+def hidden() -> frozenset[str]:
+    """The features that ``TVMDML_VULKAN_WITHOUT`` names: devices are taken as if they did not have them.
+
+    Raises:
+        DeviceError: one of them is no feature that kernels use.
+    """
+    given = os.environ.get("TVMDML_VULKAN_WITHOUT", "")
+    found = frozenset(filter(None, (one.strip() for one in given.split(","))))
+    known = {feature for names in FEATURES.values() for feature in names.values()}
+    if unknown := found - known:
+        raise DeviceError(message("TVMDML_VULKAN_WITHOUT", safe_repr(sorted(unknown)), ", ".join(sorted(known))))
+    return found | ({"shaderBufferInt64Atomics", "shaderSharedInt64Atomics"} if "shaderInt64" in found else set())
+
+
 def _features(instance: Instance, handle: int) -> _Features:
-    features = _Features()
+    features, without = _Features(), hidden()
     instance.vk.vkGetPhysicalDeviceFeatures2(handle, ctypes.byref(features.chain))
+    for part, names in FEATURES.items():
+        for feature in without.intersection(names.values()):
+            setattr(getattr(features, part), feature, 0)
     return features
 
 
