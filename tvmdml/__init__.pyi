@@ -2345,28 +2345,28 @@ def padding(
 ) -> _Array: ...
 @overload
 def max_pooling(
-    input: NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    input: NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
     start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
     output_indices: Literal[True], output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ..., out: tuple[NumpyArray,
     NumpyArray] | None = ..., device: str | None = ...
 ) -> MaxPoolingResult[NumpyArray]: ...
 @overload
 def max_pooling(
-    input: _Array | NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
     start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
     output_indices: Literal[True], output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ..., out: tuple[_Array,
     _Array] | None = ..., device: str | None = ...
 ) -> MaxPoolingResult[_Array]: ...
 @overload
 def max_pooling(
-    input: NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    input: NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
     start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
     output_indices: bool = ..., output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ...,
     out: NumpyArray | Sequence[NumpyArray] | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def max_pooling(
-    input: _Array | NumpyArray, *, window_size: Sequence[int], strides: Sequence[int] | None = ...,
+    input: _Array | NumpyArray, *, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
     start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
     output_indices: bool = ..., output_sizes: Sequence[int] | None = ..., index_dtype: DType | None = ...,
     out: _Array | Sequence[_Array] | None = ..., device: str | None = ...
@@ -2409,19 +2409,19 @@ def average_pooling_grad(
 ) -> _Array: ...
 @overload
 def max_pooling_grad(
-    input: NumpyArray | Number, input_gradient: NumpyArray | Number, *, window_size: Sequence[int],
+    input: NumpyArray | Number, input_gradient: NumpyArray | Number, *, window_sizes: Sequence[int],
     strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
     dilations: Sequence[int] | None = ..., out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def max_pooling_grad(
-    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number, *, window_size: Sequence[int],
+    input: Expression | NumpyArray | Number, input_gradient: Expression | NumpyArray | Number, *, window_sizes: Sequence[int],
     strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
     dilations: Sequence[int] | None = ..., out: Expression | None = ..., device: str | None = ...
 ) -> Expression: ...
 @overload
 def max_pooling_grad(
-    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, *, window_size: Sequence[int],
+    input: _Array | NumpyArray | Number, input_gradient: _Array | NumpyArray | Number, *, window_sizes: Sequence[int],
     strides: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
     dilations: Sequence[int] | None = ..., out: _Array | None = ..., device: str | None = ...
 ) -> _Array: ...
@@ -2805,28 +2805,28 @@ def reduce(
 ) -> _Array: ...
 @overload
 def resample(
-    input: NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str, rounding_direction: AxisDirection | str = ...,
-    scales: Sequence[float] | None = ..., input_pixel_offsets: Sequence[float] | None = ...,
-    output_pixel_offsets: Sequence[float] | None = ..., antialiased: bool = ..., out: NumpyArray | None = ...,
-    device: str | None = ...
+    input: NumpyArray, output_sizes: Sequence[int], *, interpolation_mode: InterpolationMode | str,
+    rounding_direction: AxisDirection | str = ..., scales: Sequence[float] | None = ...,
+    input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ..., antialiased: bool = ...,
+    out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def resample(
-    input: _Array | NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str,
+    input: _Array | NumpyArray, output_sizes: Sequence[int], *, interpolation_mode: InterpolationMode | str,
     rounding_direction: AxisDirection | str = ..., scales: Sequence[float] | None = ...,
     input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ..., antialiased: bool = ...,
     out: _Array | None = ..., device: str | None = ...
 ) -> _Array: ...
 @overload
 def resample_grad(
-    input: NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str,
+    input: NumpyArray, output_sizes: Sequence[int], *, interpolation_mode: InterpolationMode | str,
     rounding_direction: AxisDirection | str | None = ..., scales: Sequence[float] | None = ...,
     input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ...,
     out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def resample_grad(
-    input: _Array | NumpyArray, output_sizes: Sequence[int], *, mode: InterpolationMode | str,
+    input: _Array | NumpyArray, output_sizes: Sequence[int], *, interpolation_mode: InterpolationMode | str,
     rounding_direction: AxisDirection | str | None = ..., scales: Sequence[float] | None = ...,
     input_pixel_offsets: Sequence[float] | None = ..., output_pixel_offsets: Sequence[float] | None = ..., out: _Array | None = ...,
     device: str | None = ...

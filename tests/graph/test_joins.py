@@ -119,7 +119,7 @@ def test_branches_of_images_write_into_what_joins_them(monkeypatch: pytest.Monke
         return tvmdml.activation_relu(tvmdml.convolution(image, weights, start_padding=pad, end_padding=pad))
 
     skip = conv(x, 32, 3)
-    pooled = tvmdml.max_pooling(conv(skip, 64, 3), window_size=[3, 3], strides=[1, 1], start_padding=[1, 1], end_padding=[1, 1])
+    pooled = tvmdml.max_pooling(conv(skip, 64, 3), window_sizes=[3, 3], strides=[1, 1], start_padding=[1, 1], end_padding=[1, 1])
     deep = tvmdml.join([conv(skip, 32, 1), tvmdml.join([skip, pooled], axis=1), conv(skip, 16, 3)], axis=1)
     outputs = [conv(conv(deep, 96, 3), 8, 1)]
     compiled = graph.compile(outputs)

@@ -58,7 +58,7 @@ def attention(graph: Any, size: Any) -> Any:
 def images(graph: Any, size: Any) -> Any:
     x = graph.input((1, 4, size("h"), size("w")), name="x")
     y = tvmdml.convolution(x, constant(graph, 8, 4, 3, 3), start_padding=(1, 1), end_padding=(1, 1), strides=(2, 2))
-    y = tvmdml.max_pooling(tvmdml.activation_relu(y), window_size=(2, 2), strides=(2, 2))
+    y = tvmdml.max_pooling(tvmdml.activation_relu(y), window_sizes=(2, 2), strides=(2, 2))
     return tvmdml.reduce(y, function="average", axes=[2, 3])
 
 
@@ -103,7 +103,9 @@ FAMILIES: dict[str, tuple[Build, list[str], int]] = {
     ),
     "quantized": (quantized, ["n"], 254),
     "resampling": (
-        lambda graph, size: tvmdml.resample(graph.input((1, 1, 4, size("n"))), [1, 1, 8, 2 * size("n")], mode="linear"),
+        lambda graph, size: tvmdml.resample(
+            graph.input((1, 1, 4, size("n"))), [1, 1, 8, 2 * size("n")], interpolation_mode="linear"
+        ),
         ["n"],
         1,
     ),

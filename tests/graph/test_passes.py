@@ -216,12 +216,12 @@ def test_images_between_convolutions_have_their_channels_last(monkeypatch: pytes
         bias = graph.constant(array(1, filters, 1, 1))
         return tvmdml.activation_relu(tvmdml.convolution(image, weights, bias, **padding, **given))
 
-    first = tvmdml.max_pooling(conv(x, 32, 3), window_size=[2, 2], strides=[2, 2])
+    first = tvmdml.max_pooling(conv(x, 32, 3), window_sizes=[2, 2], strides=[2, 2])
     inner = conv(first, 64, 3) * graph.constant(array(1, 64, 1, 1)).broadcast(1, 64, 10, 9)
     scale = graph.constant(array(1, 96, 1, 1)).broadcast(1, 96, 10, 9)
     side = tvmdml.activation_relu(tvmdml.join([conv(first, 32, 1) + first, inner], axis=1) * scale)
     larger = tvmdml.upsample_2d(conv(side, 96, 3, group_count=96), scale_size=(2, 2), interpolation_mode="nearest_neighbor")
-    small = tvmdml.max_pooling(larger + conv(x, 96, 3), window_size=[2, 2], strides=[2, 2])
+    small = tvmdml.max_pooling(larger + conv(x, 96, 3), window_sizes=[2, 2], strides=[2, 2])
     deep = conv(small, 48, 3, strides=[2, 2]) + 1
     outside = tvmdml.reduce(deep, function="sum", axes=[2, 3])
     compiled, (found, right) = both(graph, [conv(deep, 16, 1), outside, deep], monkeypatch, x=array(1, 3, 20, 18))

@@ -169,7 +169,7 @@ def test_moves(same: bool) -> None:
     zero, to = np.uint8(130), (0.02 if same else 0.03, 130, "uint8")
     wide = real(x, 0.02, zero)
     outputs = [
-        stored(tvmdml.max_pooling(wide, window_size=[3, 3], strides=[2, 2], start_padding=[1, 1], end_padding=[0, 0])[0], *to),
+        stored(tvmdml.max_pooling(wide, window_sizes=[3, 3], strides=[2, 2], start_padding=[1, 1], end_padding=[0, 0])[0], *to),
         stored(tvmdml.join([wide, real(x, 0.02, zero)], axis=1), *to),
         stored(tvmdml.activation_relu(wide), *to),
         stored(tvmdml.identity(wide.transpose(0, 2, 3, 1)), *to),

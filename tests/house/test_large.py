@@ -106,6 +106,6 @@ def test_resampling_of_a_row_past_2_to_the_31_elements(mode: str, cuda: Target) 
     x = np.arange(PAST // 256 + 1, dtype=np.uint32).astype(np.uint8).repeat(256)  # it can be seen where results are from
     places = (np.arange(61) + 0.5) * len(x) / 61 - 0.5 * (mode == "linear")
     for device in ("cpu", cuda.name):
-        found = tvmdml.resample(x.reshape(1, 1, 1, -1), (1, 1, 1, 61), mode=mode, device=device).reshape(61)
+        found = tvmdml.resample(x.reshape(1, 1, 1, -1), (1, 1, 1, 61), interpolation_mode=mode, device=device).reshape(61)
         difference = found - x[places.astype(np.int64)]
         assert np.isin(difference, (0, 1, 255) if mode == "linear" else 0).all()  # sums of weighed integers are cut

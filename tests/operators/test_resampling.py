@@ -54,31 +54,38 @@ PLACES: dict[str, dict[str, Any]] = {
 )
 def test_ties_between_elements_are_exact(sizes: tuple[int, int], way: str, wanted: list[int]) -> None:
     n, m = sizes
-    found = tvmdml.resample(np.arange(n, dtype=f32), (m,), mode="nearest_neighbor", **PLACES[way])
+    found = tvmdml.resample(np.arange(n, dtype=f32), (m,), interpolation_mode="nearest_neighbor", **PLACES[way])
     assert found.tolist() == wanted
 
 
 def test_the_examples_of_the_contract() -> None:
     x = f32([10, 20, 30])
-    assert tvmdml.resample(x, (6,), mode="linear").tolist() == [10, 12.5, 17.5, 22.5, 27.5, 30]
+    assert tvmdml.resample(x, (6,), interpolation_mode="linear").tolist() == [10, 12.5, 17.5, 22.5, 27.5, 30]
     zero = {"input_pixel_offsets": (0,), "output_pixel_offsets": (0,)}
-    assert tvmdml.resample(x, (6,), mode="linear", **zero).tolist() == [10, 15, 20, 25, 30, 30]
-    assert tvmdml.resample(x, (4,), mode="linear", scales=(2,)).tolist() == [10, 12.5, 17.5, 22.5]
+    assert tvmdml.resample(x, (6,), interpolation_mode="linear", **zero).tolist() == [10, 15, 20, 25, 30, 30]
+    assert tvmdml.resample(x, (4,), interpolation_mode="linear", scales=(2,)).tolist() == [10, 12.5, 17.5, 22.5]
     squares = np.arange(8, dtype=f32) ** 2
-    assert tvmdml.resample(squares, (2,), mode="linear", antialiased=True).tolist() == [4.78125, 30.59375]
+    assert tvmdml.resample(squares, (2,), interpolation_mode="linear", antialiased=True).tolist() == [4.78125, 30.59375]
     given = {"scales": (0.5, 1.5), "input_pixel_offsets": (0.5, 0.5), "output_pixel_offsets": (0, 0)}
-    assert tvmdml.resample_grad(f32([[4, 5, 6]]), (2, 2), mode="nearest_neighbor", **given).tolist() == [[9, 6], [0, 0]]
+    assert tvmdml.resample_grad(f32([[4, 5, 6]]), (2, 2), interpolation_mode="nearest_neighbor", **given).tolist() == [
+        [9, 6],
+        [0, 0],
+    ]
 
 
 @pytest.mark.parametrize("given", [{}, {"scales": [1.0, 2.0, 2.0]}])
 def test_images_without_elements(given: dict[str, Any]) -> None:
     none = np.ones((0, 4, 4), np.float32)
-    assert tvmdml.resample(none, (0, 8, 8), mode="linear", **given).shape == (0, 8, 8)
-    assert tvmdml.resample(np.ones((2, 4, 4), np.float32), (2, 0, 8), mode="nearest_neighbor", **given).shape == (2, 0, 8)
-    assert not tvmdml.resample_grad(none, (2, 4, 4), mode="linear", **given).any()
-    assert tvmdml.resample_grad(none, (0, 2, 2), mode="linear", **given).shape == (0, 2, 2)
+    assert tvmdml.resample(none, (0, 8, 8), interpolation_mode="linear", **given).shape == (0, 8, 8)
+    assert tvmdml.resample(np.ones((2, 4, 4), np.float32), (2, 0, 8), interpolation_mode="nearest_neighbor", **given).shape == (
+        2,
+        0,
+        8,
+    )
+    assert not tvmdml.resample_grad(none, (2, 4, 4), interpolation_mode="linear", **given).any()
+    assert tvmdml.resample_grad(none, (0, 2, 2), interpolation_mode="linear", **given).shape == (0, 2, 2)
     with pytest.raises(tvmdml.InvalidArgument, match=r"input\.sizes: given \(0, 4, 4\); allowed: sizes with elements"):
-        tvmdml.resample(none, (2, 8, 8), mode="linear", **given)
+        tvmdml.resample(none, (2, 8, 8), interpolation_mode="linear", **given)
 
 
 @pytest.mark.parametrize("sizes", [None, 3, ()])
@@ -93,7 +100,9 @@ def test_sizes_of_a_result_are_a_sequence(sizes: Any) -> None:
 
 def test_an_element_that_is_met_exactly_is_alone() -> None:
     x = f32([[1, np.inf, 3, np.nan, 5]])
-    found = tvmdml.resample(x, (1, 9), mode="linear", scales=(1, 2), input_pixel_offsets=(0, 0), output_pixel_offsets=(0, 0))
+    found = tvmdml.resample(
+        x, (1, 9), interpolation_mode="linear", scales=(1, 2), input_pixel_offsets=(0, 0), output_pixel_offsets=(0, 0)
+    )
     np.testing.assert_array_equal(found[0, [0, 2, 4, 8]], x[0, [0, 1, 2, 4]])
 
 
@@ -104,7 +113,7 @@ def test_an_element_that_is_met_exactly_is_alone() -> None:
 def test_elements_that_are_met_exactly_keep_their_bits_in_rows_of_all_lengths(kind: str, height: int, width: int) -> None:
     """Between NaN, infinities and zeros of both signs; the others are as in the reference."""
     x = seeded(kind, height, width).choice(np.array([1, -0.0, 0.0, np.inf, -np.inf, np.nan, 2.0**-24, 5], kind), (3, height, width))
-    rule = {"mode": "linear", "input_pixel_offsets": (0,) * 3, "output_pixel_offsets": (0,) * 3}
+    rule = {"interpolation_mode": "linear", "input_pixel_offsets": (0,) * 3, "output_pixel_offsets": (0,) * 3}
     for step in (2, 3):
         large = tvmdml.resample(x, (3, 2 * height, step * width), scales=(1, 2, step), **rule)
         assert large[:, ::2, ::step].tobytes() == x.tobytes()
@@ -139,7 +148,7 @@ def test_images_whose_channels_are_last(kind: str, mode: str, channels: int) -> 
 @pytest.mark.parametrize("channels", [3, 16])
 def test_elements_of_many_channels_that_are_met_exactly_keep_their_bits(channels: int) -> None:
     x = seeded(channels).choice(f32([1, -0.0, 0.0, np.inf, -np.inf, np.nan, 2.0**-24, 5]), (7, 9, channels))
-    rule = {"mode": "linear", "input_pixel_offsets": (0,) * 3, "output_pixel_offsets": (0,) * 3}
+    rule = {"interpolation_mode": "linear", "input_pixel_offsets": (0,) * 3, "output_pixel_offsets": (0,) * 3}
     large = tvmdml.resample(x, (14, 27, channels), scales=(2, 3, 1), **rule)
     assert large[::2, ::3].tobytes() == x.tobytes()
     assert tvmdml.resample(large, x.shape, scales=(0.5, 1 / 3, 1), **rule).tobytes() == x.tobytes()
@@ -152,7 +161,7 @@ def test_elements_that_are_repeated(kind: str, times: int) -> None:
     """In rows of all lengths; with places that begin elsewhere they are not the same number for all elements."""
     for width in (1, 15, 16, 40):
         x = seeded(kind, width).integers(0, 99, (2, 3, width)).astype(kind)
-        given = {"mode": "nearest_neighbor", "input_pixel_offsets": (0,) * 3, "rounding_direction": "decreasing"}
+        given = {"interpolation_mode": "nearest_neighbor", "input_pixel_offsets": (0,) * 3, "rounding_direction": "decreasing"}
         found = tvmdml.resample(x, (2, 6, times * width), output_pixel_offsets=(-0.5,) * 3, **given)
         assert found.tobytes() == x.repeat(2, 1).repeat(times, 2).tobytes()
         moved = tvmdml.resample(x, (2, 6, times * width), output_pixel_offsets=(-0.5, -0.5, -1.5), **given)
@@ -209,14 +218,14 @@ def test_pytorch_agrees(sizes: tuple[int, int]) -> None:
     (back,) = torch.autograd.grad(wanted, x, gradient)
     mine = x.detach().clone().requires_grad_()
     pytest.importorskip("tvmdml.torch")
-    found = torch.ops.tvmdml.resample(mine, (2, 3, *sizes), mode="linear")
-    plain = tvmdml.resample(x.detach(), (2, 3, *sizes), mode="linear")
+    found = torch.ops.tvmdml.resample(mine, (2, 3, *sizes), interpolation_mode="linear")
+    plain = tvmdml.resample(x.detach(), (2, 3, *sizes), interpolation_mode="linear")
     torch.testing.assert_close(plain, wanted.detach())
-    torch.testing.assert_close(tvmdml.resample_grad(gradient, tuple(x.shape), mode="linear"), back)
+    torch.testing.assert_close(tvmdml.resample_grad(gradient, tuple(x.shape), interpolation_mode="linear"), back)
     torch.testing.assert_close(torch.autograd.grad(found, mine, gradient)[0], back)
     exact = torch.nn.functional.interpolate(x.detach(), sizes, mode="nearest-exact")
     half = {"rounding_direction": "decreasing", "input_pixel_offsets": (0.0,) * 4}
-    assert torch.equal(tvmdml.resample(x.detach(), (2, 3, *sizes), mode="nearest_neighbor", **half), exact)
+    assert torch.equal(tvmdml.resample(x.detach(), (2, 3, *sizes), interpolation_mode="nearest_neighbor", **half), exact)
 
 
 @pytest.mark.parametrize(("window", "stride", "padding"), [(3, 1, 1), (3, 2, 1), (4, 4, 0), (5, 3, 2)])
@@ -283,7 +292,7 @@ def test_a_row_that_a_device_cannot_hold_is_refused_before_there_is_memory_for_i
     """A driver's limit is at most 2^32 - 1 bytes."""
     there = vulkan.asarray(np.ones((1, 1, 1, 5), f32))
     with pytest.raises(tvmdml.Unsupported, match=r"given 8589934592 bytes on vulkan.*; allowed: up to [0-9]*, the device's max"):
-        tvmdml.resample(there, (1, 1, 1, 1 << 31), mode="linear")
+        tvmdml.resample(there, (1, 1, 1, 1 << 31), interpolation_mode="linear")
 
 
 # -- ONNX ----------------------------------------------------------------------------------------------------------

@@ -53,21 +53,26 @@ def test_examples_of_averages_and_norms(target: Target) -> None:
 def test_examples_of_maxima(target: Target) -> None:
     given: dict[str, Any]
     for x, given, values, indices in (
-        (image(range(1, 9), 1, 2, 1, 4), {"window_size": (1, 2), "strides": (1, 2)}, [2, 4, 6, 8], [1, 3, 5, 7]),
+        (image(range(1, 9), 1, 2, 1, 4), {"window_sizes": (1, 2), "strides": (1, 2)}, [2, 4, 6, 8], [1, 3, 5, 7]),
         (
             image([3, 1, 4, 1, 5, 9], 1, 1, 6),
-            {"window_size": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (1,)},
+            {"window_sizes": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (1,)},
             *([1, 4, 1, 5, 9, 5], [1, 2, 1, 4, 5, 4]),
         ),
-        (image([1, nan, 3, 2, 2, 0], 1, 1, 1, 6), {"window_size": (1, 2), "strides": (1, 2)}, [nan, 3, 2], [1, 2, 4]),
-        (image([5], 1, 1, 1), {"window_size": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (1,)}, [-inf], [NONE]),
-        (image([-inf, -inf], 1, 1, 2), {"window_size": (2,)}, [-inf], [0]),
+        (image([1, nan, 3, 2, 2, 0], 1, 1, 1, 6), {"window_sizes": (1, 2), "strides": (1, 2)}, [nan, 3, 2], [1, 2, 4]),
+        (
+            image([5], 1, 1, 1),
+            {"window_sizes": (2,), "dilations": (2,), "start_padding": (1,), "end_padding": (1,)},
+            [-inf],
+            [NONE],
+        ),
+        (image([-inf, -inf], 1, 1, 2), {"window_sizes": (2,)}, [-inf], [0]),
     ):
         found = tvmdml.max_pooling(x, output_indices=True, device=target.name, **given)
         assert_same_bits(found.values.ravel(), np.array(values, f32), any_nan=True)
         assert found.indices.ravel().tolist() == indices
     x, gradient = image([1, 2, 3, 2, 4, 2, 5, 6, 7], 1, 1, 3, 3), image([1, 2, 4, 5], 1, 1, 2, 2)
-    found = tvmdml.max_pooling_grad(x, gradient, window_size=(2, 2), device=target.name)
+    found = tvmdml.max_pooling_grad(x, gradient, window_sizes=(2, 2), device=target.name)
     assert found.ravel().tolist() == [0, 0, 0, 0, 3, 0, 0, 4, 5]
 
 
@@ -102,7 +107,7 @@ def test_examples_of_the_others(target: Target) -> None:
 
 def test_unpooling_puts_back_what_pooling_took(target: Target) -> None:
     x = seeded("unpool").standard_normal((2, 3, 6, 8)).astype(f32)
-    values, indices = tvmdml.max_pooling(x, window_size=(2, 2), strides=(2, 2), output_indices=True, device=target.name)
+    values, indices = tvmdml.max_pooling(x, window_sizes=(2, 2), strides=(2, 2), output_indices=True, device=target.name)
     found = tvmdml.max_unpooling(values, indices, output_sizes=x.shape, device=target.name)
     assert_same_bits(found, np.where(np.isin(np.arange(x.size).reshape(x.shape), indices), x, f32(0)))
     far = np.where(indices % 2 == 0, indices, NONE)
@@ -157,7 +162,7 @@ def test_of_zeros_the_first_is_taken_and_every_nan_is_kept(target: Target) -> No
     x = np.where(rng.random((2, 3, 70, 40)) < 0.5, f32(-0.0), f32(0))
     x[rng.random(x.shape) < 0.01] = np.nan
     for window, strides, padding in (((70, 40), (1, 1), 0), ((3, 3), (2, 2), 1), ((2, 5), (1, 3), 0), ((3, 3), (1, 1), 1)):
-        given: dict[str, Any] = {"window_size": window, "strides": strides, "start_padding": (padding,) * 2, "device": target.name}
+        given: dict[str, Any] = {"window_sizes": window, "strides": strides, "start_padding": (padding,) * 2, "device": target.name}
         values, indices = tvmdml.max_pooling(x, output_indices=True, **given)
         assert_same_bits(values, x.ravel()[indices])
         last = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
@@ -187,11 +192,11 @@ def test_pooling_is_pytorchs_with_its_gradients(dtype: str) -> None:
         numbers = {"strides": strides, "start_padding": padding, "end_padding": padding}
         wanted, places = theirs.max_pool2d(x, window, strides, padding, dilations, ceil, return_indices=True)
         weights = torch.from_numpy(rng.standard_normal(wanted.shape).astype(dtype))
-        found = own.max_pooling(x, window_size=window, dilations=dilations, output_sizes=wanted.shape, **numbers)
+        found = own.max_pooling(x, window_sizes=window, dilations=dilations, output_sizes=wanted.shape, **numbers)
         assert torch.equal(found, wanted)
         torch.testing.assert_close(*(torch.autograd.grad((one * weights).sum(), x)[0] for one in (found, wanted)))
         _, indices = tvmdml.max_pooling(
-            x.detach(), window_size=window, dilations=dilations, output_sizes=wanted.shape, output_indices=True, **numbers
+            x.detach(), window_sizes=window, dilations=dilations, output_sizes=wanted.shape, output_indices=True, **numbers
         )
         assert torch.equal(indices, places + torch.arange(6).reshape(2, 3, 1, 1) * 11 * 19)
         for padded in (False, True):
@@ -292,10 +297,13 @@ def test_a_function_names_its_own_keywords_in_errors() -> None:
     x = np.zeros((1, 1, 4, 4), f32)
     for call, text in (
         (lambda: tvmdml.average_pooling(x, window_sizes=(5, 1)), "tvmdml.average_pooling: window_sizes[0]: given 5, over 5"),
-        (lambda: tvmdml.max_pooling(x, window_size=(5, 1)), "tvmdml.max_pooling: window_size[0]: given 5, over 5"),
+        (lambda: tvmdml.max_pooling(x, window_sizes=(5, 1)), "tvmdml.max_pooling: window_sizes[0]: given 5, over 5"),
         (lambda: tvmdml.lp_pooling(x, window_sizes=(2,)), "tvmdml.lp_pooling: window_sizes: given 1 number; allowed: 2"),
-        (lambda: tvmdml.max_pooling(x[:, :, :0], window_size=(1, 1), end_padding=(3, 3)), "input.sizes[2]: given 0"),
-        (lambda: tvmdml.max_pooling(x, window_size=(2, 2), output_sizes=(1, 1, 5, 3)), "output.sizes[2]: given 5; allowed: 1 to 3"),
+        (lambda: tvmdml.max_pooling(x[:, :, :0], window_sizes=(1, 1), end_padding=(3, 3)), "input.sizes[2]: given 0"),
+        (
+            lambda: tvmdml.max_pooling(x, window_sizes=(2, 2), output_sizes=(1, 1, 5, 3)),
+            "output.sizes[2]: given 5; allowed: 1 to 3",
+        ),
     ):
         with pytest.raises(tvmdml.InvalidArgument) as caught:
             call()
@@ -304,7 +312,7 @@ def test_a_function_names_its_own_keywords_in_errors() -> None:
 
 def test_no_batch_and_no_channels_are_no_elements() -> None:
     for sizes in ((0, 2, 4, 4), (2, 0, 4, 4)):
-        assert tvmdml.max_pooling(np.zeros(sizes, f32), window_size=(2, 2)).shape == (*sizes[:2], 3, 3)
+        assert tvmdml.max_pooling(np.zeros(sizes, f32), window_sizes=(2, 2)).shape == (*sizes[:2], 3, 3)
 
 
 @pytest.mark.full(first=1)
@@ -313,7 +321,7 @@ def test_numbers_of_any_size_are_no_danger(target: Target) -> None:
     x = image([1, 2, 3, 4], 1, 1, 1, 4)
     given: dict[str, Any] = {"strides": (1, huge), "start_padding": (0, huge), "end_padding": (0, huge), "device": target.name}
     try:
-        found = tvmdml.max_pooling(x, window_size=(1, huge), output_indices=True, **given)
+        found = tvmdml.max_pooling(x, window_sizes=(1, huge), output_indices=True, **given)
     except tvmdml.Unsupported:  # a device without integers of 64 bits
         return
     assert found.values.ravel().tolist() == [-inf, 4][: found.values.size]
@@ -332,7 +340,7 @@ def test_windows_far_over_an_edge_are_those_of_a_padded_image(padding: tuple[int
             padded, zeros = (np.pad(x, [(0, 0)] * 3 + [padding], constant_values=value) for value in (-inf, 0))
             count = padded.shape[3] - window + 1
             wanted = np.maximum.reduce([padded[..., i : i + count] for i in range(window)])
-            found = tvmdml.max_pooling(x, window_size=(1, window), **given)
+            found = tvmdml.max_pooling(x, window_sizes=(1, window), **given)
             total = np.add.reduce([zeros[..., i : i + count] for i in range(window)], dtype=np.float64)
             average = tvmdml.average_pooling(x, window_sizes=(1, window), include_padding=True, **given)
             if not np.array_equal(found, wanted) or not np.allclose(average, total / window, atol=1e-6):
@@ -343,11 +351,13 @@ def test_windows_far_over_an_edge_are_those_of_a_padded_image(padding: tuple[int
 def test_gradients_of_windows_far_over_an_edge_take_no_memory_for_the_padding(target: Target) -> None:
     far = 1 << 29
     x, gradient = np.ones((1, 1, 4, 32), f32), np.ones((1, 1, 3, 1), f32)
-    given: dict[str, Any] = {"window_size": (2, 2), "start_padding": (0, far), "end_padding": (0, 0)}
-    desc = operators.by_name("MAX_POOLING_GRAD").of(*map(desc_of, (x, gradient)), strides=(1, 1), dilations=(1, 1), **given)
+    given: dict[str, Any] = {"start_padding": (0, far), "end_padding": (0, 0)}
+    desc = operators.by_name("MAX_POOLING_GRAD").of(
+        *map(desc_of, (x, gradient)), strides=(1, 1), dilations=(1, 1), window_size=(2, 2), **given
+    )
     assert sum(count for _, count in kernel_for(desc, target).temporaries) < 1 << 20
-    assert not tvmdml.max_pooling_grad(x, gradient, device=target.name, **given).any()
-    tall: dict[str, Any] = {"window_size": (far, 2), "start_padding": (0, 0), "end_padding": (far, 0), "device": target.name}
+    assert not tvmdml.max_pooling_grad(x, gradient, window_sizes=(2, 2), device=target.name, **given).any()
+    tall: dict[str, Any] = {"window_sizes": (far, 2), "start_padding": (0, 0), "end_padding": (far, 0), "device": target.name}
     found = tvmdml.max_pooling_grad(x, np.ones((1, 1, 1, 31), f32), **tall)
     assert found.tolist() == [[[[1.0] * 31 + [0.0]] + [[0.0] * 32] * 3]]
 
@@ -366,7 +376,7 @@ def test_windows_give_to_their_elements_in_row_major_order(dtype: str) -> None:
         largest[own][at] += gradient[place]
     found = tvmdml.average_pooling_grad(gradient, output_gradient_sizes=x.shape, window_sizes=(3, 3), **numbers)
     assert_same_bits(found, average)
-    assert_same_bits(tvmdml.max_pooling_grad(x, gradient, window_size=(3, 3), **numbers), largest)
+    assert_same_bits(tvmdml.max_pooling_grad(x, gradient, window_sizes=(3, 3), **numbers), largest)
 
 
 GIVEN: tuple[dict[str, Any], ...] = (

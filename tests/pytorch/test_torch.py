@@ -36,6 +36,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
 
 import tvmdml.torch  # noqa: E402 - registers
 from tvmdml.torch import _register, _schemas  # noqa: E402
+from tvmdml.typing import DType  # noqa: E402
 
 ops = torch.ops.tvmdml
 opcheck = torch.library.opcheck
@@ -555,7 +556,7 @@ def of_many(
     epsilon: float = 1e-5,
     scale: int | float = 2,
     flag: bool = False,
-    dtype: Any = "float32",
+    dtype: DType = "float32",
 ) -> TopKResult: ...
 
 

@@ -62,14 +62,14 @@ ATTRIBUTES: Mapping[str, dict[str, Any]] = {
         "input_window_offsets": [1, 0], "input_window_sizes": [4, 6], "input_window_strides": [1, -1],
         "output_gradient_sizes": [5, 7],
     },
-    "max_pooling": _WINDOW | {"window_size": [3, 3]},
+    "max_pooling": _WINDOW | {"window_sizes": [3, 3]},
     "average_pooling": _WINDOW | {"window_sizes": [3, 3], "include_padding": True},
     "average_pooling_grad": _WINDOW | {"window_sizes": [3, 3], "output_gradient_sizes": [1, 2, 4, 3]},
     "local_response_normalization": {"cross_channel": True, "local_size": 2, "alpha": 0.5},
     "convolution": _WINDOW | {"strides": [2, 1], "dilations": [1, 2], "group_count": 2, "mode": "convolution"},
     "gemm": {"trans_a": "transpose", "alpha": 0.5, "beta": -2.0},
-    "resample": {"output_sizes": [7, 4], "mode": "linear"},
-    "resample_grad": {"output_sizes": [3, 9], "mode": "linear", "rounding_direction": "increasing"},
+    "resample": {"output_sizes": [7, 4], "interpolation_mode": "linear"},
+    "resample_grad": {"output_sizes": [3, 9], "interpolation_mode": "linear", "rounding_direction": "increasing"},
 }  # fmt: skip
 """Attributes that must fit the tensors, of four rows with six elements unless ``SIZES`` says otherwise."""
 SIZES = dict.fromkeys(("max_pooling", "average_pooling", "average_pooling_grad", "local_response_normalization"), (1, 2, 4, 3)) | {

@@ -213,11 +213,12 @@ TABLE = (
         "resample",
         f"{_INPUT}, *, output_sizes: Sequence[int], mode: InterpolationMode, "
         f"rounding_direction: AxisDirection = AxisDirection.INCREASING, {_OFFSETS}, antialiased: bool = False",
+        renamed={"mode": "interpolation_mode"},
     ),
     Row(
         "resample_grad",
         f"input_gradient: Expression, *, output_sizes: Sequence[int], mode: InterpolationMode, {_OFFSETS}",
-        renamed={"input_gradient": "input"},
+        renamed={"input_gradient": "input", "mode": "interpolation_mode"},
         fixed={"rounding_direction": "increasing"},  # the gradient of what `resample` does by default
     ),
     Row("slice", f"{_INPUT}, *, {_WINDOW}"),
@@ -336,7 +337,6 @@ TABLE = (
         "max_pooling",
         f"{_INPUT}, *, window_sizes: Sequence[int], strides: Sequence[int] = (), start_padding: Sequence[int] = (), "
         "end_padding: Sequence[int] = (), dilations: Sequence[int] = (), output_indices: bool = False",
-        renamed={"window_sizes": "window_size"},
         after=_filled(results.MaxPoolingOutputs),
     ),
     Row(

@@ -15,6 +15,7 @@ from tvmdml.doors import _docs
 from tvmdml.doors._index_types import index_type, usual_index_type
 from tvmdml.doors._indices import check_indices
 from tvmdml.doors._parameters import INDEX, Parameters, numbers, parameters
+from tvmdml.doors._renamed import ABSENT, MEANT, REQUIRED, hidden, refuse
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.functions import Describe, Described, call, describes
 from tvmdml.operators._contract import Field, Operator, Role
@@ -53,6 +54,9 @@ def made(cls: type[Operator]) -> dict[str, Any]:
         "_tensors": _tensors(name),
         "_index": usual_index_type,
         "_check_indices": check_indices,
+        "_absent": ABSENT,
+        "_refuse": refuse,
+        "_required": REQUIRED,
         "_defaults": {one: field.default for one, field in own.attributes.items()},
         "__name__": __name__,
     }
@@ -67,7 +71,7 @@ def made(cls: type[Operator]) -> dict[str, Any]:
     elif outputs[0].many:
         kind = "tuple[AnyArray, ...]"
     exec(_source(cls, own, result, [field.name for field in outputs], kind), names)  # noqa: S102 - see above
-    function = names[name]
+    function = hidden(names[name])
     function.__doc__ = _docs.text(cls, own, names.get(result))
     function.__module__ = "tvmdml"
     function.operator = cls
@@ -83,9 +87,12 @@ def _source(cls: type[Operator], own: Parameters, result: str, outputs: list[str
     array = "Operand" if len(own.inputs) > 1 and not any(field.many for field in own.inputs.values()) else "AnyArray"
     stated = [f"{name}: {annotation(field, array)}{' = None' if field.optional else ''}" for name, field in own.inputs.items()]
     stated.append("*")
+    refused = {name: MEANT[name] for name in own.attributes if MEANT.get(name, name) not in own.attributes}
     for name, field in sorted(own.attributes.items(), key=lambda item: item[1].default is not _MISSING):
-        stated.append(f"{name}: {annotation(field)}" + ("" if field.default is _MISSING else f" = _defaults[{name!r}]"))
+        default = f" = _defaults[{name!r}]" if field.default is not _MISSING else " = _required" * (name in refused)
+        stated.append(f"{name}: {annotation(field)}{default}")
     stated += [f"{name}: DType | None = None" for name in own.dtypes]
+    stated += [f"{name}: object = _absent" for name in refused.values()]
     stated += ["check_indices: bool = False"] * cls.CHECKS_INDICES
     stated.append(f"out: {'AnyArray' if kind == 'AnyArray' else 'Sequence[AnyArray]'} | None = None")
     stated.append("device: str | None = None")
@@ -103,6 +110,9 @@ def _source(cls: type[Operator], own: Parameters, result: str, outputs: list[str
         planned = f"_functions._quick_plans.one(_describe, device, out, {len(own.ordered)}{plain})"
     answer = f"_call(_describe, ({inputs}), ({values}), out, device{flags})"
     lines = [f"def {cls.FUNCTION}({', '.join(stated)}) -> {kind}:"]
+    for name, other in refused.items():
+        missing = f" or {name} is _required" * (own.attributes[name].default is _MISSING)
+        lines += [f"    if {other} is not _absent{missing}:", f"        _refuse({cls.FUNCTION!r}, {name!r}, {other!r}, {other})"]
     if INDEX in own.dtypes:
         place = outputs.index(own.dtypes[INDEX])
         lines += [f"    if {INDEX} is None:", f"        {INDEX} = _index({next(iter(own.inputs))}, out, {place}, {len(outputs)})"]
@@ -190,6 +200,6 @@ def door(cls: type[Operator]) -> Callable[[F], F]:
 
     def mark(function: F) -> F:
         function.operator = cls  # type: ignore[attr-defined]
-        return function
+        return hidden(function)
 
     return mark

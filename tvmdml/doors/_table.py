@@ -1,4 +1,5 @@
-"""Tables of operators: ``python -m tvmdml.doors._table`` prints the one of all, ``... families`` that of the front page.
+"""Tables of operators: ``python -m tvmdml.doors._table`` prints the one of all, ``... families`` that of families,
+``... keywords`` that of keywords.
 
 Types and ranks are those of an operator's first tensor, at the newest feature level. Those that only functions support are in
 italics.
@@ -6,6 +7,7 @@ italics.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +33,25 @@ def families() -> str:
     for family, classes in sorted(found.items()):
         names = sorted({name for cls in classes for name in _functions(cls).split(", ") if name}, key=lambda name: name.strip("`"))
         rows.append((family.replace("_", " "), str(len(classes)), ", ".join(names)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def keywords() -> str:
+    """The keywords that several functions have, in Markdown: what each takes, and in how many functions."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for module in operators.modules():
+        for name, function in doors.functions(module).items():
+            for one in inspect.signature(function).parameters.values():
+                if one.kind is one.KEYWORD_ONLY:
+                    found.setdefault(one.name, []).append(
+                        (name, str(one.annotation).removesuffix(" | None").replace(" | ", " or "))
+                    )
+    rows = [("keyword", "takes", "functions"), ("---", "---", "---")]
+    for keyword, uses in sorted(found.items()):
+        names, kinds = ([use[i] for use in uses] for i in range(2))
+        if len(uses) > 1 and keyword not in ("out", "device"):
+            count = f"{len(names)}" if len(names) > 3 else ", ".join(f"`{name}`" for name in names)
+            rows.append((f"`{keyword}`", "; ".join(dict.fromkeys(kinds)), count))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
@@ -64,4 +85,5 @@ def _bare(cls: type[Operator]) -> str:
 
 
 if __name__ == "__main__":
-    print(families() if sys.argv[1:] == ["families"] else text(), end="")  # noqa: T201 - the output is for README.md
+    tables = {"families": families, "keywords": keywords}
+    print(tables.get("".join(sys.argv[1:]), text)(), end="")  # noqa: T201 - the output is for the pages

@@ -10,6 +10,7 @@ from typing_extensions import overload
 
 from tvmdml.doors._index_types import index_type, usual_index_type
 from tvmdml.doors._made import door
+from tvmdml.doors._renamed import ABSENT, REQUIRED, refuse
 from tvmdml.doors._sizes import hashable
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
@@ -35,7 +36,7 @@ class MaxPoolingResult(NamedTuple):
 def max_pooling(
     input: AnyArray,
     *,
-    window_size: Sequence[int],
+    window_sizes: Sequence[int],
     strides: Sequence[int] | None = None,
     start_padding: Sequence[int] | None = None,
     end_padding: Sequence[int] | None = None,
@@ -52,7 +53,7 @@ def max_pooling(
 def max_pooling(
     input: AnyArray,
     *,
-    window_size: Sequence[int],
+    window_sizes: Sequence[int],
     strides: Sequence[int] | None = None,
     start_padding: Sequence[int] | None = None,
     end_padding: Sequence[int] | None = None,
@@ -66,10 +67,10 @@ def max_pooling(
 
 
 @door(MaxPooling2)
-def max_pooling(
+def max_pooling(  # noqa: D417 - what is refused
     input: AnyArray,  # noqa: A002
     *,
-    window_size: Sequence[int],
+    window_sizes: Sequence[int] = REQUIRED,
     strides: Sequence[int] | None = None,
     start_padding: Sequence[int] | None = None,
     end_padding: Sequence[int] | None = None,
@@ -79,6 +80,7 @@ def max_pooling(
     index_dtype: DType | None = None,
     out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
+    window_size: object = ABSENT,
 ) -> AnyArray:
     """The largest element of each window of an image, and its index in the image (DML_OPERATOR_MAX_POOLING2).
 
@@ -87,7 +89,7 @@ def max_pooling(
 
     Args:
         input: any of the eleven data types; a batch, channels and one to three spatial dimensions.
-        window_size: the sizes of a window, one for each spatial dimension.
+        window_sizes: the sizes of a window, one for each spatial dimension.
         strides: the steps from one window to the next; 1 by default.
         start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
         end_padding: that behind each.
@@ -106,12 +108,14 @@ def max_pooling(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if window_size is not ABSENT or window_sizes is REQUIRED:
+        refuse("max_pooling", "window_sizes", "window_size", window_size)
     if not isinstance(output_indices, (int, np.bool_)):  # bool is an int
         raise InvalidArgument(message("tvmdml.max_pooling: output_indices", safe_repr(output_indices), "True or False"))
     wanted = bool(output_indices)
     if index_dtype is None and wanted:
         index_dtype = usual_index_type(input, out)
-    numbers = (_numbers(one) for one in (window_size, strides, start_padding, end_padding, dilations))
+    numbers = (_numbers(one) for one in (window_sizes, strides, start_padding, end_padding, dilations))
     sizes = None if output_sizes is None else hashable(output_sizes, "tvmdml.max_pooling: output_sizes")
     found = call(_describe, (input,), (*numbers, sizes, wanted, index_dtype), out, device)
     return MaxPoolingResult(*found) if wanted else found[0]
@@ -124,7 +128,7 @@ def _numbers(values: Any) -> Any:
 @describes("tvmdml.max_pooling")
 def _describe(
     input: ArrayTensorDesc,  # noqa: A002
-    window_size: Any,
+    window_sizes: Any,
     strides: Any,
     start_padding: Any,
     end_padding: Any,
@@ -134,7 +138,7 @@ def _describe(
     index_dtype: Any,
 ) -> Described:
     given = {
-        "window_size": window_size,
+        "window_size": window_sizes,
         "strides": strides,
         "start_padding": start_padding,
         "end_padding": end_padding,

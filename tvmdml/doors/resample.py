@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvmdml.doors._made import described, door
+from tvmdml.doors._renamed import ABSENT, REQUIRED, refuse
 from tvmdml.doors._sizes import hashable
 from tvmdml.enums import AxisDirection, InterpolationMode
 from tvmdml.errors import InvalidArgument, message
@@ -18,11 +19,11 @@ __all__ = ["resample", "resample_grad"]
 
 
 @door(Resample3)
-def resample(
+def resample(  # noqa: D417 - what is refused
     input: AnyArray,  # noqa: A002
     output_sizes: Sequence[int],
     *,
-    mode: InterpolationMode | str,
+    interpolation_mode: InterpolationMode | str = REQUIRED,
     rounding_direction: AxisDirection | str = AxisDirection.INCREASING,
     scales: Sequence[float] | None = None,
     input_pixel_offsets: Sequence[float] | None = None,
@@ -30,6 +31,7 @@ def resample(
     antialiased: bool = False,
     out: AnyArray | None = None,
     device: str | None = None,
+    mode: object = ABSENT,
 ) -> AnyArray:
     """Enlarge or reduce a tensor: ``output = (input + input_pixel_offset) * scale + output_pixel_offset`` (DML_OPERATOR_RESAMPLE3).
 
@@ -41,7 +43,8 @@ def resample(
     Args:
         input: float16, float32, float64, int8, uint8; a shape of up to 8 dimensions, 4 of which may change.
         output_sizes: the sizes of the result, as many as the input has.
-        mode: ``"nearest_neighbor"`` copies elements; ``"linear"`` weighs neighbours. Integers are then cut toward zero.
+        interpolation_mode: ``"nearest_neighbor"`` copies elements; ``"linear"`` weighs neighbours. Integers are then cut toward
+            zero.
         rounding_direction: ``"increasing"`` or ``"decreasing"``: the nearest element is that after a place, or that before it.
         scales: a number for each dimension; by default the quotients of the sizes.
         input_pixel_offsets: a number for each dimension; by default 0.5.
@@ -56,31 +59,36 @@ def resample(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if mode is not ABSENT or interpolation_mode is REQUIRED:
+        refuse("resample", "interpolation_mode", "mode", mode)
     sizes = hashable(output_sizes, "tvmdml.resample: output_sizes")
     numbers = _numbers(scales, input_pixel_offsets, output_pixel_offsets)
-    found: AnyArray = call(_describe, (input,), (sizes, mode, rounding_direction, *numbers, antialiased), out, device)[0]
+    found: AnyArray = call(
+        _describe, (input,), (sizes, interpolation_mode, rounding_direction, *numbers, antialiased), out, device
+    )[0]
     return found
 
 
 @door(ResampleGrad1)
-def resample_grad(
+def resample_grad(  # noqa: D417 - what is refused
     input: AnyArray,  # noqa: A002
     output_sizes: Sequence[int],
     *,
-    mode: InterpolationMode | str,
+    interpolation_mode: InterpolationMode | str = REQUIRED,
     rounding_direction: AxisDirection | str | None = None,
     scales: Sequence[float] | None = None,
     input_pixel_offsets: Sequence[float] | None = None,
     output_pixel_offsets: Sequence[float] | None = None,
     out: AnyArray | None = None,
     device: str | None = None,
+    mode: object = ABSENT,
 ) -> AnyArray:
     """The gradient of ``resample`` (DML_OPERATOR_RESAMPLE_GRAD, RESAMPLE_GRAD1): what each element contributed to the result.
 
     Args:
         input: the gradient of the result: float16, float32, float64; a shape of up to 8 dimensions.
         output_sizes: the sizes of the tensor that was resampled, as many as the gradient has.
-        mode: ``"nearest_neighbor"`` or ``"linear"``.
+        interpolation_mode: ``"nearest_neighbor"`` or ``"linear"``.
         rounding_direction: ``"increasing"`` or ``"decreasing"``, as in ``resample``. By default it is the nearest of two elements,
             and of two equally near ones the one after.
         scales: a number for each dimension; by default the quotients of the sizes.
@@ -95,9 +103,11 @@ def resample_grad(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if mode is not ABSENT or interpolation_mode is REQUIRED:
+        refuse("resample_grad", "interpolation_mode", "mode", mode)
     sizes = hashable(output_sizes, "tvmdml.resample_grad: output_sizes")
     numbers = _numbers(scales, input_pixel_offsets, output_pixel_offsets)
-    found: AnyArray = call(_describe_gradient, (input,), (sizes, mode, rounding_direction, *numbers), out, device)[0]
+    found: AnyArray = call(_describe_gradient, (input,), (sizes, interpolation_mode, rounding_direction, *numbers), out, device)[0]
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import overload
 
 from tvmdml.doors._made import door
+from tvmdml.doors._renamed import ABSENT, REQUIRED, refuse
 from tvmdml.enums import InterpolationMode, ReduceFunction
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
@@ -106,14 +107,14 @@ def roi_align_grad(
 
 
 @door(RoiAlignGrad)
-def roi_align_grad(
+def roi_align_grad(  # noqa: D417 - what is refused
     input: AnyArray | None,  # noqa: A002
     input_gradient: AnyArray,
     roi: AnyArray,
     batch_indices: AnyArray,
     *,
     reduction_function: ReduceFunction | str,
-    interpolation_mode: InterpolationMode | str,
+    interpolation_mode: InterpolationMode | str = REQUIRED,
     spatial_scale_x: float,
     spatial_scale_y: float,
     input_pixel_offset: float,
@@ -128,6 +129,7 @@ def roi_align_grad(
     compute_output_roi_gradient: bool = True,
     out: AnyArray | Sequence[AnyArray] | None = None,
     device: str | None = None,
+    mode: object = ABSENT,
 ) -> AnyArray:
     """Find the gradients of ``roi_align``: of its images, and of its regions (DML_OPERATOR_ROI_ALIGN_GRAD).
 
@@ -163,6 +165,8 @@ def roi_align_grad(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if mode is not ABSENT or interpolation_mode is REQUIRED:
+        refuse("roi_align_grad", "interpolation_mode", "mode", mode)
     wanted = (compute_output_gradient, compute_output_roi_gradient)
     for name, one in zip(("compute_output_gradient", "compute_output_roi_gradient"), wanted, strict=True):
         if not isinstance(one, (int, np.bool_)):  # bool is an int

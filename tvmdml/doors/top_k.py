@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml import symbols
 from tvmdml.doors._index_types import index_type, usual_index_type
 from tvmdml.doors._made import door
+from tvmdml.doors._renamed import ABSENT, refuse
 from tvmdml.enums import AxisDirection
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
@@ -30,7 +31,7 @@ class TopKResult(NamedTuple):
 
 
 @door(TopK1)
-def top_k(
+def top_k(  # noqa: D417 - what is refused
     input: AnyArray,  # noqa: A002
     k: int,
     *,
@@ -39,6 +40,7 @@ def top_k(
     index_dtype: DType | None = None,
     out: tuple[AnyArray, AnyArray] | None = None,
     device: str | None = None,
+    axes: object = ABSENT,
 ) -> TopKResult:
     """The k largest or smallest elements along an axis, in order, with their positions (DML_OPERATOR_TOP_K1).
 
@@ -62,6 +64,8 @@ def top_k(
     Raises:
         InvalidArgument, Unsupported: an argument breaks a rule above.
     """
+    if axes is not ABSENT:
+        refuse("top_k", "axis", "axes", axes)
     if index_dtype is None:
         index_dtype = usual_index_type(input, out)
     return TopKResult(*call(_describe, (input,), (k, axis, axis_direction, index_dtype), out, device))

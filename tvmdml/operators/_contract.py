@@ -128,7 +128,7 @@ class Operator(Frozen, metaclass=Shown):
     """Values of attributes that callers of functions and of ``of`` may leave out. The descriptor itself needs all attributes."""
     ARGUMENTS: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Arguments of the function that are no fields, such as sizes of outputs: their annotations by name. ``of_call`` gets them."""
-    KEYWORDS: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    KEYWORDS: ClassVar[Mapping[str, str]] = MappingProxyType({"window_size": "window_sizes"})
     """The function's names of attributes that it calls otherwise than DirectML's structure, by the fields' names."""
     SYNONYMS: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Other names that programs have for fields of DirectML's structure: DirectML's, by these."""

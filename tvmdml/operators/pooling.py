@@ -20,7 +20,6 @@ __all__ = ["AveragePooling", "AveragePooling1", "LpPooling", "LpPooling1", "MaxP
 
 _SIZES = MappingProxyType({"output_sizes": Uints})
 _ABSENT = {**dict.fromkeys(ABSENT), "output_sizes": None}
-_KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
 
 
 class AveragePooling(Pooling, Average):
@@ -60,7 +59,6 @@ class AveragePooling1(Dilated, Average):
     """
 
     FUNCTION = "average_pooling"
-    KEYWORDS = _KEYWORDS
     SUPPORT = support("6.2 F r45 · ext +D")
     DEFAULTS = defaults(**_ABSENT, include_padding=False)
     ARGUMENTS = _SIZES
@@ -114,7 +112,6 @@ class LpPooling1(Dilated, Norm):
     """
 
     FUNCTION = "lp_pooling"
-    KEYWORDS = _KEYWORDS
     SUPPORT = support("6.2 F r45 · ext +D")
     DEFAULTS = defaults(**_ABSENT, p=2)
     ARGUMENTS = _SIZES
@@ -176,7 +173,7 @@ class MaxPooling2(Largest):
     DEFAULTS = defaults(**_ABSENT)
     ONNX = ("MaxPool",)
     GRADIENT = gradients(
-        input="max_pooling_grad(input, gradient, strides=strides, window_size=window_size, start_padding=start_padding, "
+        input="max_pooling_grad(input, gradient, strides=strides, window_sizes=window_sizes, start_padding=start_padding, "
         "end_padding=end_padding, dilations=dilations)"
     )
 

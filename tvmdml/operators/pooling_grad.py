@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ class AveragePoolingGrad(Gathered):
     """
 
     FUNCTION = "average_pooling_grad"
-    KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
     SUPPORT = support("3.0 F r45 · ext +D")
     DEFAULTS = defaults(**{name: value for name, value in USUAL.items() if name != "dilations"}, include_padding=False)
     ARGUMENTS = SIZES

@@ -47,7 +47,6 @@ class QuantizedLinearAveragePooling(Window):
     """
 
     FUNCTION = "quantized_linear_average_pooling"
-    KEYWORDS = MappingProxyType({"window_size": "window_sizes"})
     SUPPORT = support(
         input_tensor=_BYTES,
         input_scale_tensor=_SCALE,

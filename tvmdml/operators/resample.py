@@ -72,7 +72,7 @@ class Resample3(Resampled):
     ONNX = ("Resize", "Upsample")
     GRADIENT = gradients(
         input="undefined('antialiased=True') if antialiased else resample_grad("
-        "gradient, input_sizes, mode=mode, rounding_direction=rounding_direction, scales=scales, "
+        "gradient, input_sizes, interpolation_mode=interpolation_mode, rounding_direction=rounding_direction, scales=scales, "
         "input_pixel_offsets=input_pixel_offsets, output_pixel_offsets=output_pixel_offsets)"
     )
 
@@ -114,7 +114,7 @@ class ResampleGrad1(ResampledGradient):
     SUPPORT = support("5.1 F r1-4 · ext +D r8")
     GRADIENT = gradients(
         input="undefined('rounding_direction=None') if rounding_direction is None else resample("
-        "gradient, input_sizes, mode=mode, rounding_direction=rounding_direction, scales=scales, "
+        "gradient, input_sizes, interpolation_mode=interpolation_mode, rounding_direction=rounding_direction, scales=scales, "
         "input_pixel_offsets=input_pixel_offsets, output_pixel_offsets=output_pixel_offsets)"
     )
 

@@ -399,7 +399,9 @@ def _max_pool(
     _require(not ceil and x.ndim == 4, "max_pool2d with ceil_mode, or without a batch")
     window, padding, dilation = _pair(window), _pair(padding), _pair(dilation)
     steps = _pair(strides) if strides else window
-    found = tvmdml.max_pooling(x, window_size=window, strides=steps, start_padding=padding, end_padding=padding, dilations=dilation)
+    found = tvmdml.max_pooling(
+        x, window_sizes=window, strides=steps, start_padding=padding, end_padding=padding, dilations=dilation
+    )
     return found, None
 
 

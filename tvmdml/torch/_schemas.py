@@ -14,6 +14,7 @@ from typing_extensions import get_overloads
 # The text of a parameter's annotation, and PyTorch's type for it.
 _TYPES = {
     "AnyArray": "Tensor",
+    "Operand": "Tensor",
     "Sequence[AnyArray]": "Tensor[]",
     "int": "SymInt",
     "Sequence[int]": "SymInt[]",
@@ -103,7 +104,7 @@ def _type(function: Callable[..., Any], name: str, annotation: str) -> str:
         return _TYPES[inner] + optional
     if inner.endswith(" | str"):  # an enumeration
         return "str" + optional
-    if inner == "Any" and (name == "dtype" or name.endswith("_dtype")):
+    if inner == "DType" and (name == "dtype" or name.endswith("_dtype")):
         return "ScalarType?"
     raise TypeError(f"{function.__module__}.{function.__name__}: PyTorch has no type for {name}: {annotation}")
 
