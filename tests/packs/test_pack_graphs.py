@@ -206,7 +206,8 @@ def test_an_onnx_model_of_a_pack_needs_no_onnx(onnx_pack: Path, tmp_path: Path) 
     x, y, sizes = "('x', 'tensor(float)', ['batch', 3])", "('y', 'tensor(float)', ['batch', 8])", "('sizes', 'tensor(int64)', [2])"
     assert ports == f"[{x}, {y}, {sizes}]"
     assert (one, two) == ("(1, 8) 24.0 [1 3]", "(2, 8) 24.0 [2 3]")
-    assert refused == "model.pack call: given x[3, 3]; allowed: x[1, 3]; or x[2, 3]. Build it for these sizes, too."
+    advice = "Build it for these sizes, too, or for an open one: --size NAME=1..64."
+    assert refused == f"model.pack call: given x[3, 3]; allowed: x[1, 3]; or x[2, 3]. {advice}"
 
 
 @pytest.mark.parametrize(

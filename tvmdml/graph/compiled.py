@@ -17,7 +17,7 @@ from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, bounded, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
-from tvmdml.graph.forms import Calls, Forms, forms_of
+from tvmdml.graph.forms import Calls, Forms, forms_of, misfit_advice
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.targets import Run, Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
@@ -450,7 +450,8 @@ class CompiledGraph:
         view = arrays.view(array, where) if type(array) is not np.ndarray else array
         if native(view.dtype) != one.dtype or view.shape != one.shape:
             given, allowed = f"{view.dtype}{list(view.shape)}", f"{one.dtype}{list(one.shape)}"
-            raise InvalidArgument(message(where, given, allowed, "Convert or reshape the array first."))
+            advice = misfit_advice(native(view.dtype), view.shape, one.dtype, one.shape)
+            raise InvalidArgument(message(where, given, allowed, advice))
         arrays.require_on(view, self.target, where)
         steps = one.strides
         lies = all(n < 2 or a == b for n, a, b in zip(one.shape, view.strides, steps, strict=True))

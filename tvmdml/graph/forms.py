@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,18 @@ if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray
     from tvmdml.graph.laid import Given, Laid, Returned
     from tvmdml.targets import Target
+
+
+def misfit_advice(dtype: np.dtype[Any], shape: Sequence[int], wanted: np.dtype[Any], built: Sequence[int]) -> str:
+    """What to do about an array that does not fit an input: convert it, reshape it, or build the graph for other sizes."""
+    if dtype != wanted:
+        return f"Convert it first: array.astype({str(wanted)!r})."
+    if len(shape) != len(built) or math.prod(shape) == math.prod(built):
+        return "Reshape the array first."
+    different = [axis for axis, (n, m) in enumerate(zip(shape, built, strict=True)) if n != m]
+    names = {axis: "n" if len(different) == 1 else f"n{axis}" for axis in different}
+    opened = tuple(names.get(axis, n) for axis, n in enumerate(built))
+    return f"This graph was built for {list(built)}; build it with an open size: graph.input({opened})."
 
 
 class Forms(NamedTuple):

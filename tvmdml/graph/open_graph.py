@@ -13,6 +13,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, messag
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
 from tvmdml.graph.explaining import Explanation, explanation
+from tvmdml.graph.forms import misfit_advice
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.laid import Given, Laid
 from tvmdml.graph.laying import given
@@ -219,7 +220,8 @@ class OpenGraph(CompiledGraph):
             if (dtype, shape) != (about.dtype, sizes):
                 given, where = ", ".join(f"{name}={n}" for name, n in known.items()), f"OpenGraph {about.shown}"
                 allowed = f"{_form(about)} with {given}"
-                raise InvalidArgument(message(where, f"{dtype}{list(shape)}", allowed, "Convert or reshape the array first."))
+                advice = misfit_advice(dtype, shape, about.dtype, sizes)
+                raise InvalidArgument(message(where, f"{dtype}{list(shape)}", allowed, advice))
 
     def __call__(self, inputs: Inputs = None) -> list[Any]:
         """Run on arrays, as a compiled graph does. Their sizes decide the open ones."""

@@ -130,7 +130,9 @@ class PackedModel(Runnable):
             have = "; or ".join(
                 ", ".join(f"{name}{list(shape)}" for name, shape in zip(names, several, strict=True)) for several in self._by_shapes
             )
-            raise InvalidArgument(message(f"{self.name} call", given, have, "Build it for these sizes, too."))
+            raise InvalidArgument(
+                message(f"{self.name} call", given, have, "Build it for these sizes, too, or for an open one: --size NAME=1..64.")
+            )
         return found
 
 

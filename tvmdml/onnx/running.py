@@ -420,7 +420,9 @@ class Runnable(Session, abc.ABC):
                 fits = fits and (n is None or (symbols.setdefault(n, m) if type(n) is str else n) == m)
             if not fits:
                 same = f" with {', '.join(f'{name}={n}' for name, n in symbols.items())}" if symbols else ""
-                raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", form(one) + same))
+                fixed = not same and len(shape) == len(one.shape)
+                advice = "The model was exported for these sizes: export it with an open size." * fixed
+                raise InvalidArgument(message(f"Model {one.name}", f"{one.dtype}{list(shape)}", form(one) + same, advice))
 
 
 def results_of(run: Run, ready: Ready, given: Mapping[str, Any], outputs: int, state: NumpyArray | None) -> list[Any]:
