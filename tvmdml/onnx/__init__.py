@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml._whole import imported, on_first_use
 
 if TYPE_CHECKING:
+    from tvmdml.onnx.arguments import ModelMetadata, NodeArg
     from tvmdml.onnx.ep_devices import (
         OrtDeviceVendorId,
         OrtEpDevice,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tvmdml.onnx.providers import get_all_providers, get_available_providers, get_device
     from tvmdml.onnx.random_state import set_seed
     from tvmdml.onnx.running import Argument
-    from tvmdml.onnx.session import IOBinding, ModelMetadata, NodeArg
+    from tvmdml.onnx.session import IOBinding
     from tvmdml.onnx.severity import set_default_logger_callback, set_default_logger_severity, set_default_logger_verbosity
 
     __version__: str
@@ -91,6 +92,7 @@ __all__ = [
 _own, __dir__ = on_first_use(
     __name__,
     {
+        "arguments": ("ModelMetadata", "NodeArg"),
         "capi": (),
         "ep_devices": ("OrtDeviceVendorId", "OrtEpDevice", "OrtHardwareDevice", "OrtHardwareDeviceType", "get_ep_devices"),
         "model": ("InferenceSession", "Model", "load"),
@@ -115,7 +117,7 @@ _own, __dir__ = on_first_use(
         "providers": ("get_all_providers", "get_available_providers", "get_device"),
         "random_state": ("set_seed",),
         "running": ("Argument",),
-        "session": ("IOBinding", "ModelMetadata", "NodeArg"),
+        "session": ("IOBinding",),
         "severity": ("set_default_logger_callback", "set_default_logger_severity", "set_default_logger_verbosity"),
     },
 )

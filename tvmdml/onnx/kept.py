@@ -21,10 +21,10 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
+from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.content import Content
 from tvmdml.onnx.following import Following
 from tvmdml.onnx.running import About, Argument, Ready
-from tvmdml.onnx.session import ModelMetadata
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

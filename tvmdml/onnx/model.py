@@ -17,13 +17,13 @@ from tvmdml.disk.stores import warn_once
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.logger import timed
+from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.providers import chosen, without_effect
 from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.reading import MOST_BYTES
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed, unnamed
-from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
 from tvmdml.onnx.types import ACCURACIES, Undecided

@@ -20,6 +20,7 @@ from tvmdml.graph.nodes import Input
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
+from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.following import Following, Next, Rest
@@ -31,7 +32,6 @@ from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
-from tvmdml.onnx.session import ModelMetadata
 from tvmdml.onnx.stage import Stage
 from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import ACCURACIES, dtype_of, is_narrow, is_ours, wide_of

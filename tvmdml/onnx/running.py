@@ -16,9 +16,10 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import Explanation
+from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
-from tvmdml.onnx.session import ModelMetadata, Session
+from tvmdml.onnx.session import Session
 from tvmdml.onnx.types import is_narrow, named, wide_of
 
 Lengths = tuple[int | None, ...]

@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import providers
+from tvmdml.onnx.arguments import Described, ModelMetadata, NodeArg, node_arg
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element, held
 from tvmdml.onnx.profiling import Profile
@@ -27,43 +28,6 @@ from tvmdml.targets import Target
 
 if TYPE_CHECKING:
     from tvmdml.onnx.options import RunOptions, SessionOptions
-
-
-class NodeArg(NamedTuple):
-    """An input or output, as in ONNX Runtime."""
-
-    name: str
-    type: str
-    """ONNX's name of the type: ``tensor(float)``; empty for an output whose type the model does not say."""
-    shape: list[int | str | None]
-    """The sizes; a string is a symbolic size, and ``None`` one without a name."""
-
-
-class ModelMetadata(NamedTuple):
-    """What the file says of itself."""
-
-    producer_name: str
-    graph_name: str
-    domain: str
-    description: str
-    graph_description: str
-    version: int
-    custom_metadata_map: dict[str, str]
-
-
-class _Argument(Protocol):
-    """An input or output of a model."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int | str | None, ...] | None: ...
-    @property
-    def dtype(self) -> Any: ...
-    @property
-    def kind(self) -> Kind: ...
 
 
 class Session:
@@ -111,11 +75,11 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs."""
-        return list(map(_node_arg, self.inputs))
+        return list(map(node_arg, self.inputs))
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs."""
-        return list(map(_node_arg, self.outputs))
+        return list(map(node_arg, self.outputs))
 
     @functools.cached_property
     def feeds(self) -> Sequence[Any]:
@@ -124,7 +88,7 @@ class Session:
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """The weights that a call may give instead."""
-        return list(map(_node_arg, self.defaults))
+        return list(map(node_arg, self.defaults))
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the file says of itself."""
@@ -259,13 +223,6 @@ class Session:
         """``OrtValue.ortvalue_from_shape_and_type``."""
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id)
 
-    def get_input_epdevices(self) -> list[Any]:
-        """The device of each input, as ``get_ep_devices`` has it."""
-        from tvmdml.onnx.ep_devices import get_ep_devices
-
-        here = next((one for one in get_ep_devices() if one.device.metadata["target"] == self.target.name), None)
-        return [here] * len(self.inputs)
-
     def end_profiling(self) -> str:
         """Write the times of all runs and their kernels so far to a file, and return its name; measure no more.
 
@@ -287,10 +244,6 @@ class Session:
             if name not in known:
                 raise InvalidArgument(message("run output_names", safe_repr(name), ", ".join(known)))
         return [known.index(name) for name in names or known]
-
-
-def _node_arg(one: _Argument) -> NodeArg:
-    return NodeArg(one.name, one.type, list(one.shape or ()))
 
 
 class _Place(NamedTuple):
@@ -448,13 +401,13 @@ class IOBinding:
         self._quick = None
 
     @staticmethod
-    def _known(name: str, among: Sequence[_Argument], what: str) -> _Argument:
+    def _known(name: str, among: Sequence[Described], what: str) -> Described:
         for one in among:
             if one.name == name:
                 return one
         raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(one.name for one in among) or "none"))
 
-    def _require_tensor(self, name: str, among: Sequence[_Argument], what: str, advice: str) -> None:
+    def _require_tensor(self, name: str, among: Sequence[Described], what: str, advice: str) -> None:
         kind = self._known(name, among, "input" if among is self._session.feeds else "output").kind
         if kind != Kind():
             given = "a sequence" if kind.is_sequence else "an optional tensor"
