@@ -193,6 +193,17 @@ def test_bytes_are_read(axis: int, turned: bool, given: bool) -> None:
     assert "steps of FUSED_QUANTIZED_LSTM" in text
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_that_were_added_with_bytes_get_floats_elsewhere(name: str) -> None:
+    desc, arrays = described(name, SIZES[2], TYPES[0], **ATTRIBUTES[name][0])
+    desc = desc.with_tensors(lambda tensor: tvmdml.TensorDesc(tensor.data_type, tensor.sizes))  # as constants lie
+    graph = tvmdml.Graph()
+    results = graph.add(desc, [None if one is None else graph.constant(one) for one in arrays])
+    net = graph.compile([one for one in results if one is not None], target="cpu:x86-64-v3")
+    assert_outputs_agree(desc, net({}), reference(desc, *arrays))
+    assert "FUSED_QUANTIZED" not in str(net.explain()).split("kernel", 1)[1]
+
+
 @needs_bytes
 def test_scales_of_columns_are_computed_from_floats() -> None:
     made = Made(axis=3)

@@ -88,6 +88,22 @@ def test_a_model_may_round_what_it_multiplies(rows: int) -> None:
     assert np.abs(exact - results[4, "file"]).max() < 0.02 * np.abs(exact).max()
 
 
+def test_a_network_may_round_what_it_multiplies() -> None:
+    """As ONNX Runtime does with each DynamicQuantizeLSTM; without being asked, nothing is rounded."""
+    rng, one, zero = np.random.default_rng(3), np.array([0.002], np.float32), np.zeros(1, np.int8)
+    names = ["x", "w", "r", *[""] * 5, "scale", "zero", "scale", "zero"]
+    weights = {name: rng.integers(-127, 128, (1, 48, 192)).astype(np.int8) for name in "wr"}
+    node = onnx.helper.make_node("DynamicQuantizeLSTM", names, ["y"], domain="com.microsoft", hidden_size=48)
+    info = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["steps", 1, 48])
+    made = model([node], [info], [onnx.helper.ValueInfoProto(name="y")], {**weights, "scale": one, "zero": zero}, 17)
+    x = rng.standard_normal((7, 1, 48)).astype(np.float32)
+    exact, rounded = (tvmdml.onnx.load(made, accuracy=way).run(None, {"x": x})[0] for way in ("exact", "file"))
+    orders = [weights[name].astype(float).transpose(0, 2, 1)[None] * one[0] for name in "wr"]
+    right = tvmdml.lstm(x.astype(float)[None], *orders).sequence
+    assert np.abs(exact - right).max() < 2e-6
+    assert np.abs(rounded - right).max() < 0.02
+
+
 def test_an_accuracy_that_there_is_not() -> None:
     with pytest.raises(tvmdml.InvalidArgument, match="load accuracy: given 'fast'; allowed: 'exact' or 'file'"):
         tvmdml.onnx.load(b"", accuracy="fast")

@@ -167,6 +167,28 @@ CASES: dict[tuple[str, str], Case] = {
         [f(1, 2)], {"opset": 10, "outputs": 2}, [[1, 2], [1, 1]], [[1, 2], [0, 0]], [[1, 2], [1, 1]]
     ),
     ("DynamicQuantizeLinear", "zeros only"): Case([f(0, 0)], {"outputs": 3}, [[0, 0], 1, 0], [[0, 0], 1, 0], [[0, 0], 1 / 255, 0]),
+    ("DynamicQuantizeLSTM", "elements that are no multiples of a 255th of their range"): Case(
+        # Of a unit whose functions change nothing, and whose cell is the sum of the elements.
+        [
+            f(127, 0.4).reshape(1, 1, 2),
+            np.array([[[0, 0, 0, 1]] * 2], np.int8),
+            np.zeros((1, 1, 4), np.int8),
+            f(1, 1, 0, 0, 0, 0, 0, 0).reshape(1, 8),
+            *[None] * 4,
+            *[f(1), np.zeros(1, np.int8)] * 2,
+        ],
+        {
+            "hidden_size": 1,
+            "activations": ["Affine"] * 3,
+            "activation_alpha": [1.0] * 3,
+            "activation_beta": [0.0] * 3,
+            "known": [1, 2, 3, 8, 9, 10, 11],
+            "domain": CONTRIB,
+        },
+        [[[[[127.4]]]]],
+        [[[[[127.49804]]]]],
+        [REFUSED],
+    ),
     ("Einsum", "sums of int64, beyond 2^53"): Case([i64(2**53 + 1)], {"equation": "i->"}, [2**53 + 1], [2**53], [2**53 + 1]),
     ("Einsum", "sums of int32, beyond the range"): Case(
         [i32(2**30, 2**30, 5)], {"equation": "i->"}, [-(2**31) + 5], [MOST32], [-(2**31) + 5]

@@ -63,8 +63,9 @@ def load(
             the system's entropy.
         fallback: the name of a module that runs nodes which cannot be converted: "onnxruntime", or a package with a backend of
             ONNX's own kind. Without it, such a model is refused.
-        accuracy: "file" lets MatMulNBits round what it multiplies to bytes where its accuracy_level is 4, as ONNX Runtime does;
-            with "exact" products and sums are those of float32. Packs and saved graphs have what they were made with.
+        accuracy: "file" lets DynamicQuantizeLSTM, and MatMulNBits where its accuracy_level is 4, round what they multiply to bytes,
+            as ONNX Runtime does; with "exact" products and sums are those of float32. Packs and saved graphs have what they were
+            made with.
 
     Raises:
         ModelError: it is not a valid model.

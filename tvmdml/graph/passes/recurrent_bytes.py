@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
@@ -11,7 +12,8 @@ from tvmdml.graph.passes import unused
 from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
-from tvmdml.operators._recurrent_fused import CLASSES
+from tvmdml.operators._recurrent_fused import CLASSES, QuantizedRecurrent
+from tvmdml.operators.quantization import ElementWiseDequantizeLinear
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -21,21 +23,48 @@ WEIGHTS = ("weight", "recurrence")
 
 
 def run(program: Program, target: Target) -> None:
-    """Fuse wherever the target's kernel takes the bytes."""
+    """Fuse wherever the target's kernel takes the bytes; elsewhere a network that was added with bytes gets floats."""
     fusions: list[Fusion] = []
-    for call in program.calls:
-        if (fused := FUSED.get(type(call.desc))) is None:
+    for call in list(program.calls):
+        fused = FUSED.get(type(call.desc))
+        if fused is None and not isinstance(call.desc, QuantizedRecurrent):
             continue
         try:
-            made = _network(call, fused)
-            if made is None or Offers.OWN not in offered(made[0], target):
-                continue
+            made = _network(call, fused) if fused else (call.desc, call.edges)
+            takes_bytes = made is not None and Offers.OWN in offered(made[0], target)
         except TvmdmlError:
+            takes_bytes = False
+        if takes_bytes == (fused is None):
             continue
-        fusions.append(Fusion([call], *made, {(call, i): i for i in range(len(call.desc.all_outputs()))}))
+        desc, edges = made if made and takes_bytes else _with_floats(program, call)
+        fusions.append(Fusion([call], desc, edges, {(call, i): i for i in range(len(call.desc.all_outputs()))}))
     program.fuse_all(fusions)
     if fusions:
         unused.run(program, target)
+
+
+def let_round(call: Call) -> None:
+    """Make one of a network and the dequantizations before it, which may round what it multiplies."""
+    if (made := _network(call, FUSED[type(call.desc)])) is not None:
+        call.desc, call.edges = dataclasses.replace(made[0], may_round=True), made[1]
+
+
+def _with_floats(program: Program, call: Call) -> tuple[Any, dict[str, Edge]]:
+    """The network behind dequantizations, which are added, and what it reads."""
+    desc: Any = call.desc
+    fields = {field.name: getattr(desc, field.name) for field in desc.HEAD.fields()}
+    edges = {name: edge for name, edge in call.edges.items() if name in fields}
+    for name in WEIGHTS:
+        q, tensors, read = getattr(desc, f"{name}_tensor"), [], {"input_tensor": call.edges[f"{name}_tensor"]}
+        for one in ("scale_tensor", "zero_point_tensor"):
+            if (own := getattr(desc, f"{name}_{one}")) is not None:
+                tensors.append(TensorDesc(own.data_type, q.sizes, (*own.layout[1:], 0)))
+                read[one] = call.edges[f"{name}_{one}"]
+        floats = ElementWiseDequantizeLinear.of(q, *tensors)
+        head = Call(floats, read, call.name, call.where, origins=call.origins)
+        program.calls.insert(program.calls.index(call), head)
+        fields[f"{name}_tensor"], edges[f"{name}_tensor"] = floats.output_tensor, Edge(head)
+    return desc.HEAD(**fields), edges
 
 
 def _network(call: Call, fused: Any) -> tuple[Any, dict[str, Edge]] | None:

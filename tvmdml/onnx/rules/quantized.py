@@ -9,6 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.errors import TvmdmlError
+from tvmdml.graph.passes.recurrent_bytes import let_round
 from tvmdml.onnx import described
 from tvmdml.onnx.narrow import limits, rounded
 from tvmdml.onnx.node import Node, Results, along, axis_of, channels_first, channels_last, reshaped, rule
@@ -115,7 +116,7 @@ def _channels_last(node: Node) -> Results:
 
 @rule("com.microsoft.DynamicQuantizeLSTM")
 def _recurrent(node: Node) -> Results:
-    """Weights are quantized, {directions, inputs, gates}; rows are not quantized here, which is more exact."""
+    """Weights are quantized, {directions, inputs, gates}; rows are not, which is more exact, unless the model may round."""
     factors = []
     for at, parameters in ((1, 8), (2, 10)):
         shape = node.shape(at)
@@ -123,7 +124,12 @@ def _recurrent(node: Node) -> Results:
         scale, zero = (reshaped(one, (shape[0], 1, one.size // shape[0])).broadcast(shape) for one in given)
         factors.append(tvmdml.dequantize_linear(node.x(at), scale, zero).transpose(0, 2, 1))
     inputs = [node.inputs[0], *map(Value.computed, factors), *node.inputs[3:8]]
-    return node.around.other(node, "LSTM", 14, inputs, node.attributes)
+    before = len(node.graph.calls)
+    found = node.around.other(node, "LSTM", 14, inputs, node.attributes)
+    for call in node.graph.calls[before:] if node.around.may_round else ():
+        if call.desc.NAME == "LSTM":
+            let_round(call)
+    return found
 
 
 @rule("com.microsoft.QGemm")
