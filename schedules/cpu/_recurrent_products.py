@@ -54,7 +54,7 @@ class Product(NamedTuple):
     def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int, sums: int = 1) -> Product:
         """As many rows and vectors as there are registers for; ``sums`` is how many vectors of sums each vector of a gate has."""
         own, usual = len(gates) * sums, registers * 3 // 4
-        vectors = max(1, 4 // own)
+        vectors = max(1, 4 // len(gates))
         most = min(rows, max(1, usual // (own * vectors)))
         while vectors < 4 and own * vectors * 2 * most <= max(usual * 2 // 3, 4) and lanes * vectors < hidden:
             vectors *= 2
