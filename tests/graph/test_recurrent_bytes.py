@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -254,3 +255,14 @@ def test_threads_change_nothing(name: str, sizes: tuple[int, ...], direction: st
             results.append(run(Work(desc, target), arrays, "kernel", Place(at_end=True), Place(at_end=True)))
     for one, other in zip(*results, strict=True):
         assert np.array_equal(one, other)
+
+
+@needs_bytes
+@pytest.mark.parametrize("where", [WITH_BYTES, "cpu:x86-64-v3"])
+def test_a_saved_graph_has_the_bytes(where: str, tmp_path: Path) -> None:
+    made = Made()
+    path = str(tmp_path / "net.graph")
+    tvmdml.save_graph(made.graph.compile(made.results, target=WITH_BYTES), path)
+    for one, wanted in zip(tvmdml.load_graph(path, where)(made.fed), made.wanted(), strict=True):
+        assert np.allclose(one, wanted, atol=2e-6)
+    assert Path(path).stat().st_size < 2 * sum(one.size for one in made.weights)
