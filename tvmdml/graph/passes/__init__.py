@@ -36,7 +36,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("quantized elements that are only moved are not dequantized", quantized_moves.run),
     ("operators between dequantized inputs and a quantized result compute with integers", quantized.run),
     ("products read matrices of few bits as they are stored", blockwise.run),
-    ("recurrent networks read weights of bytes as they are stored", recurrent_bytes.run),
+    ("recurrent networks of bytes have floats where no kernel reads bytes", recurrent_bytes.run),
     ("what depends on constants only is computed now", constants.run),
     ("inputs without elements are not read", empties.run),
     ("copies and casts that change nothing are dropped", identities.run),

@@ -1,4 +1,4 @@
-"""Multiply by weights of 8 bits as they are stored, where ELEMENT_WISE_DEQUANTIZE_LINEAR is before both weights of a network."""
+"""Recurrent networks that multiply by weights of 8 bits as they are stored, and what they are where no kernel does that."""
 
 from __future__ import annotations
 
@@ -23,30 +23,35 @@ WEIGHTS = ("weight", "recurrence")
 
 
 def run(program: Program, target: Target) -> None:
-    """Fuse wherever the target's kernel takes the bytes; elsewhere a network that was added with bytes gets floats."""
+    """Give floats to networks of bytes for which the target has no kernel."""
     fusions: list[Fusion] = []
     for call in list(program.calls):
-        fused = FUSED.get(type(call.desc))
-        if fused is None and not isinstance(call.desc, QuantizedRecurrent):
+        if not isinstance(call.desc, QuantizedRecurrent):
             continue
         try:
-            made = _network(call, fused) if fused else (call.desc, call.edges)
-            takes_bytes = made is not None and Offers.OWN in offered(made[0], target)
+            takes_bytes = Offers.OWN in offered(call.desc, target)
         except TvmdmlError:
             takes_bytes = False
-        if takes_bytes == (fused is None):
-            continue
-        desc, edges = made if made and takes_bytes else _with_floats(program, call)
-        fusions.append(Fusion([call], desc, edges, {(call, i): i for i in range(len(call.desc.all_outputs()))}))
+        if not takes_bytes:
+            desc, edges = _with_floats(program, call)
+            fusions.append(Fusion([call], desc, edges, {(call, i): i for i in range(len(call.desc.all_outputs()))}))
     program.fuse_all(fusions)
     if fusions:
         unused.run(program, target)
 
 
-def let_round(call: Call) -> None:
-    """Make one of a network and the dequantizations before it, which may round what it multiplies."""
+def read_bytes(call: Call, may_round: bool) -> None:
+    """Make one of a network and the ELEMENT_WISE_DEQUANTIZE_LINEAR before both weights, if there they are.
+
+    What such a network loses follows from the largest element of a vector: it is less exact than floats for elements that are far
+    smaller, so that nobody gets one who did not ask for it.
+
+    Args:
+        call: the network.
+        may_round: whether vectors may have as few bits as the weights.
+    """
     if (made := _network(call, FUSED[type(call.desc)])) is not None:
-        call.desc, call.edges = dataclasses.replace(made[0], may_round=True), made[1]
+        call.desc, call.edges = dataclasses.replace(made[0], may_round=may_round), made[1]
 
 
 def _with_floats(program: Program, call: Call) -> tuple[Any, dict[str, Edge]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.passes.recurrent_bytes import let_round
+from tvmdml.graph.passes.recurrent_bytes import read_bytes
 from tvmdml.onnx import described
 from tvmdml.onnx.narrow import limits, rounded
 from tvmdml.onnx.node import Node, Results, along, axis_of, channels_first, channels_last, reshaped, rule
@@ -126,9 +126,9 @@ def _recurrent(node: Node) -> Results:
     inputs = [node.inputs[0], *map(Value.computed, factors), *node.inputs[3:8]]
     before = len(node.graph.calls)
     found = node.around.other(node, "LSTM", 14, inputs, node.attributes)
-    for call in node.graph.calls[before:] if node.around.may_round else ():
+    for call in node.graph.calls[before:]:
         if call.desc.NAME == "LSTM":
-            let_round(call)
+            read_bytes(call, node.around.may_round)
     return found
 
 
