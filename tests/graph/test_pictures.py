@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -201,3 +202,17 @@ def test_a_page_is_for_known_models_or_one() -> None:
     assert "--html is for --models" in done.output
     done = CliRunner().invoke(main, ["bench", "--models", "--html", "a.txt"])
     assert (done.exit_code, "the path of a .html file" in " ".join(done.output.split())) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["explain", "run", "verify"])
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = CliRunner().invoke(main, [name, str(tmp_path / "pipe")])
+    assert done.exit_code in (1, 2)
+
+
+def test_a_file_that_is_no_pack_is_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "a.tvmdml").write_bytes(b"no pack")
+    done = CliRunner().invoke(main, ["verify", str(tmp_path / "a.tvmdml")])
+    assert done.exit_code == 1
+    assert "a.tvmdml" in done.stderr

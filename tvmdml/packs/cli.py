@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_MODELS = (".json", ".onnx", ".toml")
+"""What `verify` builds a pack of."""
 _LONGEST = 60
 """How much of an operation's attributes a terminal shows."""
 
@@ -294,7 +296,7 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None, s
 
     given = path
     with contextlib.ExitStack() as stack:
-        if not files.is_pack(path) and path.suffix.lower() != ".pack" and path.is_file():
+        if path.is_file() and not files.is_pack(path) and (files.is_graph(path) or path.suffix.lower() in _MODELS):
             from tvmdml.packs import sources
             from tvmdml.packs.building import build as build_pack
 

@@ -77,6 +77,8 @@ def is_graph(path: Any) -> bool:
 
 
 def _begins(path: Any, magic: bytes) -> bool:
-    with contextlib.suppress(OSError, TypeError, ValueError), open(path, "rb") as stream:
-        return stream.read(len(magic)) == magic
+    with contextlib.suppress(OSError, TypeError, ValueError):
+        if stat.S_ISREG(os.stat(path).st_mode):  # a pipe would wait for a writer
+            with open(path, "rb") as stream:
+                return stream.read(len(magic)) == magic
     return False
