@@ -22,7 +22,7 @@ def main(count: int) -> int:
     if count:
         target = targets.resolve("vulkan")
         some = [one for one in wanted.checks if _has_types(target, one)]
-        wanted = wanted._replace(checks=tuple(itertools.islice(_in_turn(some, wanted.seed), count)))
+        wanted = wanted._replace(checks=tuple(itertools.islice(in_turn(some, wanted.seed), count)))
     report = Report(wanted.targets, wanted.seed, wanted.level, list(wanted.outcomes()), cases=wanted.cases)
     sys.stdout.write("".join(f"{line}\n" for line in report.lines() if not count or not line.startswith("not run")))
     return not report.ok
@@ -34,7 +34,7 @@ def _has_types(target: Target, check: Check) -> bool:
     return all(target.has(feature) for one in types for feature, _ in [NEEDS.get(one.removeprefix("u"), ("", ""))] if feature)
 
 
-def _in_turn(checks: Sequence[Check], seed: int) -> Iterator[Check]:
+def in_turn(checks: Sequence[Check], seed: int) -> Iterator[Check]:
     mixed = random.Random(seed).sample(checks, len(checks))
     mixed.sort(key=lambda check: check.operator)
     rows = [list(own) for _, own in itertools.groupby(mixed, lambda check: check.operator)]

@@ -313,11 +313,13 @@ def test_what_a_level_lacks_a_lower_one_does(pack: Pack, tmp_path: Path) -> None
     assert_done(tmp_path)
 
 
-def test_what_is_built_for_another_machine_runs_there(tmp_path: Path) -> None:
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("way", ["fork", "run", "callers", "errors"])
+def test_what_is_built_for_another_machine_runs_there(tmp_path: Path, way: str) -> None:
     """In an emulator of it."""
     other = "x86_64" if host.host().level == "aarch64" else "aarch64"
-    emulator, system = shutil.which(f"qemu-{other}-static"), Path(f"/usr/{other.replace('_', '-')}-linux-gnu")
-    compilers = bundle._compilers(other)
+    system = Path(os.environ.get("QEMU_LD_PREFIX", f"/usr/{other.replace('_', '-')}-linux-gnu"))
+    emulator, compilers = shutil.which(f"qemu-{other}-static"), bundle._compilers(other)
     if not (emulator and system.is_dir() and compilers):
         pytest.skip(f"no emulator, no C library or no compiler for {other} here")
     level = "x86-64" if other == "x86_64" else other
@@ -326,7 +328,8 @@ def test_what_is_built_for_another_machine_runs_there(tmp_path: Path) -> None:
     command, *options = compilers[0]
     program = compiled(command, SOURCES / "check.c", tmp_path, "-std=c99", "-pthread", "-ldl", before=options)
     jobs = write_jobs(tmp_path, SOME)
-    found = said(Path(emulator), "-L", system, program, "fork", tmp_path, jobs, TVMDML_NUM_THREADS="3")
+    found = said(Path(emulator), "-L", system, program, way, tmp_path, jobs, TVMDML_NUM_THREADS="3")
+    assert_done(tmp_path, SOME)
     assert found.startswith(f"{level}, 3 threads")
     assert_done(tmp_path, SOME)
 

@@ -381,9 +381,8 @@ class _Check:
                 self._not_run.append(Finding(one.about, why))
                 continue
             self._ran += 1
-            rng = np.random.default_rng(
-                [self._seed, *one.operation.key]
-            )  # the same input for an operation, whichever others are run
+            # The same input for an operation, whichever others are run, and on every target.
+            rng = np.random.default_rng([self._seed, *operation_key("", one.operation.line, one.operation.in_place)])
             trial = Trial(one.desc, one.shared, functools.partial(any_values, rng), flushed=one.machine.flushed())
             for threads, kernel in one.kernels:
                 self._launches += 1
