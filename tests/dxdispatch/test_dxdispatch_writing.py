@@ -179,7 +179,7 @@ def test_names_reach_the_terminal_without_its_commands(run: Run, tmp_path: Path)
 def test_a_file_that_cannot_be_written_is_named(run: Run) -> None:
     model = written(targetPath="x.dat")
     Path("taken").write_text("")
-    for folder, reason in (("taken", "whose path contains a"), ("a\0b", "which cannot be written (embedded null")):
+    for folder, reason in (("taken", "whose path contains a"), ("a\0b", "embedded null")):
         text = refusal(run, model, output_path=folder)
         assert "commands[0].targetPath: given " in text
         assert reason in text
