@@ -96,9 +96,9 @@ def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy:
 
 
 def _may_be_loose(contraction: Contraction, operand: Operand, group: int) -> bool:
-    """Whether neighbours of a group are neighbours in memory, whose end is that of the last coordinates."""
+    """Whether neighbours of a group are neighbours in memory, whose end is that of the last coordinates, and products follow on."""
     place = operand.place
-    is_run = len(contraction.groups[group]) == 1 and place.steps[_end(contraction, group)] == 1
+    is_run = len(contraction.groups[group]) == len(contraction.inner) == 1 and place.steps[_end(contraction, group)] == 1
     return is_run and not operand.rules and min(place.steps) >= 0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import programs
 import pytest
 from spirv_words import declared, instructions, widths
-from support import Array, assert_same_bits, seeded
+from support import Array, assert_outputs_agree, assert_same_bits, reference, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
@@ -120,6 +120,19 @@ def test_rows_of_bytes_begin_anywhere(cuda: Target, zeros: bool) -> None:
         ways.add(way)
     for one in ("'inner 16 loose'", "'own 4 crossed loose'", "'own 4 crossed'", "'own 4 crossed even'"):
         assert any(one in way for way in ways), (one, ways)
+
+
+@pytest.mark.full
+def test_filters_whose_products_lie_in_any_order_are_read_so(cuda: Target) -> None:
+    rng = seeded("filters in any order")
+    x, w = (np.asfortranarray(rng.integers(-128, 128, size).astype(np.int8)) for size in ((2, 3, 5, 7), (2, 3, 2, 2)))
+    zeros = [np.full((1, 1, 1), value, np.int8) for value in (5, 7)]
+    more = {"strides": [3, 3], "dilations": [2, 2], "start_padding": [0, 0], "end_padding": [3, 3], "group_count": 1}
+    for one in (w, np.asfortranarray(np.repeat(w, 2, 0)), np.ascontiguousarray(w)):
+        arrays = (x, zeros[0], one, zeros[1])
+        desc = tvmdml.ConvolutionInteger.of(*described(*arrays), **more)
+        _, found = product(cuda, desc, {}, *arrays)
+        assert_outputs_agree(desc, (found,), reference(desc, *arrays))
 
 
 @pytest.mark.full
