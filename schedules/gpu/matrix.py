@@ -59,7 +59,7 @@ _SCRATCH = 1 << 24
 
 def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """One launch, or two; then those of a fused operator that needs whole rows."""
-    contraction, after = desc.simplified(), None
+    contraction, after = desc.in_phases(), None
     own = of_bits(desc)
     if 0 in contraction.sizes or (own is not None and not serves(own)):
         plain: Kernel = _default.kernel(desc, target, shared)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,28 @@ def test_padding_at_the_end_is_not_what_lies_behind_a_row(target: Target) -> Non
             counts = [np.minimum(tap, np.arange(size, 0, -1)) for tap, size in zip(taps, sizes[2:], strict=True)]
             assert found.shape == (sizes[0], 16, *sizes[2:])
             assert np.array_equal(found, np.broadcast_to(sizes[1] * functools.reduce(np.multiply.outer, counts), found.shape))
+
+
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "start", "groups", "phases"),
+    [(24, 2, 2, 0, 1, 4), (6, 6, 3, 3, 2, 9), (3, 4, 2, 1, 1, 1), (4, 3, 2, 0, 1, 1), (65, 2, 2, 0, 1, 1)],
+)
+def test_transposed_filters_of_whole_strides_have_phases(
+    target: Target, channels: int, kernel: int, stride: int, start: int, groups: int, phases: int
+) -> None:
+    """A sum has only products that exist, and the same bits; not if it is one of several blocks."""
+    rng = seeded(kernel, stride)
+    x, w = (rng.integers(-9, 9, size).astype("f4") for size in ((2, channels, 4, 5), (channels, 3, kernel, kernel)))
+    given: Any = {"strides": (stride, stride), "start_padding": (start, start), "group_count": groups, "direction": "backward"}
+    relu = {"fused_activation": tvmdml.ActivationRelu.fused()}
+    for mode, more in (("cross_correlation", {}), ("convolution", relu), ("cross_correlation", {"output_padding": (1, 1)})):
+        whole = {**given, **more, "mode": mode}
+        desc: Any = tvmdml.Convolution.of_call(*(TensorDesc("float32", one.shape) for one in (x, w)), None, **whole)
+        reached = 1 if "output_padding" in more else phases
+        assert math.prod(desc.in_phases().inner) * reached == math.prod(desc.contraction().inner)
+        reference = np.asarray(tvmdml.convolution(x.astype("f8"), w.astype("f8"), device="cpu", **whole))
+        assert_same_bits(np.asarray(tvmdml.convolution(x, w, device=target, **whole)), reference.astype("f4"))
 
 
 def test_a_bias_and_an_activation_are_added_to_padding_too(target: Target) -> None:

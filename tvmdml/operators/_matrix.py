@@ -53,6 +53,11 @@ class Matrix(Operator):
         """The same with as few dimensions as possible."""
         return self.contraction().simplified()
 
+    def in_phases(self) -> Contraction:
+        """The same without products that cannot exist."""
+        found: Contraction = self.simplified()
+        return found
+
     def addends(self) -> tuple[tuple[str, TensorDesc], ...]:
         """What a sum needs to become an element: the fields of tensors, each repeated to the output's sizes."""
         return ()

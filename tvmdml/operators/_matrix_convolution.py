@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.contraction import Contraction, Operand
+from tvmdml.kernels.contraction import KC, Contraction, Operand
 from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._inference import is_description
@@ -43,6 +43,12 @@ class Along(NamedTuple):
     def span(self) -> int:
         """The elements from a filter's first to its last."""
         return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether a place of the output modulo the stride says which taps of a transposed filter reach it."""
+        whole = all(number % self.stride == 0 for number in (self.kernel, self.start, self.output))
+        return whole and self.dilation == 1 and self.padding == 0
 
 
 class Convolving(Matrix):
@@ -89,21 +95,38 @@ class Convolving(Matrix):
 
     def contraction(self) -> Contraction:
         """The batch is that of images and groups, rows are filters, columns places of the output."""
+        return self._contraction(())
+
+    def in_phases(self) -> Contraction:
+        """Of a transposed convolution, only the products that exist, if they follow from an output's place modulo the strides.
+
+        Such places, the phases, are rows as well. Sums are the same: others would add zeros, within one block of products.
+        """
+        along = self.along()
+        fits = self.backward and self.of_rows() is None and self.contraction().depth <= KC
+        if not fits or not all(one.has_phases for one in along) or all(one.stride == 1 for one in along):
+            return self.simplified()
+        return self._contraction(tuple(one.stride for one in along)).simplified()
+
+    def _contraction(self, phases: tuple[int, ...]) -> Contraction:
         own: Any = self
         y, (filters, channels), along = own.output_tensor, self.filters(), self.along()
         k = len(along)
-        batch, rows, columns = (y.sizes[0], own.group_count), (filters,), y.sizes[2:]
+        batch, rows, columns = (y.sizes[0], own.group_count), (filters, *phases), y.sizes[2:]
         inner = (channels, *(one.kernel for one in along))
+        if phases:
+            columns = tuple(one.output // one.stride for one in along)
+            inner = (channels, *(one.kernel // one.stride for one in along))
         zeros = [None if one is None else Operand(one[0], self._zero_place(one[1], k)) for one in self.zero_points()]
-        addends = tuple(Operand(name, self._of_output(tensor.layout)) for name, tensor in self.addends())
+        addends = tuple(Operand(name, self._of_output(tensor.layout, phases)) for name, tensor in self.addends())
         return Contraction(
             batch,
             rows,
             columns,
             inner,
-            Operand("filter_tensor", self._filter_place(k)),
-            Operand("input_tensor", *self._image_place(along)),
-            Operand("output_tensor", self._of_output(y.layout)),
+            Operand("filter_tensor", self._filter_place(k, phases)),
+            Operand("input_tensor", *self._image_place(along, phases)),
+            Operand("output_tensor", self._of_output(y.layout, phases)),
             addends,
             zeros[0],
             zeros[1],
@@ -114,11 +137,13 @@ class Convolving(Matrix):
         """The fields and tensors of what is subtracted from filters and image."""
         return None, None
 
-    def _of_output(self, layout: Sequence[int]) -> Linear:
-        """A place in a tensor with the output's sizes, by image, group, filter and place."""
-        return Linear(0, (layout[0], layout[1] * self.filters()[0], layout[1], *layout[2:]))
+    def _of_output(self, layout: Sequence[int], phases: tuple[int, ...]) -> Linear:
+        """A place in a tensor with the output's sizes, by image, group, filter, phase and place."""
+        first, second, *steps = layout
+        along = [step * phase for step, phase in zip(steps, phases or (1,) * len(steps), strict=True)]
+        return Linear(0, (first, second * self.filters()[0], second, *(steps if phases else ()), *along))
 
-    def _filter_place(self, k: int) -> Linear:
+    def _filter_place(self, k: int, phases: tuple[int, ...]) -> Linear:
         own: Any = self
         w, (filters, channels) = own.filter_tensor, self.filters()
         first, second, *taps = w.layout
@@ -127,21 +152,25 @@ class Convolving(Matrix):
             base = sum((size - 1) * step for size, step in zip(w.sizes[2:], taps, strict=True))
             taps = [-step for step in taps]
         outer = (channels * first, second) if self.backward else (filters * first, first)
-        return Linear(base, (0, *outer, *[0] * k, first if self.backward else second, *taps))
+        inner = [step * phase for step, phase in zip(taps, phases or (1,) * k, strict=True)]
+        return Linear(base, (0, *outer, *(taps if phases else ()), *[0] * k, first if self.backward else second, *inner))
 
-    def _image_place(self, along: Sequence[Along]) -> tuple[Linear, tuple[Rule, ...]]:
+    def _image_place(self, along: Sequence[Along], phases: tuple[int, ...]) -> tuple[Linear, tuple[Rule, ...]]:
         own: Any = self
         x, channels, k = own.input_tensor, self.filters()[1], len(along)
         batch, channel, *steps = x.layout
-        place = Linear(0, (batch, channels * channel, 0, *[0] * k, channel, *[0] * k))
+        outer = [0] * len(phases)
+        place = Linear(0, (batch, channels * channel, 0, *outer, *[0] * k, channel, *[0] * k))
         rules = []
         for i, (one, step) in enumerate(zip(along, steps, strict=True)):
 
             def at(base: int, output: int, tap: int, i: int = i) -> Linear:
                 column, element = ([number if j == i else 0 for j in range(k)] for number in (output, tap))
-                return Linear(base, (0, 0, 0, *column, 0, *element))
+                return Linear(base, (0, 0, 0, *outer, *column, 0, *element))
 
-            if self.backward:
+            if phases:
+                rules.append(Rule(INSIDE, one.image, step, at(one.start // one.stride, 1, -1)))
+            elif self.backward:
                 rules.append(Rule(WHOLE, one.image, step, at(one.start, 1, -one.dilation), one.stride))
             else:
                 rules.append(Rule(INSIDE, one.image, step, at(-one.start, one.stride, one.dilation)))
