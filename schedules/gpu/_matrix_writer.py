@@ -335,9 +335,12 @@ class Writer:
 
 
 class Each(Writer):
-    """Writes a kernel in which a thread computes a whole sum."""
+    """Writes a kernel in which a thread computes whole sums: some of the same row or column, for which it reads one factor once."""
 
     threads: int
+    several: int
+    along: int
+    """The group whose coordinates these sums have: 1 for rows, 2 for columns. Those of neighbouring threads are neighbours."""
 
     def choose(self) -> dict[str, Any]:
         """Nothing more."""
@@ -348,17 +351,34 @@ class Each(Writer):
         unused = Moved(inner_first=False, run=1, size=1, copied=False)
         parts = [Part(self, which, unused) for which in (0, 1)]
         with T.launch(n.groups[0], self.threads) as (group, thread):
-            first = position(group, thread, self.threads, self.dtype)
+            first, sizes = position(group, thread, self.threads, self.dtype), list(self.sizes[:3])
+            whole = sizes[self.along]
+            sizes[self.along] = share = T.let(T.truncdiv(whole + (self.several - 1), self.number(self.several)))
             with strided(first, n.total, T.let(n.groups[0] * self.threads)) as number:
-                batch, *own = T.unravel(number, self.sizes[:3])
+                batch, *own = T.unravel(number, sizes)
                 self.batch = self.unraveled(batch, self.c.batch)
-                outer = [part.outside(self.unraveled(at, self.c.groups[part.group])) for part, at in zip(parts, own, strict=True)]
-                total = T.Variable(self.computed, T.const(0, self.computed))
+                places = [own[self.along - 1], *(T.let(own[self.along - 1] + share * i) for i in range(1, self.several))]
+                outer = [
+                    [
+                        part.outside(self.unraveled(T.let(T.min(at, self.sizes[part.group] - 1)), self.c.groups[part.group]))
+                        for at in mine
+                    ]
+                    for part, mine in zip(parts, self._of_both(places, own), strict=True)
+                ]
+                totals = [T.Variable(self.computed, T.const(0, self.computed)) for _ in places]
                 with ExitStack() as loops:
                     inner = [loops.enter_context(T.loop(self.number(one) if isinstance(one, int) else one)) for one in self.c.inner]
-                    a, b = (self._factor(part, mine, inner) for part, mine in zip(parts, outer, strict=True))
-                    total.set(multiply_add(a, b, total.value))
-                self._store(own[0], own[1], T.let(total.value))
+                    a, b = ([self._factor(part, one, inner) for one in mine] for part, mine in zip(parts, outer, strict=True))
+                    for i, total in enumerate(totals):
+                        total.set(multiply_add(a[i % len(a)], b[i % len(b)], total.value))
+                for at, total in zip(places, totals, strict=True):
+                    row, column = (one[0] for one in self._of_both([at], own))
+                    with T.when(at < whole):
+                        self._store(row, column, T.let(total.value))
+
+    def _of_both(self, places: list[Any], own: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Rows and columns of a thread's sums."""
+        return (places, [own[1]]) if self.along == 1 else ([own[0]], places)
 
     def _factor(self, part: Part, outer: dict[str, Any], inner: Sequence[Any]) -> Any:
         """An element for a product; what is outside contributes nothing."""

@@ -53,6 +53,8 @@ _THREADS = 256
 """The threads of a group that adds blocks' sums, or has a sum for each."""
 _THIN = 2
 """Rows or columns of results for which tiles would be nearly empty."""
+_SEVERAL = 4
+"""The sums of a thread that has whole sums, if there are enough for all."""
 _SCRATCH = 1 << 24
 """Most elements of the blocks' sums."""
 
@@ -168,18 +170,24 @@ def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: A
     """A thread for each sum."""
     depth, count = math.prod(contraction.inner), math.prod(contraction.outer)
     threads = min(_THREADS, target.max_threads)
-    groups = max(1, min(-(-count // threads), target.max_groups, knobs.most_groups))
-    rounds = -(-count // (groups * threads)) * (2 * depth + 1)
+    rows, columns = math.prod(contraction.rows), math.prod(contraction.columns)
+    several = _SEVERAL if count >= _SEVERAL * threads * busy_groups(knobs, target) else 1
+    total = count // max(rows, columns) * -(-max(rows, columns) // several)
+    groups = max(1, min(-(-total // threads), target.max_groups, knobs.most_groups))
+    rounds = -(-total // (groups * threads)) * (2 * depth + 1)
     if target.max_rounds is not None and rounds > target.max_rounds:
         given = f"{rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
     given_numbers = contraction.numbers()
     known = tuple(number if number in (0, 1) else -1 for number in given_numbers)
     each = tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0)
-    numbers = Numbers(max(contraction.span, count + groups * threads), groups=(groups,), total=count, each=each)
+    span = max(contraction.span, several * (total + groups * threads))
+    numbers = Numbers(span, groups=(groups,), total=total, each=each)
     types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
     require(desc, target, *types, contraction.computed)
-    writer = Each(desc, contraction, numbers, None, known=known, adds=0, threads=threads)
+    writer = Each(
+        desc, contraction, numbers, None, known=known, adds=0, threads=threads, several=several, along=1 if rows > columns else 2
+    )
     module, *also = desc.modules()
     built = Kernel(module, "each", writer.parameters, writer.function, numbers.scalars, (), also=tuple(also))
     found: Kernel = checked(desc, target, built)

@@ -306,3 +306,18 @@ def test_tiles_of_floats_are_exact_and_moved_in_vectors(vulkan: VulkanTarget, na
         aligned = columns % 4 == 0
         assert (4 in widths(code)) is aligned
         assert widths(code, "Workgroup").count(4) >= tile.own_rows // 4 + tile.own_columns // 4 + aligned
+
+
+def test_threads_with_several_sums_of_a_row_or_a_column(vulkan: VulkanTarget) -> None:
+    """Also where they are not whole: the last sums of a few threads are not there."""
+    rng = seeded()
+    x, w = (rng.integers(-8, 9, size).astype(F32) for size in ((1, 8, 33, 35), (8, 1, 3, 3)))
+    given: dict[str, Any] = {"group_count": 8, "start_padding": (1, 1), "end_padding": (1, 1)}
+    found = tvmdml.convolution(x, w, device=vulkan, **given)
+    assert_same_bits(np.asarray(found), np.asarray(tvmdml.convolution(x, w, device="cpu", **given)))
+    a, b = (rng.integers(-8, 9, size).astype(F32) for size in ((5, 9001), (5, 2)))
+    a = a.T
+    desc = tvmdml.Gemm.of(*described(a, b))
+    way, got = product(vulkan, desc, {}, a, b, None)
+    assert way.startswith("each")
+    assert_same_bits(got, a @ b)
