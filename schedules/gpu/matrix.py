@@ -13,7 +13,7 @@ variants:
 - ``blocks``: results are small and sums long, so a group computes one block of products of each sum. A second launch adds the
   blocks' sums.
 - ``each``: results have one or two rows or columns and sums are short, as those of a depthwise convolution. Tiles would be nearly
-  empty, so a thread computes a whole sum; what its neighbours read too is in the cache.
+  empty, so a thread computes some whole sums; what its neighbours read too is in the cache.
 """
 
 from __future__ import annotations
