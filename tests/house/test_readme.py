@@ -225,7 +225,11 @@ def test_commands_within_sentences_are_ones_that_there_are(path: Path) -> None:
 # -- What is said -------------------------------------------------------------------------------------------------------
 
 
-@every_readme
+_PAGES = sorted(path for path in (*TOP.glob(".github/*.md"), *TOP.glob("tvmdml/*/*.md")) if path.name != "README.md")
+"""The pages that are not a folder's own: their examples are not run."""
+
+
+@pytest.mark.parametrize("path", [*READMES, *_PAGES], ids=readmes.name)
 def test_links_and_paths_lead_somewhere(path: Path) -> None:
     text = path.read_text()
     for target, heading in readmes.links(text):
