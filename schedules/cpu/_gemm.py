@@ -17,6 +17,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
+from tvmdml.kernels.seldom import forget_registers
 from tvmdml.kernels.tiles import part_of_rows
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead, read_far_ahead
@@ -477,10 +478,12 @@ class Product:
         """Finish the sums of a tile that are in memory, if they are the last ones: of ``most`` rows, from ``start`` on."""
         nr, lanes = self.shape.columns, self.shape.lanes
         rows = where.rows if most is None else T.hold(T.min(where.rows - start, T.i64(most)))
-        with T.when(last), T.loop(rows) as number:
-            i = T.hold(start + number)
-            for j in range(self.shape.vectors):
-                self._end(where, i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
+        with T.when(last):
+            forget_registers()
+            with T.loop(rows) as number:
+                i = T.hold(start + number)
+                for j in range(self.shape.vectors):
+                    self._end(where, i, j, self.partial[T.run(at + i * nr + j * lanes, lanes)])
 
     def _end(self, where: _Where, i: Any, j: int, value: Any) -> None:
         lanes = self.shape.lanes

@@ -1,4 +1,4 @@
-"""A branch that is seldom taken, and so must stay a branch."""
+"""What keeps seldom taken branches apart from the code around them."""
 
 from __future__ import annotations
 
@@ -23,3 +23,19 @@ def seldom(condition: Any) -> Iterator[None]:
     with T.when(condition):
         T.do_imported("tvmdml_seldom", _SOURCE)
         yield
+
+
+_VECTORS = (("avx512f", "zmm", 32), ("avx2", "ymm", 16))
+
+
+def forget_registers() -> None:
+    """Keep no vector register over this place: LLVM would load constants of what follows before the loops around it.
+
+    Their registers are then missing in these loops. Of processors with other registers nothing is known, and nothing is done.
+    """
+    for feature, name, count in _VECTORS:
+        if T.has_instructions(feature):
+            registers = ",".join(f"~{{{name}{i}}}" for i in range(count))
+            source = _SOURCE.replace("seldom", "forget_registers").replace('"", ""', f'"", "{registers}"')
+            T.do_imported("tvmdml_forget_registers", source)
+            return
