@@ -37,7 +37,7 @@ class DmlEnum(enum.IntEnum):
                 pass
         choices = ", ".join(repr(member.name.lower()) for member in cls)
         near = ""
-        if isinstance(given, str):
+        if isinstance(given, str) and issubclass(type(given), str):
             from tvmdml._names import meant
 
             near = meant(str.lower(given).replace("-", "_"), [member.name.lower() for member in cls])
