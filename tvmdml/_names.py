@@ -66,12 +66,13 @@ def no_attribute(where: str, name: str, names: Iterable[str], prefix: str = "", 
 
 def takes(function: Callable[..., Any]) -> str:
     """A function's name and parameters, without types."""
+    import enum
     import inspect
 
     parts: list[str] = []
     for one in inspect.signature(function).parameters.values():
         if one.kind is one.KEYWORD_ONLY and "*" not in parts:
             parts.append("*")
-        default = getattr(one.default, "name", one.default)  # of a member of an enumeration
+        default = one.default.name if isinstance(one.default, enum.IntEnum) else one.default  # whose text is its number
         parts.append(one.name if one.default is one.empty else f"{one.name}={default}")
     return f"{function.__name__}({', '.join(parts)})"
