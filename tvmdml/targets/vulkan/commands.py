@@ -112,8 +112,9 @@ class Queue:
         self._under_way: deque[_Batch] = deque()
         self._open: _Batch | None = None
         self._recorded = 0
-        # A lock instead of a flag, because an interrupt cannot leave it locked. Only the holder of the other lock acquires it.
-        self._busy = threading.Lock()
+        # Set right before a ``try`` that resets it, by the holder of the lock: Python runs signal handlers after calls, and not
+        # between these two. A second lock would be no better: from Python 3.14 on, an interrupt can leave one locked in a ``with``.
+        self._within = False
         self._holding = 0
         self._counter = ctypes.c_uint64()
         self._counter_address = ctypes.addressof(self._counter)
@@ -146,11 +147,14 @@ class Queue:
             self._not_within()
             if self._open is not None and self._open.stage:  # an interrupt stopped its submission
                 self._submit()
-            with self._busy:
+            self._within = True
+            try:
                 serial = self.serial
                 commands = self._begun().commands
                 self.barrier(commands)
                 command(commands, serial)
+            finally:
+                self._within = False
             self._recorded += 1
             if self._recorded >= BATCH or (not self._holding and self.done(serial - 1)):
                 self._submit()
@@ -211,7 +215,7 @@ class Queue:
             if self._connection.fault:
                 self._vk.vkDeviceWaitIdle(self._connection.handle)
                 return not self.users.count
-            if self._busy.locked():
+            if self._within:
                 return False
             self.submit()
             waiter = _Waiter(self._semaphore)
@@ -248,7 +252,7 @@ class Queue:
 
     def _not_within(self) -> None:
         """Raise if this thread is already recording: a signal handler may call in the middle of a command."""
-        if self._busy.locked():
+        if self._within:
             raise DeviceError("the device was called during another call to it: do not use it in a signal handler")
 
     def _new_batch(self) -> _Batch:
@@ -270,7 +274,8 @@ class Queue:
         next caller continues from there.
         """
         self._not_within()
-        with self._busy:
+        self._within = True
+        try:
             batch = self._begun()
             vk, check = self._vk, self._connection.check
             try:
@@ -288,6 +293,8 @@ class Queue:
             if not self._under_way or self._under_way[-1] is not batch:
                 self._under_way.append(batch)
             self._open, self._recorded, self.serial = None, 0, batch.serial.value + 1
+        finally:
+            self._within = False
         self._retire()
 
     def _barrier_to_host(self, commands: int) -> None:
