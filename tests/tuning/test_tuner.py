@@ -18,7 +18,8 @@ from tvmdml.packs.spec import Wanted
 from tvmdml.targets import Target
 from tvmdml.tuning import logs, session, tuner
 from tvmdml.tuning.display import Silent
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Tuned, noise_of
+from tvmdml.tuning.noise import noise_of
+from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Tuned
 
 DESC = top_k_desc(tensor("float32", (64, 4096)), 1, 20, "decreasing")
 SMALL = round_desc(tensor("float32", (64,)), "toward_zero")

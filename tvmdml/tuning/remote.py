@@ -15,8 +15,9 @@ from tvmdml import _imports
 from tvmdml.errors import CompileError
 from tvmdml.targets.cpu import bundle, host
 from tvmdml.tuning import parcels
+from tvmdml.tuning.noise import noise_of
 from tvmdml.tuning.parcels import Array, Library, Sample, Work
-from tvmdml.tuning.terms import Machine, Outcome, noise_of
+from tvmdml.tuning.terms import Machine, Outcome
 
 _ROOM = 1 << 18
 """The maximum bytes of a machine's description that are read."""

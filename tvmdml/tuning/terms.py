@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from tvmdml.targets import Machine as Machine
 from tvmdml.targets._terms import Value
@@ -47,27 +45,6 @@ class Outcome(NamedTuple):
     def ratio(self) -> float:
         """How many times as fast as the defaults; 0 if there is no time."""
         return 0.0 if self.problem or not math.isfinite(self.seconds) else self.default / self.seconds
-
-
-_PARTS = 8
-"""Into so many parts a measurement is divided, to see how much it repeats: disturbances come in bursts."""
-
-
-def noise_of(times: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
-    """The factor, less 1, of two standard deviations of the ratio among the parts of a measurement.
-
-    Args:
-        times: for each input the times of the defaults and of the candidate, in turns: pairs by their places.
-    """
-    parts = min(_PARTS, *(min(len(default), len(own)) for default, own in times)) if times else 0
-    if parts < 2:
-        return 0.0
-    logarithms = np.zeros(parts)
-    for default, own in times:
-        count = min(len(default), len(own))
-        ratios = np.log(np.maximum(default[:count], 1e-9)) - np.log(np.maximum(own[:count], 1e-9))
-        logarithms += [float(np.median(part)) / len(times) for part in np.array_split(ratios, parts)]
-    return float(np.expm1(2 * np.std(logarithms, ddof=1)))
 
 
 class Trial(NamedTuple):

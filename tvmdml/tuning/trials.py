@@ -23,8 +23,9 @@ from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launcher, Target
+from tvmdml.tuning.noise import noise_of
 from tvmdml.tuning.stand import Sample, Stand, described
-from tvmdml.tuning.terms import Job, Knobs, Outcome, noise_of
+from tvmdml.tuning.terms import Job, Knobs, Outcome
 
 CUT = 3.0
 """A candidate that takes this many times as long as the defaults in the first round gets no second round."""
