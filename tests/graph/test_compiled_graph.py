@@ -299,6 +299,14 @@ def test_an_explanation_names_every_call(tmp_path: Any) -> None:
     text = str(compiled.explain())
     assert "ELEMENT_WISE_ABS (test_compiled_graph.py:" in text
     assert "2 calls, 2 kernels" in text
+    rows = Graph("open")
+    scaled = rows.compile(tvmdml.abs(rows.input(("n", 4), name="x")) @ rows.constant(np.eye(4, dtype=np.float32), name="eye"))
+    fates = [fate for _, fate in compiled.explain().lines]
+    assert (
+        [fate for _, fate in scaled.at(n=4).explain().lines]
+        == fates
+        == ["kernel 0: lines of ELEMENT_WISE_ABS", "kernel 1: tiles of GEMM"]
+    )
     kept, packed = re.findall(r"(\d+) bytes of constants, (\d+) of packed weights", text)[0]
     assert int(kept) + int(packed) == compiled.persistent_size >= 64
     assert compiled.explain().dot().startswith('digraph "small" {')

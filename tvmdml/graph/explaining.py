@@ -115,7 +115,7 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
         return f"kernel {number}: {step.kernel.name} of {step.call.desc.NAME}{several}{ifs}"
 
     lines: list[tuple[str, str]] = []
-    for call in calls:
+    for call in (copied.origins[0] for copied in calls):  # of a graph with open sizes, calls are copies
         number = kernels.pop(call, None)
         fate = program.notes.get(call, "not needed for the outputs") if number is None else kernel(number)
         lines.append((str(call), fate))
