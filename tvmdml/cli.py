@@ -303,6 +303,17 @@ def _bench_file(text: str) -> Any:
     return results.read(Path(text))
 
 
+_PAGE_OF_A_MODEL = "`tvmdml explain MODEL --html FILE.html` is for one model"
+
+
+def _refuse_for_models(options: dict[str, object]) -> None:
+    """Raise for options that were given, and would have no effect."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        advice = f"; {_PAGE_OF_A_MODEL}" if "--html" in given else ""
+        raise click.UsageError(f"{', '.join(given)}: of no effect where a MODEL is given{advice}")
+
+
 @main.command()
 @click.option("--full", is_flag=True, help="Measure every case against every library; without it, a subset in about three minutes.")
 @click.option(
@@ -384,6 +395,21 @@ def bench(
     if models:
         from pathlib import Path
 
+        _refuse_for_models(
+            {
+                "--operator": names,
+                "--filter": text,
+                "--plot": plot_path,
+                "--page": page_path,
+                "--html": html_path,
+                "--compare": old,
+                "--resume": resume,
+                "--packs": packs,
+                "--tuned": tuned,
+                "--models": suite,
+                "--prepare": prepare,
+            }
+        )
         from tvmdml.bench import changing
         from tvmdml.bench import models as of_models
 
@@ -404,8 +430,8 @@ def bench(
             language.run(folders, device, threads, full, note, table)
             return
         if vary:
-            if json_path or plot_path or page_path or old or resume or full:
-                raise click.UsageError("--vary prints a table, and has no --json, --plot, --page, --compare, --resume or --full")
+            if json_path or full:
+                raise click.UsageError("--vary prints a table, and has no --json or --full")
             changing.run(models, dict(vary), dict(sizes), device, threads, note, table)
             return
         of_models.run(models, dict(sizes), device, threads, json_path, full, note, table)
@@ -418,8 +444,10 @@ def bench(
         return
     from tvmdml.bench import command
 
+    if sizes:
+        raise click.UsageError("--size needs the file of an ONNX model")
     if html_path and not suite:
-        raise click.UsageError("--html is for --models; `tvmdml explain MODEL --html FILE.html` is for one model")
+        raise click.UsageError(f"--html is for --models; {_PAGE_OF_A_MODEL}")
     request = command.Request(full, names, text, threads, json_path, plot_path, page_path, old, resume, device, html_path, prepare)
     try:
         if suite:

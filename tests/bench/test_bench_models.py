@@ -78,9 +78,11 @@ def test_sizes_that_change_are_measured(model: Path) -> None:
         (["--vary", "rows=1:9", "--size", "rows=4"], "one of both"),
         (["--vary", "rows=1:2"], "more than 2"),
         (["--vary", "rows=1:9", "--full"], "has no"),
+        (["--size", "rows=4", "--html", "page.html"], "--html: of no effect where a MODEL is given; `tvmdml explain"),
+        (["--resume", "--plot", "p.png"], "--plot, --resume: of no effect"),
     ],
 )
-def test_wrong_ranges_are_errors(model: Path, arguments: list[str], named: str) -> None:
+def test_wrong_options_are_errors(model: Path, arguments: list[str], named: str) -> None:
     done = CliRunner().invoke(main, ["bench", str(model), *arguments])
     assert done.exit_code != 0
     assert named in str(done.output) + str(done.exception)
