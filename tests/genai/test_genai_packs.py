@@ -170,7 +170,8 @@ def test_merged_and_split_packs_keep_the_files(pack: Path, tmp_path: Path) -> No
 @pytest.mark.full
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
 def test_c_goes_on_with_a_text(pack: Path, tables: dict[str, Any], tmp_path: Path) -> None:
-    header.write(Pack(pack), tmp_path)
+    written = header.write(Pack(pack), tmp_path)
+    assert {"tiny_text_new", "tiny_step", "tiny_text_rewind", "tiny_text_free"} < set(header.functions(written[0]))
     program = compiled("gcc", C / "steps.c", tmp_path, "-std=c99", "-pthread", "-ldl", before=SANITIZED)
     right = tiny_decoder.greedy(PROMPT, 9, tables)
 

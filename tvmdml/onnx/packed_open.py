@@ -95,7 +95,9 @@ class OpenPackedModel(Runnable):
                         self._known.popitem(last=False)
                     return ready
         given = ", ".join(f"{one.name}{list(shapes[one.name])}" for one in self.inputs)
-        allowed, advice = f"sizes {self._shown()}", "Build it for these sizes, too."
+        wanted = ", ".join(f"{one.name}[{', '.join(map(str, one.shape or ()))}]" for one in self.inputs)
+        allowed = f"{wanted} with {self._shown()}"
+        advice = "Build it for these sizes, too." if any(values is not None for _, values in several) else ""
         if any(values is not None and graph.graph.plan.are_inside(values) for graph, values in several):
             allowed += ", as far as it was recorded: of large ranges not all sizes are tried"
         raise InvalidArgument(message(f"{self.name} call", given, allowed, advice))

@@ -279,7 +279,7 @@ def diff(one: Path, other: Path) -> None:
 
 
 @pack.command()
-@click.argument("path", metavar="PACK", type=_FILE)
+@click.argument("path", metavar="PACK|MODEL", type=_FILE)
 @_key
 @click.option("--device", "--target", "device", metavar="TARGET", help="Run only the kernels of this target.")
 @click.option("--seed", type=int, help="The seed of the random input, to repeat an earlier run.")
@@ -287,8 +287,9 @@ def diff(one: Path, other: Path) -> None:
     "--size", "sizes", metavar="NAME=N|NAME=N..M", callback=parsed(_size), multiple=True, help="A size that a model leaves open."
 )
 def verify(path: Path, key: Path | None, device: str | None, seed: int | None, sizes: tuple[tuple[str, int | range], ...]) -> None:
-    """Check a PACK: checksums, signatures, and every kernel that runs on this machine, against the reference, on random input.
+    """Check a PACK or MODEL: every kernel that runs on this machine, against the reference, on random input.
 
+    Of a pack, checksums and signatures are checked, too.
     Of an ONNX model, a saved graph or a DxDispatch model, a pack for this machine is built first, and removed after the check.
     """
     from tvmdml.packs import files

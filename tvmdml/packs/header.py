@@ -91,8 +91,9 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
 
 
 def functions(path: Path) -> list[str]:
-    """The names of the functions of a header, for its operations and graphs."""
-    return re.findall(r"^static inline int (\w+[^\W_])\(", path.read_text(), re.MULTILINE)
+    """The names of the functions of a header, for its operations, graphs and texts of language models."""
+    text = path.read_text().partition("_IMPLEMENTED_")[0]
+    return re.findall(r"^(?:static inline int |[\w ]+[ *](?=\w+_(?:text_\w+|step)\())(\w+[^\W_])\(", text, re.MULTILINE)
 
 
 class _Entry(NamedTuple):
