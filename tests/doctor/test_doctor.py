@@ -107,6 +107,8 @@ def test_without_a_linker(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -
     assert "limited linker: there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels again" in said
     assert "apt-get install binutils" in said
     assert said.splitlines()[-1] == "tvmdml works here, with 1 limitation (see above)."
+    monkeypatch.setattr(_imports, "version", lambda name: None)
+    assert "absent  linker: there is no linker, and without a compiler none is needed" in diagnose("linker")[1]
 
 
 @pytest.mark.parametrize(
@@ -208,9 +210,12 @@ def test_without_a_compiler_a_pack_will_do(diagnose: Diagnose, monkeypatch: pyte
     assert f"ok      packs: {path}: " in said
 
     monkeypatch.setattr(doctor_checks, "_of_other_schedules", lambda pack: ["cpu top_k"])
-    code, said = diagnose("packs")
+    monkeypatch.setattr(doctor_checks, "_packed", lambda: iter(()))  # as of a pack of models with open sizes
+    code, said = diagnose("kernel", "packs")
     assert code == 0
     assert "its kernels for cpu top_k were built from other schedules" in said
+    assert "limited kernel: nothing was run: the packs have no small operation of certain sizes" in said
+    assert "`tvmdml pack verify PACK`" in said
 
 
 @pytest.mark.parametrize("check", ["kernel", "Vulkan"])

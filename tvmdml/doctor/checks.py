@@ -137,6 +137,8 @@ def _linker() -> Iterator[Finding]:
         yield Finding(OK, f"kernels are linked by {found}")
     elif link.object_loader():
         yield Finding(OK, "there is no linker; kernels are stored as object files, and loaded by tvm_ffi_orcjit")
+    elif not _imports.version("apache-tvm"):
+        yield Finding(ABSENT, "there is no linker, and without a compiler none is needed")
     else:
         advice = f"Install binutils (Debian, Ubuntu: apt-get install binutils), or {installing.command('orcjit')}."
         yield Finding(LIMITED, "there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels again", advice)
@@ -151,7 +153,10 @@ def _cpu_kernel() -> Iterator[Finding]:
             yield _run_on("cpu", desc)
             return
         advice = f"{installing.command('compiler')}, or set TVMDML_PACKS to a pack."
-        if _imports.version("apache-tvm") or _pack_paths():
+        if not _imports.version("apache-tvm") and any(_codes(pack) for pack in map(_opened, _pack_paths())):
+            words = "nothing was run: the packs have no small operation of certain sizes"
+            yield Finding(LIMITED, words, "`tvmdml pack verify PACK` runs the kernels of a pack.", runs=True)
+        elif _imports.version("apache-tvm") or _pack_paths():
             yield Finding(BROKEN, f"no kernel is available: {error}", advice)
         elif count := len(stores.DiskStore().entries()):
             words = f"nothing was run: there is no compiler and no pack; only the {counted(count, 'kernel')} in the cache can run"
@@ -160,13 +165,19 @@ def _cpu_kernel() -> Iterator[Finding]:
             yield Finding(LIMITED, "no kernel can run: there is no compiler, no pack, and nothing in the cache", advice)
 
 
+def _codes(pack: Pack) -> set[str]:
+    """The targets of a pack that this processor runs."""
+    from tvmdml import targets
+
+    return {relative.code for relative in targets.resolve("cpu").relatives(pack.head["targets"])}
+
+
 def _packed() -> Iterator[Operator]:
     """Small operations in the loaded packs with kernels for this processor."""
-    from tvmdml import targets
     from tvmdml.packs import lines
 
     for pack in map(_opened, _pack_paths()):
-        codes = {relative.code for relative in targets.resolve("cpu").relatives(pack.head["targets"])}
+        codes = _codes(pack)
         for operation in pack.operations():
             if operation.target in codes and not operation.in_place:
                 desc = lines.read(operation.line, "the record")
