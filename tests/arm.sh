@@ -11,6 +11,7 @@ not_tried() {
   exit 0
 }
 
+"$python" -c "import pytest, tvmdml, tvm" || not_tried "$python needs what \`pip install -e '.[test]'\` installs"
 [ "$(uname -m)" = x86_64 ] || not_tried "this is done on x86-64 processors, and here is $(uname -m)"
 # The mirror and the suite that the system's own packages come from: programs for this machine then fit its libraries.
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | grep '/debian/*$' | head -n 1)

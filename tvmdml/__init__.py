@@ -1,4 +1,4 @@
-"""DirectML's operators on any machine, compiled by Apache TVM.
+"""DirectML's operators on Linux, compiled by Apache TVM.
 
 Functions such as ``tvmdml.top_k(x, k=5)`` take arrays and run immediately. Descriptors such as ``tvmdml.TopK1(…)`` follow DirectML
 exactly; ``tvmdml.compile`` compiles them. Every name is loaded on first use.

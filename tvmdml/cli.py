@@ -93,7 +93,7 @@ def _bytes(text: str) -> int:
 )
 @click.version_option(tvmdml.__version__, prog_name="tvmdml")
 def main() -> None:
-    """DirectML's operators on any machine, compiled by Apache TVM."""
+    """DirectML's operators on Linux, compiled by Apache TVM."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a model's names
