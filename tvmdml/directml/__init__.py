@@ -1,4 +1,4 @@
-"""The interface of the Python package ``directml``: programs written for it run here, on any machine.
+"""The interface of the Python package ``directml``: programs written for it run here, on Linux.
 
 ``import tvmdml.directml as dml`` in place of ``import directml as dml`` is all that changes; ``python -m tvmdml.directml
 program.py`` runs a program as it is. README.md explains.
