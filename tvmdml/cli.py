@@ -388,7 +388,7 @@ def bench(
 
     Of ONNX models, the latency is measured beside ONNX Runtime's, and where the time goes; with --vary, what new sizes cost. Of
     saved graphs and packs, latency and where the time goes; of JSON models, the time of each dispatch. Of folders of language
-    models, words at two lengths, and prompts.
+    models, tokens at two lengths, and prompts.
     """
     if vary and not models:
         raise click.UsageError("--vary needs the file of an ONNX model")

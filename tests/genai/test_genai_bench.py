@@ -16,7 +16,7 @@ LEAST = measure.QUICK._replace(rounds=1, least_rounds=1, budget=0.0)
 
 def test_a_word_and_a_prompt_are_measured(folder: Path) -> None:
     rows = language.figures(str(folder), None, 1, LEAST)
-    assert [row["what"] for row in rows] == ["a word after 63", "a prompt of 64"]
+    assert [row["what"] for row in rows] == ["a token after 63", "a prompt of 64"]
     for row in rows:
         assert list(row) == list(language.COLUMNS)
         assert (row["model"], row["threads"]) == (folder.name, 1)

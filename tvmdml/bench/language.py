@@ -1,7 +1,7 @@
-"""``tvmdml bench FOLDER``: words and prompts of a language model beside ONNX Runtime, as GenAI runs them.
+"""``tvmdml bench FOLDER``: tokens and prompts of a language model beside ONNX Runtime, as GenAI runs them.
 
-Past and present are one buffer, and the mask is as long as the text. A word is run at one length again and again: what a run writes
-there is the same. Both libraries run in turns, in one process.
+Past and present are one buffer, and the mask is as long as the text. A token is run at one length again and again: what a run
+writes there is the same. Both libraries run in turns, in one process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tvmdml.genai.model import Model
 from tvmdml.genai.names import Step
 from tvmdml.targets import Target
 
-WORDS = (64, 1024)
-"""How long texts are that one more word is run of."""
+LENGTHS = (64, 1024)
+"""How many tokens texts have that one more is run of."""
 PROMPTS = (128, 512)
 COLUMNS = ("model", "threads", "what", "tvmdml", "ONNX Runtime", "ratio", "difference")
 
@@ -79,14 +79,14 @@ def figures(folder: str, target: Target | None, threads: int | None, pace: measu
     """
     with runner.limited(threads) as count:
         model = Model(folder, target=target)
-        room = min(model.context, max(*WORDS, *PROMPTS) + 1)
+        room = min(model.context, max(*LENGTHS, *PROMPTS) + 1)
         path = Path(folder) / str(Config(folder).decoder["filename"])
         ours = importlib.import_module("tvmdml.onnx")
         own = _decoder(model, model.stages[0].network, ours.OrtValue, room)
         session, note = peer_session(str(path), count)
         peer = _decoder(model, session, importlib.import_module("onnxruntime").OrtValue, room) if session is not None else None
         rows = [
-            *((f"a word after {n}", 1, n) for n in [n for n in WORDS if n < room] or [room - 1]),
+            *((f"a token after {n}", 1, n) for n in [n for n in LENGTHS if n < room] or [room - 1]),
             *((f"a prompt of {n}", n, 0) for n in [n for n in PROMPTS if n <= room] or [room]),
         ]
         return [_row(printable(Path(folder).name), count, what, own, peer, (n, before), note, pace) for what, n, before in rows]
