@@ -9,7 +9,7 @@ import click
 
 from tvmdml.console import parsed, say, shown_seconds
 from tvmdml.device_options import device_option
-from tvmdml.errors import Unsupported, message
+from tvmdml.errors import Unsupported
 from tvmdml.operation_options import named_size
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def explain(model: str, sizes: tuple[tuple[str, int], ...], draw: str | None, ht
     from tvmdml.onnx import command
 
     target = device or targets.resolve("cpu")
+    if html and not html.endswith((".html", ".htm")):
+        raise click.BadParameter(f"given {html!r}; allowed: the path of an .html file", param_hint="--html")
     if not command.is_model(model):
         if draw or html or sizes:
             raise click.UsageError("--draw, --html and --size are for ONNX models, graphs and packs of them.")
@@ -94,13 +96,10 @@ def write_page(path: str, name: str, graph: CompiledGraph, given: Mapping[str, A
 
     Raises:
         OSError: the file cannot be written.
-        Unsupported: the suffix is another one than that of a page.
     """
     from tvmdml import html
     from tvmdml.console import printable, shown_bytes
 
-    if not path.endswith((".html", ".htm")):
-        raise Unsupported(message("--html", repr(path), "the path of an .html file"))
     runs = [graph.profile(given) for _ in range(_RUNS)]
     times = [min(several, key=lambda one: one.nanoseconds) for several in zip(*runs, strict=True)]
     whole = sum(one.nanoseconds for one in times) or 1

@@ -283,6 +283,11 @@ def test_a_tokenizer_file_that_is_none(tmp_path: Path, spoken: Path) -> None:
         og.Tokenizer(str(tmp_path))
 
 
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="nowhere; allowed: the path of a folder, or of a pack, that exists"):
+        og.Model(str(tmp_path / "nowhere"))
+
+
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for name in ("tokenizers", "jinja2", "jinja2.sandbox", "jinja2.ext"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -416,6 +421,7 @@ def test_the_command_prints_a_text_and_figures(spoken: Path, tables: dict[str, A
     chosen = ["--temperature", "1.5", "--top-k", 10, "--max-length", 20, "--json", "--seed"]
     texts = [json.loads(run(spoken, "w5", *chosen, seed).stdout)["tokens"] for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
+    assert "PROMPT: given a text without tokens" in run(spoken, "", code=1).output
     asked = json.loads(run(spoken, "w6 w7", "--chat", "--system", "w4", "--max-new-tokens", 1, "--json").stdout)
     assert asked["prompt_tokens"] == 10
 

@@ -196,7 +196,10 @@ def test_a_browser_shows_the_pages(page: Path, report: Path, tmp_path: Path) -> 
         assert picture.stat().st_size > 20_000  # an empty page of this size takes less than a quarter of that
 
 
-def test_a_page_is_for_known_models_or_one() -> None:
+def test_a_page_is_for_known_models_or_one(saved: Path) -> None:
+    done = CliRunner().invoke(main, ["explain", str(saved), "--html", "a.txt"])
+    assert "allowed: the path of an .html file" in done.output
+    assert "kernel" not in done.output
     done = CliRunner().invoke(main, ["bench", "--html", "a.html"])
     assert done.exit_code == 2
     assert "--html is for --models" in done.output

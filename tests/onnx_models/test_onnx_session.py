@@ -311,6 +311,15 @@ def test_providers_can_be_changed(vulkan: Target) -> None:
     assert np.allclose(session.run(["y"], feeds)[0], right, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"optimized_model_filepath": "nowhere/model.onnx"}, {"enable_profiling": True, "profile_file_prefix": "nowhere/profile"}],
+)
+def test_files_of_options_are_in_folders_that_exist(given: dict[str, Any]) -> None:
+    with pytest.raises(tvmdml.InvalidArgument, match=r"given 'nowhere/.*a folder that exists"):
+        tvmdml.onnx.InferenceSession(small(), tvmdml.onnx.SessionOptions(**given))
+
+
 def test_a_profile_has_every_run_and_its_kernels(tmp_path: Path) -> None:
     options = tvmdml.onnx.SessionOptions(enable_profiling=True, profile_file_prefix=str(tmp_path / "profile"))
     session = tvmdml.onnx.InferenceSession(small(), options)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tvmdml.errors import InvalidArgument, message
 from tvmdml.genai.generator import Generator
 from tvmdml.genai.model import Model
 from tvmdml.genai.params import GeneratorParams
@@ -92,6 +93,8 @@ def run(
         messages = [{"role": "system", "content": system}] if system is not None else []
         prompt = tokenizer.apply_chat_template(json.dumps([*messages, {"role": "user", "content": prompt}]))
     tokens = tokenizer.encode(prompt)
+    if not len(tokens):
+        raise InvalidArgument(message("PROMPT", "a text without tokens", "a text; `-` is that of the standard input"))
     params = GeneratorParams(model)
     limit = {} if new is None else {"max_length": min(len(tokens) + new, model.context)}
     params.set_search_options(**{**limit, **options, "batch_size": 1})

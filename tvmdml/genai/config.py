@@ -40,6 +40,8 @@ class Config:
         """Or the pack's file."""
         self._models: dict[str, bytes] = {}
         self._pack = OpenedPack(self.folder).pack if self.folder.is_file() else None
+        if not self.folder.exists():
+            raise FolderError(message("Config", self.folder, "the path of a folder, or of a pack, that exists"))
         text = self.text(FILE)
         if text is None:
             advice = "ONNX Runtime GenAI's model builder writes it, and `tvmdml pack build FOLDER` takes it along."

@@ -19,7 +19,7 @@ from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.logger import timed
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kept import Kept
-from tvmdml.onnx.profiling import Profile
+from tvmdml.onnx.profiling import Profile, in_folder
 from tvmdml.onnx.providers import chosen, without_effect
 from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.reading import MOST_BYTES
@@ -293,6 +293,9 @@ class InferenceSession(Runnable):
         severity = WARNING if given == -1 else checked(given, "log_severity_level")
         if severity < WARNING:
             set_default_logger_severity(severity)
+        in_folder(self.options.optimized_model_filepath, "optimized_model_filepath")
+        if self.options.enable_profiling:
+            self.profile = Profile(self.options.profile_file_prefix)
         self._open(providers, provider_options)
         if severity <= WARNING:
             ignored = [*self.options.without_effect(), *others, *without_effect(self.provider_options)]
@@ -303,8 +306,7 @@ class InferenceSession(Runnable):
                 warn_once(f"InferenceSession {names}", f"tvmdml: these options of sessions have no effect: {names}.")
         if self.options.optimized_model_filepath:
             self._write(self.options.optimized_model_filepath)
-        if self.options.enable_profiling:
-            self.profile = Profile(self.options.profile_file_prefix)
+        if self.profile is not None:
             weakref.finalize(self, self.profile.end)
 
     def set_providers(

@@ -11,9 +11,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 
 _MOST_EVENTS = 1_000_000
+
+
+def in_folder(path: str, where: str) -> None:
+    """Check that a file can be written to its folder, before long work.
+
+    Raises:
+        InvalidArgument: there is no such folder.
+    """
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise InvalidArgument(message(where, safe_repr(path), "a file in a folder that exists"))
 
 
 class Profile:
@@ -23,7 +34,12 @@ class Profile:
     """
 
     def __init__(self, prefix: str) -> None:
-        """A file whose name begins with a prefix, and ends with the present time."""
+        """A file whose name begins with a prefix, and ends with the present time.
+
+        Raises:
+            InvalidArgument: its folder does not exist.
+        """
+        in_folder(prefix, "profile_file_prefix")
         now = datetime.now()
         self.path = f"{prefix}_{now:%Y-%m-%d_%H-%M-%S}_{now.microsecond // 1000:03}.json"
         self.start = time.perf_counter_ns()
