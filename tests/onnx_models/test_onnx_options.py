@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -114,3 +115,52 @@ def test_tools_for_files_are_those_of_onnx_runtime(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "tvmdml.onnx (1, 2) tvmdml.onnx.model\n"), done.stderr
     assert hasattr(importlib.import_module("tvmdml.onnx").quantization, "quantize_dynamic")
+
+
+ODD = (None, 1.5, b"x", [1], {1: 2}, object(), np.array([1, 2]), 10**30)
+
+
+@pytest.mark.parametrize("kind", ["SessionOptions", "RunOptions"])
+def test_options_of_other_types_are_refused(kind: str) -> None:
+    """An integer for a path would be a file that is open."""
+    ort = importlib.import_module("tvmdml.onnx")
+    usual, made = getattr(ort, kind)(), session(ort)
+    uses = {
+        "SessionOptions": lambda options: session(ort, options=options),
+        "RunOptions": lambda options: made.run(None, {}, options),
+    }
+    use = uses[kind]
+    for text in ("\0", "\ud800"):
+        if kind == "SessionOptions":
+            with pytest.raises(tvmdml.InvalidArgument, match="optimized_model_filepath: given"):
+                session(ort, options=ort.SessionOptions(optimized_model_filepath=text))
+    for one in dataclasses.fields(usual):
+        wanted = type(getattr(usual, one.name))
+        for value in (*ODD, 1):
+            if isinstance(value, int if issubclass(wanted, int) else wanted):
+                continue
+            options = dataclasses.replace(usual, **{one.name: value})
+            with pytest.raises(tvmdml.InvalidArgument, match=f"{one.name}: given"):
+                use(options)
+
+
+def test_arguments_of_sessions_of_other_types_are_refused() -> None:
+    ort = importlib.import_module("tvmdml.onnx")
+    model, made = linear(), session(ort)
+    calls: dict[str, Any] = {
+        "sess_options": lambda odd: ort.InferenceSession(model, odd),
+        "providers": lambda odd: ort.InferenceSession(model, providers=odd),
+        "provider_options": lambda odd: ort.InferenceSession(model, providers=["cpu"], provider_options=odd),
+        "run output_names": lambda odd: made.run(odd, {"x": X}),
+        "run input_feed": lambda odd: made.run(None, odd),
+        "run_options": lambda odd: made.run(None, {"x": X}, odd),
+        "run_with_iobinding": made.run_with_iobinding,
+        "add_provider options": lambda odd: ort.SessionOptions().add_provider("cpu", odd),
+        "add_provider_for_devices devices": lambda odd: ort.SessionOptions().add_provider_for_devices(odd, {}),
+        "add_session_config_entry key": lambda odd: ort.SessionOptions().add_session_config_entry(odd, ""),
+        "add_run_config_entry key": lambda odd: ort.RunOptions().add_run_config_entry(odd, ""),
+    }
+    for where, call in calls.items():
+        for odd in (1.5, object()):
+            with pytest.raises(tvmdml.InvalidArgument, match=f"{where}: given .*; allowed: "):
+                call(odd)

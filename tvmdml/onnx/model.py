@@ -285,12 +285,14 @@ class InferenceSession(Runnable):
             ModelError, PackError, Unsupported, InvalidArgument: as ``load``; or an option has a value that it cannot have.
             OSError: the file of ``optimized_model_filepath`` cannot be written.
         """
-        if sess_options:
-            self.options = sess_options
+        if sess_options is not None:
+            from tvmdml.onnx.options import SessionOptions, given
+
+            self.options = given(SessionOptions, "sess_options", sess_options)
         self._given, self._fallback, self._accuracy = path_or_bytes, fallback, accuracy
         self.threads = self.options.threads()
-        given = self.options.log_severity_level
-        severity = WARNING if given == -1 else checked(given, "log_severity_level")
+        level = self.options.log_severity_level
+        severity = WARNING if level == -1 else checked(level, "log_severity_level")
         if severity < WARNING:
             set_default_logger_severity(severity)
         in_folder(self.options.optimized_model_filepath, "optimized_model_filepath")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 import tvmdml
 from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument, clean, message, safe_repr
+from tvmdml.onnx.ep_devices import OrtEpDevice
 from tvmdml.onnx.providers import CPU, has_gpu
 
 _MOST_THREADS = 1024
@@ -91,23 +94,47 @@ class SessionOptions:
     """Names and options, the best first."""
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
-        """Close a symbolic size."""
-        self.sizes[name] = value
+        """Close a symbolic size.
+
+        Raises:
+            InvalidArgument: the name is no text.
+        """
+        self.sizes[given(str, "add_free_dimension_override_by_name name", name)] = value
 
     def add_free_dimension_override_by_denotation(self, denotation: str, value: int) -> None:
-        """Close the symbolic sizes of inputs that denote this, such as ``DATA_BATCH``."""
-        self.denotations[denotation] = value
+        """Close the symbolic sizes of inputs that denote this, such as ``DATA_BATCH``.
+
+        Raises:
+            InvalidArgument: it is no text.
+        """
+        self.denotations[given(str, "add_free_dimension_override_by_denotation denotation", denotation)] = value
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        """Add a provider, for sessions that name none."""
-        self.providers.append((name, dict(options)))
+        """Add a provider, for sessions that name none.
+
+        Raises:
+            InvalidArgument: the options are no mapping.
+        """
+        self.providers.append((name, dict(given(Mapping, "add_provider options", options))))
 
     def add_provider_for_devices(self, devices: Sequence[Any], options: Mapping[str, str]) -> None:
-        """Add the provider of devices of ``get_ep_devices``."""
-        self.providers += [(one.ep_name, {**one.ep_options, **options}) for one in devices]
+        """Add the provider of devices of ``get_ep_devices``.
+
+        Raises:
+            InvalidArgument: there is another object among the devices, or the options are no mapping.
+        """
+        given(Mapping, "add_provider_for_devices options", options)
+        if not isinstance(devices, Sequence) or not all(isinstance(device, OrtEpDevice) for device in devices):
+            raise InvalidArgument(message("add_provider_for_devices devices", safe_repr(devices), "a list from get_ep_devices()"))
+        self.providers += [(device.ep_name, {**device.ep_options, **options}) for device in devices]
 
     def set_provider_selection_policy(self, policy: int) -> None:
-        """Prefer a GPU or the processor, for sessions that name no provider."""
+        """Prefer a GPU or the processor, for sessions that name no provider.
+
+        Raises:
+            InvalidArgument: it is no policy.
+        """
+        given(int, "set_provider_selection_policy", policy)
         self.providers = [("DmlExecutionProvider", {})] if policy in _GPU_FIRST and has_gpu() else []
         self.providers.append((CPU, {}))
 
@@ -123,16 +150,21 @@ class SessionOptions:
         """``intra_op_num_threads``; 0 is as many as the process's.
 
         Raises:
-            InvalidArgument: it is no such number.
+            InvalidArgument: it is no such number, or an option has a value of another type.
         """
         count = self.intra_op_num_threads
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 0 <= count <= _MOST_THREADS:
             raise InvalidArgument(message("intra_op_num_threads", safe_repr(count), f"an integer from 0 to {_MOST_THREADS}"))
+        _check_types(self)
         return int(count)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry; it has no effect."""
-        self.entries[key] = value
+        """Keep an entry; it has no effect.
+
+        Raises:
+            InvalidArgument: its name is no text.
+        """
+        self.entries[given(str, "add_session_config_entry key", key)] = value
 
     def get_session_config_entry(self, key: str) -> str:
         """An entry that was added.
@@ -148,6 +180,47 @@ _HONOURED = {
     "profile_file_prefix", "providers", "sizes", "use_deterministic_compute",
 }  # fmt: skip
 """What has an effect; results are the same bits in all runs. Entries are listed one by one."""
+
+
+_TYPES: Mapping[type, tuple[type, ...]] = {
+    bool: (int, np.bool_),
+    int: (int, np.integer),
+    str: (str, os.PathLike),
+    dict: (Mapping,),
+    list: (list, tuple),
+}
+"""What is taken where an option is one of these by default."""
+_WORDS: Mapping[type, str] = {
+    bool: "True or False", int: "an integer", str: "text", dict: "a mapping", list: "a list", Mapping: "a mapping",
+}  # fmt: skip
+
+
+_NAME = re.compile("[^\\0\ud800-\udc7f\udd00-\udfff]*")
+"""No null, and no code of half a character that stands for no byte."""
+
+
+def _check_types(options: Any) -> None:
+    """Refuse values of other types, of which some would pass for others: an integer, which is a file that is open, for a path."""
+    usual = type(options)()
+    for one in fields(options):
+        value: Any = getattr(options, one.name)
+        kind = type(getattr(usual, one.name))
+        kind = next(base for base in _TYPES if issubclass(kind, base))
+        if not isinstance(value, _TYPES[kind]):
+            raise InvalidArgument(message(one.name, safe_repr(value), _WORDS[kind]))
+        if kind is str and not _NAME.fullmatch(str(value)):
+            raise InvalidArgument(message(one.name, safe_repr(value), "text that a name of a file can have"))
+
+
+def given(kind: type, where: str, value: Any) -> Any:
+    """What was given, which is of this type.
+
+    Raises:
+        InvalidArgument: it is of another one.
+    """
+    if not isinstance(value, kind):
+        raise InvalidArgument(message(where, safe_repr(value), _WORDS.get(kind, f"tvmdml.onnx.{kind.__name__}")))
+    return value
 
 
 _OF_THE_LOG = ("entries", "log_severity_level", "log_verbosity_level", "logid")
@@ -175,8 +248,9 @@ class RunOptions:
         """Refuse a run that is to end, and warn of options without effect, once.
 
         Raises:
-            InvalidArgument: ``terminate`` is set.
+            InvalidArgument: ``terminate`` is set, or an option has a value of another type.
         """
+        _check_types(self)
         if self.terminate:
             raise InvalidArgument(message("run_options.terminate", True, "False, for a run that is to give results"))
         names = ", ".join(map(clean, [name for name in _changed(self) if name not in _OF_THE_LOG] + list(self.entries)))
@@ -184,8 +258,12 @@ class RunOptions:
             stores.warn_once(f"RunOptions {names}", f"tvmdml: these options of runs have no effect: {names}.")
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Keep an entry; it has no effect."""
-        self.entries[key] = value
+        """Keep an entry; it has no effect.
+
+        Raises:
+            InvalidArgument: its name is no text.
+        """
+        self.entries[given(str, "add_run_config_entry key", key)] = value
 
     def get_run_config_entry(self, key: str) -> str:
         """An entry that was added.
@@ -197,7 +275,7 @@ class RunOptions:
 
 
 def _entry(entries: Mapping[str, str], key: str, where: str) -> str:
-    if key not in entries:
+    if given(str, where, key) not in entries:
         raise InvalidArgument(message(where, safe_repr(key), ", ".join(entries) or "no entries"))
     return entries[key]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tvmdml import logger, targets
@@ -97,7 +97,12 @@ def chosen(
     Raises:
         InvalidArgument: an entry is not a provider, or a target of tvmdml's own name cannot be used.
     """
-    providers = [providers] if isinstance(providers, str) else list(providers or ())
+    providers = () if providers is None else [providers] if isinstance(providers, str) else providers
+    if not isinstance(providers, Iterable):
+        raise InvalidArgument(message("providers", safe_repr(providers), "names, or pairs of a name and a mapping"))
+    if options is not None and not isinstance(options, Sequence):
+        raise InvalidArgument(message("provider_options", safe_repr(options), "a list of mappings, one for each provider"))
+    providers = list(providers)
     if options and len(options) != len(providers):
         given, allowed = f"{len(options)} for {counted(len(providers), 'provider')}", "one for each provider"
         raise InvalidArgument(message("provider_options", given, allowed))
@@ -149,7 +154,7 @@ def _first(kinds: Sequence[str], number: Any, where: str, only_gpus: bool) -> Ta
         return targets.resolve(kind, where)
     try:
         target = targets.resolve(f"{kind}:{int(number)}", where)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidArgument(message(f"{where} device_id", safe_repr(number), "an integer")) from None
     if only_gpus and kind == "vulkan" and target.name not in {row["target"] for row in targets.gpus(kind)}:
         advice = f"This driver computes on the processor: it is chosen as {target.name}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,7 @@ from tvmdml import arrays
 from tvmdml._whole import at_hand
 from tvmdml.arrays import recycled
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import providers
 from tvmdml.onnx.arguments import Described, ModelMetadata, NodeArg, node_arg
@@ -135,8 +135,10 @@ class Session:
             InvalidArgument: an output is unknown; or an input is missing, unknown, or has another type or shape.
         """
         if run_options is not None:
-            run_options.check()
-        wanted = self._positions(output_names) if output_names else None
+            _check(run_options)
+        wanted = None if output_names is None else self._positions(output_names)
+        if type(input_feed) is not dict and not isinstance(input_feed, Mapping):
+            raise InvalidArgument(message("run input_feed", safe_repr(input_feed), "a mapping of the inputs' names to arrays"))
         found = self({name: one if type(one) is np.ndarray else self._array(name, one) for name, one in input_feed.items()})
         return found if wanted is None else [found[i] for i in wanted]
 
@@ -194,7 +196,9 @@ class Session:
             InvalidArgument: an input is not bound or does not fit, or no output is bound.
         """
         if run_options is not None:
-            run_options.check()
+            _check(run_options)
+        if not isinstance(iobinding, IOBinding):
+            raise InvalidArgument(message("run_with_iobinding", safe_repr(iobinding), "what io_binding() gives"))
         if not self.threads:
             iobinding.run()
             return
@@ -215,6 +219,9 @@ class Session:
         Raises:
             InvalidArgument: as ``run``.
         """
+        if len(feed_names) != len(feeds):
+            allowed = f"{len(feed_names)}, one for each of feed_names"
+            raise InvalidArgument(message("run_with_ortvaluevector feeds", counted(len(feeds), "value"), allowed))
         fetches[:] = self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options)
 
     def create_ortvalue_from_shape_and_type(
@@ -240,10 +247,20 @@ class Session:
 
     def _positions(self, names: Sequence[str] | None) -> list[int]:
         known = [one.name for one in self.outputs]
-        for name in names or ():
+        if names is not None and not isinstance(names, Iterable):
+            raise InvalidArgument(message("run output_names", safe_repr(names), f"a list of {', '.join(known)}; or None"))
+        names = [] if names is None else list(names)
+        for name in names:
             if name not in known:
                 raise InvalidArgument(message("run output_names", safe_repr(name), ", ".join(known)))
         return [known.index(name) for name in names or known]
+
+
+def _check(run_options: Any) -> None:
+    """Refuse what is no ``RunOptions``, and what a run cannot have."""
+    from tvmdml.onnx.options import RunOptions, given
+
+    given(RunOptions, "run_options", run_options).check()
 
 
 class _Place(NamedTuple):
