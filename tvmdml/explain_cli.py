@@ -98,7 +98,7 @@ def write_page(path: str, name: str, graph: CompiledGraph, given: Mapping[str, A
         OSError: the file cannot be written.
     """
     from tvmdml import html
-    from tvmdml.console import printable, shown_bytes
+    from tvmdml.console import shown_bytes
 
     runs = [graph.profile(given) for _ in range(_RUNS)]
     times = [min(several, key=lambda one: one.nanoseconds) for several in zip(*runs, strict=True)]
@@ -112,7 +112,7 @@ def write_page(path: str, name: str, graph: CompiledGraph, given: Mapping[str, A
         {
             "time": shown_seconds(times[i].nanoseconds / 1e9),
             "part": f"{times[i].nanoseconds / whole:.1%}",
-            "call": printable(times[i].name),
+            "call": times[i].name,
             "kernel": f"{i}: {times[i].kernel}",
             "tensors": ", ".join(f"{key} {tensor}" for key, tensor in tensors[i].items()),
             "schedule and knobs": knobs(times[i]),
@@ -132,7 +132,7 @@ def write_page(path: str, name: str, graph: CompiledGraph, given: Mapping[str, A
         ("Memory", memory),
         ("What became of each call", html.preformatted(fused)),
     ]
-    html.write(path, html.page(printable(name), lead, sections))
+    html.write(path, html.page(name, lead, sections))
 
 
 def _knobs(graph: CompiledGraph) -> Callable[[Timed], str]:

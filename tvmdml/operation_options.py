@@ -118,9 +118,9 @@ def in_place_options(command: Callable[..., T]) -> Callable[..., T]:
     return gathered
 
 
-def named_value(text: str) -> tuple[str, str]:
-    """``NAME=VALUE``."""
-    name, sign, value = text.partition("=")
+def named_value(text: str, *, last: bool = False) -> tuple[str, str]:
+    """``NAME=VALUE``; with ``last`` a name may have the sign, too."""
+    name, sign, value = text.rpartition("=") if last else text.partition("=")
     if not sign or not name or not value:
         raise InvalidArgument(message("option", repr(text), "NAME=VALUE"))
     return name, value
@@ -128,7 +128,7 @@ def named_value(text: str) -> tuple[str, str]:
 
 def named_size(text: str) -> tuple[str, int]:
     """``NAME=N``: an open size of a model, and its value."""
-    name, value = named_value(text)
+    name, value = named_value(text, last=True)
     if not value.isdecimal() or len(value) > 18:
         raise InvalidArgument(message(f"size {name}", repr(value), "an integer of 0 or more"))
     return name, int(value)
@@ -136,7 +136,7 @@ def named_size(text: str) -> tuple[str, int]:
 
 def named_sizes(text: str) -> tuple[str, range]:
     """``NAME=LEAST:MOST:STEP``: an open size of a model, and the values that it takes; ``:STEP`` may be left out."""
-    name, value = named_value(text)
+    name, value = named_value(text, last=True)
     parts = value.split(":")
     if len(parts) not in (2, 3) or not all(part.isdecimal() and len(part) <= 18 for part in parts):
         raise InvalidArgument(message(f"sizes {name}", repr(value), "LEAST:MOST or LEAST:MOST:STEP, of integers"))

@@ -14,7 +14,7 @@ import pytest
 
 import tvmdml
 import tvmdml.onnx
-from tvmdml import dxdispatch, errors
+from tvmdml import dxdispatch, errors, operation_options
 
 X = np.zeros((3, 4), np.float32)
 
@@ -103,3 +103,9 @@ def test_a_model_says_that_its_sizes_are_fixed() -> None:
     feeds = {one.name: np.ones((2 * int(one.shape[0]), *map(int, one.shape[1:])), np.float32) for one in loaded.inputs}
     with pytest.raises(tvmdml.InvalidArgument, match="exported for these sizes: export it with an open size"):
         loaded(feeds)
+
+
+def test_the_last_sign_ends_the_name_of_a_size() -> None:
+    assert operation_options.named_size("a=b=3") == ("a=b", 3)
+    assert operation_options.named_sizes("a=b=3:5") == ("a=b", range(3, 6))
+    assert operation_options.named_value("a=b=3") == ("a", "b=3")

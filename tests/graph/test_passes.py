@@ -65,6 +65,16 @@ def test_a_constant_that_is_repeated_without_end_is_not_stored(monkeypatch: pyte
     assert np.array_equal(found[0], right[0])
 
 
+def test_growth_of_calls_that_follow_each_other_multiplies_nothing() -> None:
+    graph = tvmdml.Graph()
+    first = graph.constant(array(1 << 17))
+    second = tvmdml.tile(first, repeats=[4])
+    third = tvmdml.tile(second, repeats=[4])
+    compiled = graph.compile([graph.input((1 << 21,), name="x") + third])
+    assert fates(compiled)[0] == "computed when the graph was compiled"
+    assert fates(compiled)[1].startswith("kernel")
+
+
 NOTHING: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, ...]]] = {
     "padding": (lambda x, y: tvmdml.padding(x, start_padding=[1, 0], end_padding=[1, 2], padding_value=2.5), (0, 4)),
     "sum": (lambda x, y: tvmdml.reduce(x, function="sum", axes=[0]), (0, 4)),

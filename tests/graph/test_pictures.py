@@ -75,6 +75,19 @@ def test_names_are_no_markup() -> None:
     assert "<script" not in html.page("<script>", "<script>", [("<script>", html.table(["<script>"], [{"<script>": "<script>"}]))])
 
 
+@pytest.mark.parametrize("odd", ["\x1b[31m", "\x0c", "\x1e", "\x85", "\u2028", "\u202e", "\ufffe", "\x7f"])
+def test_names_that_xml_cannot_have_are_shown(odd: str) -> None:
+    graph = tvmdml.Graph(f"g{odd}")
+    compiled = graph.compile(tvmdml.abs(graph.input((3,), name=f"a{odd}b")))
+    assert len(pictures.rows_of(compiled.explain().dot())) == 3
+    page = html.page(
+        odd, odd, [(odd, html.preformatted(odd) + html.table([odd], [{odd: odd}]) + html.bars([(odd, [(odd, 1, odd)])]))]
+    )
+    for drawn in (compiled.explain().svg([odd]), page.partition("</head>")[2].removesuffix("</html>\n")):
+        ElementTree.fromstring(drawn)
+        assert odd not in drawn
+
+
 def test_memory_over_time_is_what_the_plan_needs(compiled: Any, saved: Path) -> None:
     """Sizes are multiples of the alignment here, but for the last kernel's result that nobody reads."""
     for graph in (compiled, tvmdml.load_graph(saved)):

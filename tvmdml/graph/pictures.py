@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
 
 from tvmdml.graph.laid import Laid
+from tvmdml.html import escaped
 
 _ROW, _ARC, _TEXT = 26, 14, 640
 _MOST_ARCS = 12
@@ -31,7 +31,7 @@ def rows_of(dot: str) -> list[Row]:
     inputs: dict[str, None] = {}
     labels: dict[str, str] = {}
     reads: dict[str, list[tuple[str, str]]] = {}
-    for line in dot.splitlines():
+    for line in dot.split("\n"):
         if match := _NODE.match(line):
             labels[match[1]] = _plain(match[2])
         elif match := _EDGE.match(line):
@@ -61,18 +61,18 @@ def kernels_svg(dot: str, beside: Sequence[str] = ()) -> str:
             begin = _ROW * place[source] + 4 + (_ROW - 6) / 2
             end, out = y + (_ROW - 6) / 2, left - _ARC * min(i - place[source], _MOST_ARCS)
             path = f"M{left} {begin} C{out} {begin} {out} {end} {left} {end}"
-            shapes.append(f'<path d="{path}" class="edge"><title>{escape(tensor)}</title></path>')
+            shapes.append(f'<path d="{path}" class="edge"><title>{escaped(tensor)}</title></path>')
         kind = "kernel" if row.key.startswith("k") else "end"
-        text = " + ".join(dict.fromkeys(row.label.splitlines()))
+        text = " + ".join(dict.fromkeys(row.label.split("\n")))
         what = "; ".join(tensor for _, tensor in row.reads if tensor)
         more = ""
         if kind == "kernel":
             more, kernel = (beside[kernel] if kernel < len(beside) else ""), kernel + 1
         shapes.append(
-            f"<g><title>{escape(text)}\nreads {escape(what)}</title>"
+            f"<g><title>{escaped(text)}\nreads {escaped(what)}</title>"
             f'<rect x="{left}" y="{y}" width="{_TEXT}" height="{_ROW - 6}" rx="3" class="{kind}"/>'
-            f'<text x="{left + 6}" y="{y + 14}">{escape(_short(text, 88))}</text>'
-            f'<text x="{left + _TEXT + 8}" y="{y + 14}" class="note">{escape(_short(f"{more}  {what}".strip(), 70))}</text></g>'
+            f'<text x="{left + 6}" y="{y + 14}">{escaped(_short(text, 88))}</text>'
+            f'<text x="{left + _TEXT + 8}" y="{y + 14}" class="note">{escaped(_short(f"{more}  {what}".strip(), 70))}</text></g>'
         )
     return _svg(left + _TEXT + 440, _ROW * len(rows) + 8, "The kernels of the graph in order, and what each reads", shapes)
 
@@ -128,5 +128,5 @@ def _svg(width: float, height: float, title: str, shapes: Sequence[str]) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
-        f'role="img"><title>{escape(title)}</title><style>{style}</style>{"".join(shapes)}</svg>'
+        f'role="img"><title>{escaped(title)}</title><style>{style}</style>{"".join(shapes)}</svg>'
     )

@@ -21,7 +21,9 @@ from tvmdml.tensors import TensorDesc
 _SMALL = 1 << 20
 """Results up to this many bytes become constants."""
 _GROWTH = 8
-"""So do larger ones that have at most so many times the bytes of what they are computed from: weights of 4 bits become float32."""
+"""So do larger ones that have at most so many times the bytes of what they are computed from: weights of 4 bits become float32.
+
+Those of what is computed here follow from what it is computed from, so that calls that follow each other multiply nothing."""
 
 _NOTHING = np.empty(0, np.uint8)
 
@@ -30,6 +32,7 @@ def run(program: Program, target: Target) -> None:
     """Put constants in the places of such calls. Kernels of the processor compute them."""
     instead: dict[Value, Edge] = {}
     gone = []
+    given: dict[Constant, int] = {}  # the bytes that a constant is computed from
     for call in program.calls:
         _let_go(call)
         edges = {name: instead.get(edge.value, edge)._replace(offset=edge.offset) for name, edge in call.edges.items()}
@@ -37,12 +40,14 @@ def run(program: Program, target: Target) -> None:
         outputs = [tensor for tensor in call.outputs() if tensor is not None]
         if not all(isinstance(source, Constant) for source in sources) or not any(one.element_count for one in outputs):
             continue
-        read = sum(source.array.nbytes for source in sources if isinstance(source, Constant))
+        constants = dict.fromkeys(source for source in sources if isinstance(source, Constant))
+        read = sum(given.get(source, source.array.nbytes) for source in constants)
         no_kernel = len(sources) < len(edges) or not all(one.element_count for one in outputs)
         if not no_kernel and (_is_open(call, edges) or sum(one.span_in_bytes for one in outputs) > max(_GROWTH * read, _SMALL)):
             continue
         for i, array in _results(call, edges, no_kernel).items():
             constant = Constant(array, call.output_names()[i] if not call.name else call.name, call.where)
+            given[constant] = min(read, array.nbytes)
             instead[call, i] = Edge(constant)
         gone.append(call)
     program.replace(instead)
