@@ -21,7 +21,7 @@ def _function(task: Task, arrays: list[Any]) -> Callable[[], Any]:
         name: given[name] for name in ("rounding_direction", "scales", "input_pixel_offsets", "output_pixel_offsets")
     }
     sizes = task.desc.outputs()[0].sizes
-    return partial(functions.resample, arrays[0], sizes, mode=given["interpolation_mode"], **more)
+    return partial(functions.resample, arrays[0], sizes, interpolation_mode=given["interpolation_mode"], **more)
 
 
 # Some libraries compute places in float32, which moves them by a part of an element.
