@@ -335,7 +335,9 @@ class Part:
         for rule, at in zip(self.operand.rules, ats, strict=True):
             if self.moved.predicated:
                 whole = f"u{self.writer.dtype}"  # below 0 it is larger than any size
-                there = both(there, T.let(T.cast(at, whole) < T.cast(self.writer.number_of(rule.size), whole)))
+                # TVM fails to simplify a comparison with a constant without a sign, which it takes from 0: it sees none.
+                number, size = (T.reinterpret(one, whole) for one in (at, self.writer.number_of(rule.size)))
+                there = both(there, T.let(number < size))
                 continue
             found, inside = coordinate(rule, T.let(at))
             found = T.let(found)
@@ -347,7 +349,7 @@ class Part:
 def _first_bytes(word: Any, count: Any) -> Any:
     """A word with so many of its bytes, or all, and zeros."""
     others = T.let(T.max(T.const(0, "int32"), T.min(T.const(4, "int32"), 4 - count)))
-    kept = T.shift_right(T.const(0xFFFFFFFF, "uint32"), T.cast(T.min(others, T.const(3, "int32")) * 8, "uint32"))
+    kept = T.const(0xFFFFFFFF, "uint32") >> T.cast(T.min(others, T.const(3, "int32")) * 8, "uint32")
     return T.Select(others < T.const(4, "int32"), word & kept, T.const(0, "uint32"))
 
 

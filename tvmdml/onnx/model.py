@@ -22,7 +22,6 @@ from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.profiling import Profile, in_folder
 from tvmdml.onnx.providers import chosen, without_effect
 from tvmdml.onnx.random_state import Numbers
-from tvmdml.onnx.reading import MOST_BYTES
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed, unnamed
 from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
@@ -366,8 +365,10 @@ class InferenceSession(Runnable):
         if self._is_pack() or is_graph(self._given):
             warn_once(f"optimized {path}", "tvmdml: optimized_model_filepath has no effect of packs and saved graphs.")
             return
-        at_hand("onnx")
+        at_hand("onnx", "tvmdml.onnx.reading")
         import onnx
+
+        from tvmdml.onnx.reading import MOST_BYTES
 
         if isinstance(self._given, (str, os.PathLike)):
             made = onnx.load_model(os.fspath(self._given))
