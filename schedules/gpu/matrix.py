@@ -70,6 +70,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         few: Kernel = _matrix_few.kernel(desc, own, contraction, target, knobs)
         return few
     if (rowwise := desc.of_rows()) is not None:
+        require(desc, target, desc.output_tensor.data_type.tvm)  # else the operator of rows is what an error names
         after = reduction.writer_of(rowwise, target, reduction.KNOBS.now(target))
     batch, rows, columns, depth = (math.prod(sizes) for sizes in contraction.groups)
     bits = None if own is None else BitMatrix(own)
