@@ -349,7 +349,7 @@ class Part:
 def _first_bytes(word: Any, count: Any) -> Any:
     """A word with so many of its bytes, or all, and zeros."""
     others = T.let(T.max(T.const(0, "int32"), T.min(T.const(4, "int32"), 4 - count)))
-    kept = T.const(0xFFFFFFFF, "uint32") >> T.cast(T.min(others, T.const(3, "int32")) * 8, "uint32")
+    kept = T.shift_right(T.const(0xFFFFFFFF, "uint32"), T.reinterpret(T.min(others, T.const(3, "int32")) * 8, "uint32"))
     return T.Select(others < T.const(4, "int32"), word & kept, T.const(0, "uint32"))
 
 
