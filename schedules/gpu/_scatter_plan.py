@@ -17,8 +17,9 @@ class Plan(NamedTuple):
     """The integers of updates, whatever is done with them."""
 
     numbers: dict[str, int | tuple[int, ...]]
-    ranks: tuple[int, int, int]
-    """The numbers of coordinates of an update that has an index of its own, and of an element; and that of indices of an update."""
+    ranks: tuple[int, int, int, int]
+    """How many coordinates an update has that has an index of its own, and an element; how many indices an update has; and how many
+    coordinates those updates have that are for one place."""
     lanes: int
     """How many neighbours a thread writes at once: all of one place, contiguous and aligned on every side."""
     table: int
@@ -74,7 +75,7 @@ class Plan(NamedTuple):
         }
         return cls(
             numbers,
-            (len(entered), len(written), len(places)),
+            (len(entered), len(written), len(places), len(order)),
             lanes,
             table,
             math.prod(entered),
@@ -99,12 +100,12 @@ class Updating:
     numbers: Numbers
     n: Any
     """The integers of ``numbers`` in the kernel."""
-    ranks: tuple[int, int, int]
+    ranks: tuple[int, int, int, int]
     lanes: int
 
     def destination(self, indices: Any, item: Any) -> tuple[Any, Any, list[Any]]:
         """Where an update goes, whether its indices are in range, and its coordinates."""
-        n, (entered, _, looks) = self.n, self.ranks
+        n, (entered, _, looks, _) = self.n, self.ranks
         at = self.coordinates(item, n.entered)
         place, fits = self.sum(at, n.at_table), None
         for j in range(looks):

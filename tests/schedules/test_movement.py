@@ -286,6 +286,21 @@ def test_devices_every_rule_in_every_dimension(device: Target, draw: Draw) -> No
             agrees(with_followers(desc, draw(LAYOUTS)[0]) if i < 3 else desc, device)
 
 
+def test_kernels_of_updates_with_other_integers_are_others() -> None:
+    """A launch of one update for each place has no coordinates for several."""
+    counts = dict[Any, int]()
+    for length in (1, 3):
+        parts = [tensor("float32", (3, 5)), tensor("int64", (length, 5)), tensor("float32", (length, 5))]
+        several = [tensor("float32", (90, 3)), tensor("int64", (20 * length, 1)), tensor("float32", (20 * length, 3))]
+        one = [tensor("float32", (90, 3)), tensor("int64", (1, 1)), tensor("float32", (1, 3))]
+        nd = {"input_dimension_count": None, "indices_dimension_count": None}
+        for desc in (Scatter.of(*parts, axis=0), ScatterNd.of_call(*several, **nd), ScatterNd.of_call(*one, **nd)):
+            for target in map(targets.resolve, ("cpu:x86-64-v3", "cuda:sm_80")):
+                kernel = kernel_for(desc.canonical(), target)
+                key = target.kind, kernel.module, kernel.name, kernel.parameters
+                assert counts.setdefault(key, len(kernel.scalars)) == len(kernel.scalars)
+
+
 @pytest.mark.full
 def test_devices_updates(device: Target, draw: Draw) -> None:
     with knobs.using(movement={"threads": 32, "most_groups": 1024}):
