@@ -63,8 +63,8 @@ def load(
         fallback: the name of a module that runs nodes which cannot be converted: "onnxruntime", or a package with a backend of
             ONNX's own kind. Without it, such a model is refused.
         accuracy: "file" lets DynamicQuantizeLSTM, and MatMulNBits where its accuracy_level is 4, round what they multiply to bytes,
-            as ONNX Runtime does; with "exact" products and sums are those of float32. Packs and saved graphs have what they were
-            made with.
+            as ONNX Runtime does; with "exact" products and sums are as exact as those of float32. Packs and saved graphs have what
+            they were made with.
 
     Raises:
         ModelError: it is not a valid model.
