@@ -23,7 +23,7 @@ from test_pack_graphs import TARGETS
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.kernels import tiles
-from tvmdml.packs import _header_choices, header, sources, verify
+from tvmdml.packs import _header_c, _header_choices, header, sources, verify
 from tvmdml.packs import format as container
 from tvmdml.packs.format import DATA, Pack, Part
 
@@ -527,7 +527,7 @@ def test_choices_in_c_are_those_of_the_schedules(tmp_path: Path) -> None:
     }
     """
     includes = "#include <stdint.h>\n#include <stdio.h>\n#include <string.h>\n"
-    (tmp_path / "choose.c").write_text(includes + _header_choices.TEXT + reading)
+    (tmp_path / "choose.c").write_text(includes + _header_c.text("choices") + reading)
     subprocess.run(["gcc", "-std=c99", "-O2", *STRICT, *SANITIZED, "choose.c", "-o", "choose"], cwd=tmp_path, check=True)
     rng, lines, expected = random.Random(3), [], []
     for which, name in enumerate(_header_choices.NAMES):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tvmdml.packs import _header_c_text, folders
+from tvmdml.packs import folders
 from tvmdml.packs.format import Pack
 
 _TOKENS, _MASK, _PLACES, _KEPT = range(4)
@@ -16,7 +16,7 @@ _PRESENT = {"present_key_names": "present.%d.key", "present_value_names": "prese
 
 
 def columns(pack: Pack, inputs: Sequence[str], outputs: Sequence[str], sizes: Mapping[str, int]) -> dict[str, Iterable[str]] | None:
-    """What fills in the text of ``_header_c_text``; ``None`` if the pack is no language model's, or has other inputs than a text's.
+    """What fills in the text of ``c/texts.h``; ``None`` if the pack is no language model's, or has other inputs than a text's.
 
     Args:
         pack: the pack.
@@ -59,7 +59,3 @@ def _role(decoder: Mapping[str, Any], name: str, inputs: Sequence[str], outputs:
     pattern = decoder.get("outputs", {}).get(present, _PRESENT[present])
     output = pattern.replace("%d", number, 1)
     return (_KEPT, len(inputs) + outputs.index(output)) if output in outputs else None
-
-
-PIECES = {"DECLARATIONS": _header_c_text.DECLARATIONS, "TABLES": _header_c_text.TABLES, "RUNS": _header_c_text.RUNS}
-"""What is added to the pieces of a header with open sizes."""

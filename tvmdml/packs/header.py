@@ -1,7 +1,7 @@
 """The CPU kernels of a pack for C and C++: a header with a function for each operation and each graph, and the files that it loads.
 
-The fixed text of the header is in ``_header_c``, ``_header_c_graphs``, ``_header_c_open`` and ``_header_choices``; this module adds
-the tables that describe the pack, with ``_header_graphs`` and ``_header_open``.
+The fixed text of the header is in files of C (``_header_c``); this module adds the tables that describe the pack, with
+``_header_graphs`` and ``_header_open``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,7 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.loading import is_open
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import (
-    _header_c,
-    _header_c_graphs,
-    _header_c_open,
-    _header_c_open_runs,
-    _header_choices,
-    _header_text,
-    files,
-    lines,
-)
+from tvmdml.packs import _header_c, files, lines
 from tvmdml.packs._header_graphs import GraphTables
 from tvmdml.packs._header_open import OpenTables
 from tvmdml.packs._header_open_rows import Context
@@ -208,19 +199,19 @@ class Content:
             "LEVELS": levels,
             "LEVEL_NAMES": [", ".join(processor.name for _, processor in self._levels)],
         }
-        pieces = dict.fromkeys(("DECLARATIONS", "TABLES", "MAPPING", "WEIGHTS", "CLOSING", "RUNS"), "")
-        columns.update({"GRAPH_INCLUDES": [], "OPEN_WEIGHTS": [], "CLOSE_WEIGHTS": []})
+        pieces = dict.fromkeys(("INCLUDES", "DECLARATIONS", "TABLES", "MAPPING", "WEIGHTS", "CLOSING", "RUNS"), "")
+        columns.update({"OPEN_WEIGHTS": [], "CLOSE_WEIGHTS": []})
         if self.graphs is not None or self.opened is not None:
-            pieces = {name: getattr(_header_c_graphs, name) for name in pieces}
-            columns["GRAPH_INCLUDES"] = _header_c_graphs.INCLUDES
+            pieces = _header_c.pieces("graphs")
             columns["OPEN_WEIGHTS"] = [" && pack_open_weights_(folder, level) == 0"]
             columns["CLOSE_WEIGHTS"] = ["    pack_close_weights_();\n"]
         if self.opened is not None:
-            pieces.update({name: getattr(_header_c_open, name) for name in ("DECLARATIONS", "TABLES", "WEIGHTS")})
-            pieces["RUNS"] = _header_choices.TEXT + _header_c_open_runs.RUNS
+            pieces.update(_header_c.pieces("open"))
+            pieces["RUNS"] = _header_c.text("choices") + pieces["RUNS"]
             columns.update(opened)
             if (steps := self.opened.text()) is not None:
-                pieces = {name: piece + _header_text.PIECES.get(name, "") for name, piece in pieces.items()}
+                texts = _header_c.pieces("texts")
+                pieces = {name: piece + texts.get(name, "") for name, piece in pieces.items()}
                 columns.update(steps)
             columns["LISTS"] = _wrapped(map(str, self._lists.items or [0]))
             columns["MOST_TENSORS"] = [str(max(int("".join(columns["MOST_TENSORS"])), self.opened.most_inputs))]
@@ -235,7 +226,7 @@ class Content:
             columns.update(self.graphs.columns(self._name, self._tensor, self.chosen))
             columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.graphs.functions(self._name)]
             columns["NUMBERS"] = _wrapped(map(_c_integer, self._numbers.items or [0]))
-        text = _header_c.TEXT
+        text = _header_c.text("operations")
         for name, piece in pieces.items():
             text = text.replace(f"@GRAPH_{name}@", piece)
         for what in ("OPEN_WEIGHTS", "CLOSE_WEIGHTS"):

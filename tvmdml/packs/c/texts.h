@@ -1,6 +1,5 @@
-"""The C code that headers of packs of language models have besides: texts that go on token by token."""
+//@ DECLARATIONS
 
-DECLARATIONS = r"""
 /* The most tokens of a text, and the number of tokens that there are. */
 #define PACK_TEXT_LENGTH @TEXT_LENGTH@
 #define PACK_VOCABULARY @VOCABULARY@
@@ -23,18 +22,16 @@ int64_t pack_text_count(const pack_text *text);
 
 /* Forget all tokens after the first ones. */
 int pack_text_rewind(pack_text *text, int64_t count);
-"""
+//@ TABLES
 
-TABLES = r"""
 enum { PACK_TOKENS_, PACK_MASK_, PACK_PLACES_, PACK_KEPT_ };
 
 /* What each input is: a kind, and of one that is kept the place of the output that becomes it. */
 static const int32_t pack_roles_[][2] = {
 @ROLES@
 };
-"""
+//@ RUNS
 
-RUNS = r"""
 enum { PACK_LOGITS_ = @LOGITS@ };
 
 struct pack_text {
@@ -182,4 +179,3 @@ int pack_text_rewind(pack_text *text, int64_t count) {
     text->count = count;
     return 0;
 }
-"""

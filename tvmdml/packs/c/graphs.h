@@ -1,6 +1,11 @@
-"""The C code that headers of packs with graphs have besides: see ``_header_c``. That of their weights is for open sizes, too."""
-
-DECLARATIONS = r"""#define PACK_GRAPHS @GRAPH_COUNT@
+//@ INCLUDES
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+//@ DECLARATIONS
+#define PACK_GRAPHS @GRAPH_COUNT@
 
 typedef struct {
     const char *name;
@@ -30,11 +35,8 @@ int pack_run_graph(pack_context *context, void *const *tensors);
 
 /* The same, for one graph: a context of another one is refused. */
 int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *tensors);
-"""
+//@ TABLES
 
-INCLUDES = ("#include <fcntl.h>", "#include <sched.h>", "#include <sys/mman.h>", "#include <sys/stat.h>", "#include <unistd.h>", "")
-
-TABLES = r"""
 typedef struct {
     uint32_t tensor;   /* among the operation's */
     DLDataType type;
@@ -125,9 +127,8 @@ static const int64_t pack_weights_[][@WEIGHT_COUNT@] = {
 static const unsigned char pack_mark_[64] = {
 @MARK@
 };
-"""
-
-MAPPING = r"""enum { PACK_ALIGNMENT_ = 256 };
+//@ MAPPING
+enum { PACK_ALIGNMENT_ = 256 };
 
 static struct {
     char *data; /* the file, mapped */
@@ -153,9 +154,8 @@ static int pack_map_(const char *folder) {
     if (memcmp(data, pack_mark_, sizeof pack_mark_) != 0) return pack_fail_("%s: it does not belong to this header", path);
     return 0;
 }
-"""
-
-WEIGHTS = r"""static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data);
+//@ WEIGHTS
+static void pack_view_(DLTensor *view, const pack_tensor *tensor, void *data);
 static const pack_launch_ *pack_launch_of_(uint32_t number, const char *name);
 
 static const pack_operation *pack_operation_of_(uint32_t number) {
@@ -210,17 +210,15 @@ static int pack_open_weights_(const char *folder, const pack_level_ *level) {
     }
     return 0;
 }
-"""
-
-CLOSING = r"""static void pack_close_weights_(void) {
+//@ CLOSING
+static void pack_close_weights_(void) {
     int i;
     for (i = 0; i < @WEIGHT_COUNT@; i++) free(pack_held_.own[i]);
     if (pack_held_.data != NULL) munmap(pack_held_.data, @DATA_BYTES@);
     memset(&pack_held_, 0, sizeof pack_held_);
 }
-"""
-
-RUNS = r"""struct pack_context {
+//@ RUNS
+struct pack_context {
     const pack_graph *graph;
     char *arena;
     char *temporaries; /* of one launch */
@@ -322,4 +320,3 @@ int pack_run_in_(pack_context *context, const pack_graph *graph, void *const *te
     }
     return 0;
 }
-"""
