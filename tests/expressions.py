@@ -10,8 +10,9 @@ import hypothesis.strategies as st
 import numpy as np
 from support import Array, seeded, special_values
 
-from tvmdml import TensorDataType, _imports
+from tvmdml import TensorDataType
 from tvmdml import tensorir as T
+from tvmdml.system import imports
 from tvmdml.targets._lower import lower
 from tvmdml.targets._program import Expression
 
@@ -254,7 +255,7 @@ _ORDERED: dict[str, tuple[str, Maker]] = {
 
 
 def _te() -> Any:
-    _imports.tvm()
+    imports.tvm()
     from tvm import tirx
 
     return tirx

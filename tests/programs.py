@@ -54,7 +54,8 @@ def child(work):
 
 PREFACE = f"""{BARE}
 import asyncio, atexit, concurrent.futures, gc, multiprocessing, random
-from tvmdml import _imports, compiler, finding, knobs
+from tvmdml import compiler, finding, knobs
+from tvmdml.system import imports
 from tvmdml.disk import stores
 """
 

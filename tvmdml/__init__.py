@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml._whole import imported, whole  # imported first: a fork during a later import would leave a child process that hangs
+from tvmdml.system import imported, whole  # imported first: a fork during a later import would leave a child process that hangs
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
         value = imported(lambda: _value(name))
     except AttributeError:
         with whole():
-            from tvmdml._names import no_attribute
+            from tvmdml.system.names import no_attribute
 
         raise no_attribute(f"module {__name__!r}", name, __dir__(), otherwise=" dir(tvmdml) lists all names.") from None
     globals()[name] = value

@@ -38,7 +38,7 @@ class DmlEnum(enum.IntEnum):
         choices = ", ".join(repr(member.name.lower()) for member in cls)
         near = ""
         if isinstance(given, str) and issubclass(type(given), str):
-            from tvmdml._names import meant
+            from tvmdml.system.names import meant
 
             near = meant(str.lower(given).replace("-", "_"), [member.name.lower() for member in cls])
         said = f"Did you mean {near!r}? " * bool(near)

@@ -11,7 +11,14 @@ import click
 
 import tvmdml
 from tvmdml.conformance.cli import conformance
-from tvmdml.console import (
+from tvmdml.device_options import device_option, device_rows, feature_level_option
+from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
+from tvmdml.explain_cli import explain
+from tvmdml.genai.cli import generate
+from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
+from tvmdml.packs.cli import pack, verify
+from tvmdml.run_cli import run
+from tvmdml.system.console import (
     INTERRUPTED,
     as_json_option,
     colours,
@@ -24,13 +31,6 @@ from tvmdml.console import (
     table,
     width,
 )
-from tvmdml.device_options import device_option, device_rows, feature_level_option
-from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
-from tvmdml.explain_cli import explain
-from tvmdml.genai.cli import generate
-from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
-from tvmdml.packs.cli import pack, verify
-from tvmdml.run_cli import run
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports, arrays, persistent, targets
-from tvmdml._whole import apart, whole
+from tvmdml import arrays, persistent, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, bound, launched
 from tvmdml.binding import Expected
@@ -25,6 +24,7 @@ from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import notices, shelf
 from tvmdml.persistent import Packing
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import apart, imports, whole
 from tvmdml.targets import Launch, Launcher, Target
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
         launchers = [find(one, target) for one in kernel.every]
     except Missing as error:
         raise CompileError(shelf.missing(desc, target, shared, str(error))) from None
-    except _imports.NoCompiler as error:
+    except imports.NoCompiler as error:
         raise CompileError(shelf.missing(desc, target, shared, f"it is not in the cache, and {error}")) from None
     with whole():
         both = zip(kernel.every, launchers, strict=True)

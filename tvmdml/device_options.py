@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import Row, parsed
+from tvmdml.system.console import Row, parsed
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel

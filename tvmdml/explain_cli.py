@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import parsed, say, shown_seconds
 from tvmdml.device_options import device_option
 from tvmdml.errors import Unsupported
 from tvmdml.operation_options import named_size
+from tvmdml.system.console import parsed, say, shown_seconds
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph, Timed
@@ -97,8 +97,8 @@ def write_page(path: str, name: str, graph: CompiledGraph, given: Mapping[str, A
     Raises:
         OSError: the file cannot be written.
     """
-    from tvmdml import html
-    from tvmdml.console import shown_bytes
+    from tvmdml.system import html
+    from tvmdml.system.console import shown_bytes
 
     runs = [graph.profile(given) for _ in range(_RUNS)]
     times = [min(several, key=lambda one: one.nanoseconds) for several in zip(*runs, strict=True)]

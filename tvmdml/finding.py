@@ -11,12 +11,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvmdml import installing
-from tvmdml._whole import apart, whole
 from tvmdml.disk import stores
 from tvmdml.errors import CompileError, reason
-from tvmdml.logger import LOGGER, timed
 from tvmdml.packs import library, notices
+from tvmdml.system import apart, installing, whole
+from tvmdml.system.logger import LOGGER, timed
 from tvmdml.targets import Launcher, Target
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from tvmdml import arrays, exact, targets
-from tvmdml._whole import imported
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, launched
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
@@ -29,6 +28,7 @@ from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
 from tvmdml.packs import notices
 from tvmdml.sizes import is_open, texts_for_messages
+from tvmdml.system import imported
 from tvmdml.targets import Launch, _quick
 from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from tvmdml.console import parsed
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
+from tvmdml.system.console import parsed
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel

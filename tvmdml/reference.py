@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tvmdml._whole import whole
 from tvmdml.errors import Unsupported, message, safe_repr
+from tvmdml.system import whole
 
 if TYPE_CHECKING:
     from tvmdml.kernels.knobs import Knob
@@ -64,7 +64,7 @@ def named(name: str) -> dict[str, type[Operator]]:
         Unsupported: there is none; the message says which is meant.
     """
     from tvmdml import operators
-    from tvmdml._names import meant
+    from tvmdml.system.names import meant
 
     known = operators.all_operators()
     if name.islower():
@@ -102,7 +102,7 @@ def text(cls: type[Operator], short: bool = False, width: int = _WIDTH) -> str:
     lines = [f"DML_OPERATOR_{cls.NAME}, from feature level {cls.feature_level()}"]
     rows = {"descriptor": f"tvmdml.{cls.__name__}", "function": "none: compile the descriptor"}
     if names:
-        from tvmdml._names import takes
+        from tvmdml.system.names import takes
 
         shown = min(names, key=lambda one: one not in (cls.FUNCTION, cls.NAME.lower()))
         rows["function"] = f"tvmdml.{takes(functions_of(cls)[shown])}"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import parsed, short_target, table
 from tvmdml.device_options import device_option, device_rows, feature_level_option, target_of
 from tvmdml.dispatch_options import dimension, direct3d_options, shape
 from tvmdml.errors import DeviceError, message
 from tvmdml.operation_options import named_size, named_value
+from tvmdml.system.console import parsed, short_target, table
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel

@@ -17,13 +17,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tvmdml import operators
-from tvmdml._whole import imported
 from tvmdml.errors import CompileError
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knobs, Value
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
+from tvmdml.system import imported
 from tvmdml.targets import Target
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
 
-from tvmdml import console, installing, targets
+from tvmdml import targets
 from tvmdml.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Pace, Timing
@@ -22,6 +22,7 @@ from tvmdml.bench.task import Task
 from tvmdml.bench.work import Traffic
 from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument
+from tvmdml.system import console, installing
 from tvmdml.targets import Target
 
 SMALL = 9

@@ -13,7 +13,7 @@ import tuning_records
 from click.testing import CliRunner
 from click.testing import Result as Outcome
 
-from tvmdml import console, knobs, targets
+from tvmdml import knobs, targets
 from tvmdml.bench import checks, measure, runner, tables, tuned
 from tvmdml.bench.cases import Case
 from tvmdml.bench.measure import Contender, Timing
@@ -25,6 +25,7 @@ from tvmdml.bench.tuned import Row
 from tvmdml.bench.work import Work
 from tvmdml.cli import main
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import console
 from tvmdml.targets import Target
 from tvmdml.tuning import logs
 from tvmdml.tuning.logs import Logs

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tvmdml import ElementWiseRound, TopK1, conformance, installing, onnx_nodes, operators, targets
+from tvmdml import ElementWiseRound, TopK1, conformance, onnx_nodes, operators, targets
 from tvmdml.cli import main
 from tvmdml.conformance import cases, drawing, models, onnx_cases, references, running
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
@@ -29,6 +29,7 @@ from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
+from tvmdml.system import installing
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget
 
@@ -367,7 +368,7 @@ def test_without_onnx_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_the_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmdml._imports.version", lambda distribution: "")
+    monkeypatch.setattr("tvmdml.system.imports.version", lambda distribution: "")
     result = call("--device", "cpu")
     assert result.exit_code == 1
     assert result.stderr == (

@@ -17,13 +17,14 @@ from click.testing import CliRunner
 from folders import TOP as ROOT
 
 import tvmdml
-from tvmdml import _imports, compiler, doctor, installing, packs
+from tvmdml import compiler, doctor, packs
 from tvmdml.cli import main
 from tvmdml.disk import stores
 from tvmdml.doctor import checks as doctor_checks
 from tvmdml.doctor import settings as doctor_settings
 from tvmdml.doctor.terms import Check, Finding
 from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.system import imports, installing
 from tvmdml.targets.cpu import link
 
 Diagnose = Callable[..., tuple[int, str]]
@@ -107,7 +108,7 @@ def test_without_a_linker(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -
     assert "limited linker: there is no linker (ld, ld.lld, cc, gcc, clang): every process compiles its kernels again" in said
     assert "apt-get install binutils" in said
     assert said.splitlines()[-1] == "tvmdml works here, with 1 limitation (see above)."
-    monkeypatch.setattr(_imports, "version", lambda name: None)
+    monkeypatch.setattr(imports, "version", lambda name: None)
     assert "absent  linker: there is no linker, and without a compiler none is needed" in diagnose("linker")[1]
 
 
@@ -122,7 +123,7 @@ def test_without_a_linker(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -
 def test_a_runtime_of_another_version(
     diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch, version: str, code: int, words: str
 ) -> None:
-    monkeypatch.setattr(_imports, "version", lambda name: version)
+    monkeypatch.setattr(imports, "version", lambda name: version)
     found, said = diagnose("runtime")
     assert found == code
     assert words in said
@@ -131,11 +132,11 @@ def test_a_runtime_of_another_version(
 
 def _without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def tvm() -> Any:
-        raise _imports.NoCompiler("the compiler is not installed")
+        raise imports.NoCompiler("the compiler is not installed")
 
-    version = _imports.version
-    monkeypatch.setattr(_imports, "tvm", tvm)
-    monkeypatch.setattr(_imports, "version", lambda name: "" if name == "apache-tvm" else version(name))
+    version = imports.version
+    monkeypatch.setattr(imports, "tvm", tvm)
+    monkeypatch.setattr(imports, "version", lambda name: "" if name == "apache-tvm" else version(name))
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "empty"))
 
 
@@ -331,7 +332,7 @@ def test_trusted_keys_that_are_blank(diagnose: Diagnose, monkeypatch: pytest.Mon
 
 def test_trusted_keys_without_cryptography(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_TRUSTED_KEYS", "A" * 43 + "=")
-    monkeypatch.setattr(_imports, "version", lambda name: "")
+    monkeypatch.setattr(imports, "version", lambda name: "")
     code, said = diagnose("trust")
     assert code == 1
     assert "only packs signed with one of 1 trusted keys may be loaded" in said

@@ -12,11 +12,11 @@ from pathlib import Path
 import packs as small
 import pytest
 
-from tvmdml import _children
-from tvmdml._workers import Workers
 from tvmdml.errors import CompileError, TvmdmlError
 from tvmdml.packs import spec
 from tvmdml.packs.processes import Processes
+from tvmdml.system import children
+from tvmdml.system.workers import Workers
 
 SHADOWS = ("numpy", "json", "pickle", "socket", "tvm", "multiprocessing", "ziglang", "onnx", "sitecustomize")
 """Modules that children import, or would like to: a file of each name stands in the current folder."""
@@ -82,22 +82,22 @@ def test_pythonpath_counts_and_the_current_folder_does_not(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), "/elsewhere", *sys.path])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / ".") if named else "/elsewhere")
-    path = _children.module_path()
+    path = children.module_path()
     assert path[0] == (str(tmp_path) if named else "/elsewhere")
     assert "" not in path
     assert (str(tmp_path) in path) == named
     (tmp_path / "own.py").write_text("print('mine')")
-    done = subprocess.run(_children.command("import own"), capture_output=True, text=True, check=False)
+    done = subprocess.run(children.command("import own"), capture_output=True, text=True, check=False)
     assert (done.stdout == "mine\n") == named
 
 
 def test_a_child_finds_this_package_where_the_current_folder_is_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
-    home = str(Path(_children.__file__).parents[1])
+    home = str(Path(children.__file__).parents[2])
     monkeypatch.chdir(home)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", home)] + [""])
-    assert _children.module_path()[-1] == home
+    assert children.module_path()[-1] == home
     code = "import json, tvmdml; print(json.dumps(tvmdml.__file__))"
-    done = subprocess.run(_children.command(code), capture_output=True, text=True, check=True)
+    done = subprocess.run(children.command(code), capture_output=True, text=True, check=True)
     assert Path(json.loads(done.stdout)) == Path(home, "tvmdml", "__init__.py")
 
 
@@ -105,18 +105,18 @@ def test_a_child_starts_where_the_current_folder_is_gone(tmp_path: Path, monkeyp
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert subprocess.run(_children.command("print('up')"), capture_output=True, text=True, check=True).stdout == "up\n"
+    assert subprocess.run(children.command("print('up')"), capture_output=True, text=True, check=True).stdout == "up\n"
 
 
 def test_every_python_process_is_started_so() -> None:
     """``sys.executable`` stands in one file alone, but for a compiler that runs in a folder of its own."""
-    package = Path(_children.__file__).parent
+    package = Path(children.__file__).parents[1]
     found = {
         str(path.relative_to(package))
         for path in package.rglob("*.py")
         if any(word in path.read_text() for word in ("sys.executable", "ProcessPoolExecutor(", "get_context("))
     }
-    assert found == {"_children.py", "targets/cpu/bundle.py"}
+    assert found == {"system/children.py", "targets/cpu/bundle.py"}
 
 
 def test_a_process_that_is_killed_while_it_compiles_is_an_error() -> None:

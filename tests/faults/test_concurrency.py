@@ -60,7 +60,7 @@ def storm():
     assert not wrong, wrong[:3]
     os.write(1, b"%d\\n" % finding.compiled_count)  # at once: print may write a number and its end separately
     return True
-_imports.tvm()
+imports.tvm()
 assert [code_of(one) for one in [begin(storm) for _ in range(processes)]] == [0] * processes
 """
 
@@ -121,7 +121,7 @@ def forks(moment):
     worker.join()
     return fine()
 if sys.argv[1] == "compile":
-    _imports.tvm()
+    imports.tvm()
 for moment in map(float, sys.argv[2:]):
     assert child(lambda: forks(moment)) == 0, moment
 """
@@ -160,7 +160,7 @@ def forks(moment):
     assert child(works) == 0
     worker.join()
     return works()
-assert {{name for name in sys.modules if name.startswith("tvmdml")}} == {{"tvmdml", "tvmdml._whole"}}
+assert {{name for name in sys.modules if name.startswith("tvmdml")}} == {{"tvmdml", "tvmdml.system"}}
 for use in uses:
     assert child(works) == 0  # the kernel is there
 moments = [float(moment) for moment in sys.argv[1:]]
@@ -175,11 +175,11 @@ def test_a_fork_waits_for_a_module_that_another_thread_imports(tmp_path: Path) -
     """Wherever it is imported; and what the module does while it is imported does not wait for the fork."""
     slow = """
 import time
-from tvmdml import _whole
+from tvmdml import system
 time.sleep(0.3)
-with _whole.whole():
+with system.whole():
     time.sleep(0.1)
-done = _whole.apart(lambda: _whole.whole().__enter__() is None)
+done = system.apart(lambda: system.whole().__enter__() is None)
 """
     (tmp_path / "slow.py").write_text(slow)
     code = f"""

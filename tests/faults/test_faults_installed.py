@@ -11,7 +11,7 @@ from pathlib import Path
 import faults
 import pytest
 
-from tvmdml import installing
+from tvmdml.system import installing
 from tvmdml.targets.cpu import link
 
 PROGRAM = """

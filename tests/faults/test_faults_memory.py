@@ -193,8 +193,8 @@ def test_a_first_call_ends_whatever_memory_is_left(preloaded: Path) -> None:
         preloaded,
         """
 import os, signal, sys
-from tvmdml import _imports
-_imports.tvm()  # an import that memory runs out in cannot be repeated: TVM's libraries stay half known
+from tvmdml.system import imports
+imports.tvm()  # an import that memory runs out in cannot be repeated: TVM's libraries stay half known
 
 def first(limit):
     resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
@@ -234,20 +234,20 @@ def test_work_in_another_thread_is_answered_whatever_allocation_fails(preloaded:
         preloaded,
         """
 import faulthandler
-from tvmdml import _whole
+from tvmdml import system
 faulthandler.dump_traceback_later(120, exit=True)
 sys.unraisablehook = lambda *_: None  # a thread that had no memory to begin says so
-assert _whole.apart(lambda: 3) == 3
+assert system.apart(lambda: 3) == 3
 for step in (1, 3):
     for number in range(0, 10_000, step):
         result = None
         fail_after(number, -1)
         try:
-            result = _whole.apart(lambda: 3)
+            result = system.apart(lambda: 3)
         except BaseException as error:
             assert isinstance(error, MemoryError) or NOT_OURS in str(error), repr(error)
         failed = fail_no_more()
-        assert result in (3, None) and not _whole._under_way
+        assert result in (3, None) and not system._under_way
         if not failed:
             break
     print(number)

@@ -150,7 +150,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 _INTERRUPTED = """
 moments = [float(text) for text in sys.argv[2:]]
 if sys.argv[1] != "import":
-    _imports.tvm()
+    imports.tvm()
     tvmdml.round(x)
 def attempt(moment):
     os.environ["TVMDML_CACHE_DIR"] += f"/{moment}"
@@ -188,15 +188,15 @@ print("begun", flush=True)
 def load():
     time.sleep(0.5)
     exec("pass")  # makes Python forget that an interrupt ended the program, as what is imported does
-from tvmdml import _whole
+from tvmdml import system
 threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 """
 _ENDINGS = {
-    "not caught": ("_whole.apart(load)", -signal.SIGINT, "KeyboardInterrupt"),
-    "not caught while another thread works": ("daemon(_whole.imported, load)\ntime.sleep(5)", -signal.SIGINT, "KeyboardInterrupt"),
-    "caught": ("try: _whole.apart(load)\nexcept KeyboardInterrupt: pass", 0, ""),
-    "an exit instead": ("try: _whole.apart(load)\nexcept KeyboardInterrupt: sys.exit(3)", 3, ""),
-    "an error instead": ("try: _whole.apart(load)\nexcept KeyboardInterrupt: raise ValueError from None", 1, "ValueError"),
+    "not caught": ("system.apart(load)", -signal.SIGINT, "KeyboardInterrupt"),
+    "not caught while another thread works": ("daemon(system.imported, load)\ntime.sleep(5)", -signal.SIGINT, "KeyboardInterrupt"),
+    "caught": ("try: system.apart(load)\nexcept KeyboardInterrupt: pass", 0, ""),
+    "an exit instead": ("try: system.apart(load)\nexcept KeyboardInterrupt: sys.exit(3)", 3, ""),
+    "an error instead": ("try: system.apart(load)\nexcept KeyboardInterrupt: raise ValueError from None", 1, "ValueError"),
 }
 
 
@@ -296,7 +296,7 @@ large = np.arange(300_000, dtype="float32") / 4
 def forever():
     while True:
         tvmdml.round(large)
-_imports.tvm()
+imports.tvm()
 faulthandler.cancel_dump_traceback_later()  # a child that ends would wait for its thread, which is the parent's
 for how, moment in ENDS:
     sys.stdout.flush()

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from test_cli import call, failure, lines, misuse
 
 import tvmdml
-from tvmdml import console, operators, reference
+from tvmdml import operators, reference
 from tvmdml.cli import main
+from tvmdml.system import console
 
 
 @pytest.mark.parametrize(

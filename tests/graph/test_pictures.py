@@ -15,12 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 import tvmdml
-from tvmdml import html, packs
+from tvmdml import packs
 from tvmdml.bench import models_html, suite
 from tvmdml.bench.measure import Timing
 from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.cli import main
 from tvmdml.graph import pictures
+from tvmdml.system import html
 
 MODELS = Path(tvmdml.__file__).parent / "conformance" / "models"
 SVG = "{http://www.w3.org/2000/svg}"

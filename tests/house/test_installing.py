@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from folders import TOP as ROOT
 
-from tvmdml import installing
+from tvmdml.system import installing
 
 
 def test_a_clone_stays_an_editable_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

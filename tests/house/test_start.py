@@ -32,7 +32,7 @@ assert tvmdml.diagonal_matrix(sizes=(2, 2), value=3).tolist() == [[3, 0], [0, 3]
 def test_importing_loads_neither_numpy_nor_tvm() -> None:
     loaded = modules_after("import tvmdml")
     assert not loaded & {"numpy", "tvm", "tvm_ffi", "torch", "click", "rich"}
-    assert {name for name in loaded if name.startswith("tvmdml.")} == {"tvmdml._whole"}, "more than what forks go through"
+    assert {name for name in loaded if name.startswith("tvmdml.")} == {"tvmdml.system"}, "more than what forks go through"
 
 
 @pytest.mark.full
@@ -146,6 +146,6 @@ def test_the_compiler_is_imported_in_short_and_is_the_same() -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         return done.stdout.partition("REGISTERED")[2]
 
-    ours = after("from tvmdml import _imports; _imports.tvm()" + REGISTERED)
+    ours = after("from tvmdml.system import imports; imports.tvm()" + REGISTERED)
     assert ours
     assert ours == after("import sys; sys.modules.update({'torch': None, 'cuda.bindings': None}); import tvm" + REGISTERED)

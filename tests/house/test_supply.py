@@ -37,7 +37,7 @@ RUN_CODE = {
     "tvmdml/torch/_gradients.py": "the formulas of gradients, which stand in the operators' classes",
     "tvmdml/tuning/lanes.py": "what a tuner starts its own lanes with, through a pipe that they alone have",
     "tvmdml/tuning/parcels.py": "a file in a private folder, between a tuner and its own lanes",
-    "tvmdml/_workers.py": "what a tuner and its own workers say to each other, through pipes that they alone have",
+    "tvmdml/system/workers.py": "what a tuner and its own workers say to each other, through pipes that they alone have",
 }
 """Where data are read that can run code, and why nobody else can have written them."""
 _PICKLES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml", "jsonpickle"}

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import finding, installing, targets
+from tvmdml import finding, targets
 from tvmdml.disk import stores
 from tvmdml.kernels import kernel
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import installing
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import link
 

@@ -15,8 +15,9 @@ from generators import Machine, Run, VulkanMachine
 from spirv_words import widths
 from support import assert_same_bits
 
-from tvmdml import _imports, errors
+from tvmdml import errors
 from tvmdml import tensorir as T
+from tvmdml.system import imports
 from tvmdml.targets.cuda import source
 
 # -- Control flow ----------------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@ def test_what_is_not_asked_for_may_take_statements(machine: Machine) -> None:
     """Vectors, names and changes of lanes are statements: where they may never be computed, they stand in a branch."""
 
     def body(i: Any, source: Any, result: Any, whole: Any, limit: Any) -> None:
-        tirx = _imports.tvm().tirx
+        tirx = imports.tvm().tirx
         x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
         # A binding whose value only exists below the limit; in it, a vector whose parts are summed.
         four = source[T.run(i * 4, 4)]
@@ -55,7 +56,7 @@ def test_what_is_not_asked_for_may_take_statements(machine: Machine) -> None:
 
 def test_conditions_take_statements_too(machine: Machine) -> None:
     def body(i: Any, source: Any, result: Any, limit: Any) -> None:
-        tirx = _imports.tvm().tirx
+        tirx = imports.tvm().tirx
         at, total = T.Variable("int32", i), T.Variable("int32", T.const(0, "int32"))
         x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
         # Past the limit there is nothing to read; each iteration reads what the one before wrote.

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from support import Array, seeded
 
-from tvmdml import _imports, targets
+from tvmdml import targets
+from tvmdml.system import imports
 from tvmdml.targets import cuda, vulkan
 from tvmdml.targets._lower import tvm_target
 from tvmdml.targets.cuda import CudaTarget
@@ -22,7 +23,7 @@ from tvmdml.targets.vulkan.launch import VulkanLaunch
 
 def scheduled(function: Any) -> Any:
     """The function under the first of TVM's GPU rules that fits it."""
-    tvm = _imports.tvm()
+    tvm = imports.tvm()
     from tvm.s_tir import dlight
 
     rules = (dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback())
@@ -88,7 +89,7 @@ def _convolved(a: Array, w: Array) -> Array:
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", CASES)
 def test_a_scheduled_computation_runs(name: str, device: targets.Target) -> None:
-    _imports.tvm()
+    imports.tvm()
     from tvm import te, topi
 
     make, reference = CASES[name]

@@ -17,8 +17,9 @@ from sequences import PLACE, N, abs_desc, add_desc, arena_of, chain, fibonacci, 
 from support import at_once, seeded, top_k_desc
 
 import tvmdml
-from tvmdml import TensorDesc, _imports, targets
+from tvmdml import TensorDesc, targets
 from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.system import imports
 from tvmdml.targets import Launch, Step, Target
 from tvmdml.targets._sequence import InTurn
 from tvmdml.targets.cpu import threads
@@ -269,7 +270,7 @@ def failing(*_: object) -> None:
 
 def called(function: Callable[..., object]) -> Launch:
     """A launch that calls Python."""
-    return targets.resolve("cpu").launch(_imports.tvm_ffi().convert(function), (), ())
+    return targets.resolve("cpu").launch(imports.tvm_ffi().convert(function), (), ())
 
 
 def everywhere(test: Callable[..., None]) -> Callable[..., None]:

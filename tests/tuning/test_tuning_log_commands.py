@@ -11,10 +11,11 @@ import pytest
 from support import diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, THERE, call, contents, record, rows, write
 
-from tvmdml import console, targets
+from tvmdml import targets
 from tvmdml.kernels.kernel import source_stamp
 from tvmdml.operators import Operator
 from tvmdml.packs import lines
+from tvmdml.system import console
 from tvmdml.tuning import log_checks, log_files, log_lines, logs
 from tvmdml.tuning.terms import Machine, Record
 

@@ -12,7 +12,6 @@ import pytest
 from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
-from tvmdml._workers import Workers
 from tvmdml.bench.measure import Contender
 from tvmdml.bench.measure import Sample as Taken
 from tvmdml.errors import DeviceError
@@ -20,6 +19,7 @@ from tvmdml.guarded import Place
 from tvmdml.operators.element_wise_round import ElementWiseRound
 from tvmdml.packs import lines
 from tvmdml.schedules.cpu import pointwise
+from tvmdml.system.workers import Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 from tvmdml.tuning import clocks, trials

@@ -17,8 +17,8 @@ import misdeeds
 import pytest
 from folders import TESTS
 
-from tvmdml._workers import Failure, Workers
 from tvmdml.errors import InvalidArgument, TvmdmlError
+from tvmdml.system.workers import Failure, Workers
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ _ASKS = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import misdeeds
-from tvmdml._workers import Workers
+from tvmdml.system.workers import Workers
 
 with Workers(2, {}, timeout=600) as workers:
     print(*workers.everywhere(os.getpid), flush=True)

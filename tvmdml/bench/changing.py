@@ -14,10 +14,10 @@ import numpy as np
 
 from tvmdml.bench import runner
 from tvmdml.bench.models import peer_session
-from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.onnx import command
 from tvmdml.onnx.model import load
+from tvmdml.system.console import printable
 from tvmdml.targets import Target, resolve
 
 MOST = 40

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml import installing
 from tvmdml.bench import logs_in_force, measure, peers, report, results, runner, tables, venues
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Result, Run
-from tvmdml.console import INTERRUPTED
 from tvmdml.errors import DeviceError, InvalidArgument, message
+from tvmdml.system import installing
+from tvmdml.system.console import INTERRUPTED
 from tvmdml.targets import Target
 from tvmdml.targets.cpu.thread_count import thread_count
 

@@ -18,10 +18,10 @@ import numpy as np
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender, Timing
 from tvmdml.bench.models import peer_session
-from tvmdml.console import printable
 from tvmdml.genai.config import Config
 from tvmdml.genai.model import Model
 from tvmdml.genai.names import Step
+from tvmdml.system.console import printable
 from tvmdml.targets import Target
 
 LENGTHS = (64, 1024)

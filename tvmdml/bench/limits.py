@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tvmdml import _imports, targets
+from tvmdml import targets
 from tvmdml.bench import inputs
 from tvmdml.bench.measure import SAMPLE, Contender, Timing
 from tvmdml.bench.work import Traffic
 from tvmdml.kernels import tensorir as T
+from tvmdml.system import imports
 from tvmdml.targets._device import DeviceTarget
 
 LEAST_TOTAL = 1 << 17
@@ -129,7 +130,7 @@ def seconds(timed: Sequence[tuple[Contender, Timing]], of: str = "memory") -> fl
 
 def _contender(kind: str, size: int, streams: bool, threads: int) -> Contender:
     blocks = max(1, -(-size // _BLOCK) // threads)
-    convert = _imports.tvm_ffi().from_dlpack
+    convert = imports.tvm_ffi().from_dlpack
     move = mover(kind, streams)
     parts = []
     for _ in range(threads):

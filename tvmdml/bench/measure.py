@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tvmdml._garbage import not_collected
+from tvmdml.system import not_collected
 
 
 class Pace(NamedTuple):

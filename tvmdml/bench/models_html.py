@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tvmdml import html
 from tvmdml.bench.plot import machine
 from tvmdml.bench.results import Result, Run
-from tvmdml.console import shown_bytes, shown_seconds
+from tvmdml.system import html
+from tvmdml.system.console import shown_bytes, shown_seconds
 
 
 def content(run: Run, columns: Sequence[str], row: Callable[[Result], Mapping[str, Any]], summary: Sequence[str]) -> str:

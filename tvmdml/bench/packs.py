@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 import tvmdml
-from tvmdml import _children, packs, targets
+from tvmdml import packs, targets
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender
 from tvmdml.enums import AxisDirection, RoundingMode
@@ -30,6 +30,7 @@ from tvmdml.packs import building, records, shelf
 from tvmdml.packs import format as container
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import children
 from tvmdml.tensors import BYTE_TYPES, TensorDataType, TensorDesc
 
 LEVEL = "cpu:x86-64-v3"
@@ -203,7 +204,7 @@ def _starting(path: Path) -> Iterator[Figure]:
     memory = []
 
     def first() -> None:
-        done = subprocess.run(_children.command(_FIRST), env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(children.command(_FIRST), env=environment, capture_output=True, text=True, check=True)
         memory.append(int(done.stdout) / 1024)
 
     first()

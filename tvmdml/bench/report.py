@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.bench.means import each_operator, families, geometric_mean
 from tvmdml.bench.results import Entry, Result, Run
-from tvmdml.console import shown_seconds
 from tvmdml.errors import counted
+from tvmdml.system.console import shown_seconds
 
 if TYPE_CHECKING:
     from rich.table import Table

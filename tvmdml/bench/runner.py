@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports, compiler, finding, targets
+from tvmdml import compiler, finding, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import blas, checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.bench.cases import Case
@@ -23,6 +23,7 @@ from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.bench.task import Task, kind
 from tvmdml.bench.venues import Venue
 from tvmdml.operators._contract import Role
+from tvmdml.system import imports
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -272,7 +273,7 @@ def fresh_kernels() -> Iterator[None]:
     """Compile kernels again, in a separate cache folder: the compile time is part of the report."""
     kept = tempfile.TemporaryDirectory(prefix="tvmdml-bench-", ignore_cleanup_errors=True)  # a kernel may be on its way into it
     with kept as folder, _variable("TVMDML_CACHE_DIR", folder):
-        _imports.tvm()  # loading the compiler does not count as compiling
+        imports.tvm()  # loading the compiler does not count as compiling
         yield
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tvmdml import _imports, targets
+from tvmdml import targets
 from tvmdml.bench.inputs import Array
+from tvmdml.system import imports
 
 _IR_VERSION = 10  # of the model file; every ONNX Runtime version with the operator sets used here reads it
 
@@ -90,7 +91,7 @@ def topi_kernel(
     write: Callable[[Any, Any], Sequence[Any]], inputs: Sequence[Array], outputs: Sequence[Array]
 ) -> Callable[[], object]:
     """A call that runs an operator of TVM's library, compiled for this processor; ``write(topi, placeholder)`` describes it."""
-    tvm = _imports.tvm()
+    tvm = imports.tvm()
     te, topi = importlib.import_module("tvm.te"), importlib.import_module("tvm.topi")
     cpu: Any = targets.resolve("cpu")
     machine = importlib.import_module("tvmdml.targets.cpu")._tvm_target(cpu.processor)
@@ -99,5 +100,5 @@ def topi_kernel(
         results = write(topi, *placeholders)
         module = tvm.IRModule({"main": te.create_prim_func([*placeholders, *results])})
         entry = tvm.compile(module, target=machine).jit()["main"]
-    arrays = [_imports.tvm_ffi().from_dlpack(array) for array in (*inputs, *outputs)]
+    arrays = [imports.tvm_ffi().from_dlpack(array) for array in (*inputs, *outputs)]
     return partial(entry, *arrays)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tvmdml import _children
 from tvmdml.bench import command, logs_in_force, results
 from tvmdml.bench.command import Request
 from tvmdml.bench.results import Result, Run
 from tvmdml.bench.sources import Source, exported, sources
-from tvmdml.console import shown_seconds
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.system import children
+from tvmdml.system.console import shown_seconds
 from tvmdml.targets.cpu.thread_count import thread_count
 
 GOAL = 1.0
@@ -118,7 +118,7 @@ def _loads(point: Point, path: Path) -> dict[str, dict[str, float]]:
 def _child(point: Point, path: Path, what: str, full: bool, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     request = {"title": point.source.title, "path": str(path), "threads": point.threads, "what": what, "full": full}
     done = subprocess.run(
-        _children.command(_CODE),
+        children.command(_CODE),
         input=json.dumps(request),
         capture_output=True,
         text=True,

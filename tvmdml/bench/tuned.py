@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import compiler, console, targets
+from tvmdml import compiler, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import checks, command, logs_in_force, measure, results, runner, venues
 from tvmdml.bench.cases import Case
@@ -20,11 +20,12 @@ from tvmdml.bench.measure import Contender, Pace, Timing
 from tvmdml.bench.runner import Options, Room
 from tvmdml.bench.task import Task
 from tvmdml.bench.venues import Venue
-from tvmdml.console import shown_seconds
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Value
+from tvmdml.system import console
+from tvmdml.system.console import shown_seconds
 from tvmdml.targets import Target
 
 SCHEMA = "tvmdml-bench-tuned"

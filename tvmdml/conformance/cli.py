@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import INTERRUPTED, parsed, print_json, say, table
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operation_options import operator_name
+from tvmdml.system.console import INTERRUPTED, parsed, print_json, say, table
 
 if TYPE_CHECKING:
     from tvmdml.conformance.checks import Outcome

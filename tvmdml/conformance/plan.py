@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tvmdml import _imports, installing, operators, targets
+from tvmdml import operators, targets
 from tvmdml.conformance import drawing, models, references, rules, running
 from tvmdml.conformance.checks import Check, Outcome
 from tvmdml.conformance.terms import PARTS, SEED
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
 from tvmdml.operators import Operator
+from tvmdml.system import imports, installing
 
 _SEEDS = 1 << 64
 
@@ -70,7 +71,7 @@ def plan(
             raise InvalidArgument(message("conformance part", repr(part), ", ".join(PARTS)))
     if not 0 <= seed < _SEEDS:
         raise InvalidArgument(message("conformance seed", seed, f"0 to {_SEEDS - 1}"))
-    if not _imports.version("apache-tvm"):
+    if not imports.version("apache-tvm"):
         raise Unsupported(
             f"conformance compiles every kernel, and the compiler is not installed: {installing.command('compiler')}."
         )

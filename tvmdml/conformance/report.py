@@ -12,8 +12,8 @@ from tvmdml.bench import results
 from tvmdml.bench.results import now, versions
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, VERDICTS, Outcome
 from tvmdml.conformance.terms import CASES, RULES
-from tvmdml.console import Row
 from tvmdml.enums import FeatureLevel
+from tvmdml.system.console import Row
 
 FORMAT = 1
 """Incremented when the meaning of the JSON changes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from tvmdml._workers import Failure, Workers
 from tvmdml.conformance.checks import FAILED, NOT_RUN, Check, Outcome, perform
+from tvmdml.system.workers import Failure, Workers
 
 TIMEOUT = 300.0
 """The most seconds for a check, including the compilation of its kernel."""

@@ -10,7 +10,6 @@ import typing as _typing
 from types import ModuleType as _Module
 
 from tvmdml import __version__ as __version__
-from tvmdml._names import no_attribute as _no_attribute
 from tvmdml.directml.activations import FusedActivation as FusedActivation
 from tvmdml.directml.compiled import CompiledOperator as CompiledOperator
 from tvmdml.directml.devices import Buffer as Buffer
@@ -46,6 +45,7 @@ from tvmdml.directml.results import RoiAlignGradOutputs as RoiAlignGradOutputs
 from tvmdml.directml.results import TopKOutputs as TopKOutputs
 from tvmdml.directml.tensors import TensorDesc as TensorDesc
 from tvmdml.directml.tensors import TensorPolicy as TensorPolicy
+from tvmdml.system.names import no_attribute as _no_attribute
 
 globals().update(_FUNCTIONS)
 

@@ -4,7 +4,7 @@ import sys
 
 import tvmdml.directml
 import tvmdml.pydirectml
-from tvmdml._program import run
+from tvmdml.system.program import run
 
 if __name__ == "__main__":
     sys.modules["pydirectml"] = tvmdml.pydirectml

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from tvmdml import doors
-from tvmdml._names import no_attribute
 from tvmdml.directml.errors import refusing
 from tvmdml.directml.tensors import TensorDesc, numpy_type, sizes_of
 from tvmdml.graph import Expression as Value
+from tvmdml.system.names import no_attribute
 from tvmdml.tensors import packed_strides
 
 

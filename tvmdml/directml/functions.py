@@ -11,7 +11,6 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tvmdml._names import takes
 from tvmdml.directml import enums
 from tvmdml.directml.activations import FusedActivation
 from tvmdml.directml.enums import Enumeration, member
@@ -19,6 +18,7 @@ from tvmdml.directml.expressions import Expression, broadcast, called, reinterpr
 from tvmdml.directml.graphs import Graph
 from tvmdml.directml.table import TABLE, Row
 from tvmdml.directml.tensors import numpy_type, sizes_of
+from tvmdml.system.names import takes
 
 Convert = Callable[[Any, str], Any]
 """``convert(given, where)`` raises a TypeError for what is of the wrong kind."""

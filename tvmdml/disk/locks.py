@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tvmdml._whole import whole
+from tvmdml.system import whole
 
 _LONGEST_PAUSE = 0.05
 """The most seconds between two attempts."""

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from tvmdml import _children
 from tvmdml.doctor.terms import BROKEN, LIMITED, Check, Finding
 from tvmdml.errors import TvmdmlError, counted
+from tvmdml.system import children
 
 PATIENCE = 90.0
 """The most seconds that a check's process may take."""
@@ -130,7 +130,7 @@ def _made(check: Check) -> list[Finding]:
 
 def _asked(name: str) -> list[Finding]:
     """Run a check in a separate process; returns its findings."""
-    command = _children.command(_CHILD.format(name=name))
+    command = children.command(_CHILD.format(name=name))
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:

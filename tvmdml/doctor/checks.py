@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvmdml
-from tvmdml import _imports, installing
-from tvmdml.console import shown_bytes
 from tvmdml.disk import stores
 from tvmdml.doctor import settings
 from tvmdml.doctor.terms import ABSENT, BROKEN, LIMITED, OK, Check, Finding
 from tvmdml.errors import CompileError, NoDevice, TvmdmlError, counted
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import imports, installing
+from tvmdml.system.console import shown_bytes
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
@@ -64,7 +64,7 @@ def _runtime() -> Iterator[Finding]:
 
 
 def _in_range(name: str, least: tuple[int, ...], below: tuple[int, ...], why: str = "") -> Finding:
-    version = _imports.version(name)
+    version = imports.version(name)
     wanted = f"'{name}>={_dotted(least)},<{_dotted(below)}'"
     if not version:
         return Finding(BROKEN, f"{name} is not installed", f"`pip install {wanted}`.")
@@ -85,14 +85,14 @@ def _compiler() -> Iterator[Finding]:
     """The compiler alone, without the cache and packs."""
     from tvmdml import targets
 
-    if not _imports.version("apache-tvm"):
+    if not imports.version("apache-tvm"):
         words = "apache-tvm is not installed: only kernels from a pack or the cache can run"
         yield Finding(ABSENT, words, f"{installing.command('compiler')}.")
         return
     yield _in_range("apache-tvm", *TVM)
     target, desc = targets.resolve("cpu"), _operation()
     start = time.perf_counter()
-    _imports.tvm()
+    imports.tvm()
     imported = time.perf_counter()
     kernel = kernel_for(desc.canonical(), target)
     launch = target.launch(target.build(kernel.written(target)).launcher(), kernel.scalars, kernel.temporaries)
@@ -137,7 +137,7 @@ def _linker() -> Iterator[Finding]:
         yield Finding(OK, f"kernels are linked by {found}")
     elif link.object_loader():
         yield Finding(OK, "there is no linker; kernels are stored as object files, and loaded by tvm_ffi_orcjit")
-    elif not _imports.version("apache-tvm"):
+    elif not imports.version("apache-tvm"):
         yield Finding(ABSENT, "there is no linker, and without a compiler none is needed")
     else:
         advice = f"Install binutils (Debian, Ubuntu: apt-get install binutils), or {installing.command('orcjit')}."
@@ -153,10 +153,10 @@ def _cpu_kernel() -> Iterator[Finding]:
             yield _run_on("cpu", desc)
             return
         advice = f"{installing.command('compiler')}, or set TVMDML_PACKS to a pack."
-        if not _imports.version("apache-tvm") and any(_codes(pack) for pack in map(_opened, _pack_paths())):
+        if not imports.version("apache-tvm") and any(_codes(pack) for pack in map(_opened, _pack_paths())):
             words = "nothing was run: the packs have no small operation of certain sizes"
             yield Finding(LIMITED, words, "`tvmdml pack verify PACK` runs the kernels of a pack.", runs=True)
-        elif _imports.version("apache-tvm") or _pack_paths():
+        elif imports.version("apache-tvm") or _pack_paths():
             yield Finding(BROKEN, f"no kernel is available: {error}", advice)
         elif count := len(stores.DiskStore().entries()):
             words = f"nothing was run: there is no compiler and no pack; only the {counted(count, 'kernel')} in the cache can run"
@@ -358,7 +358,7 @@ def _keys() -> Iterator[Finding]:
         yield Finding(OK, f"any pack may be loaded: {signing.VARIABLE} is not set")
     else:
         yield Finding(OK, f"only packs signed with one of {len(trusted)} trusted keys may be loaded")
-        if not _imports.version("cryptography"):
+        if not imports.version("cryptography"):
             words = "no pack can be loaded: the package cryptography, which checks signatures, is not installed"
             yield Finding(BROKEN, words, f"{installing.command('sign')}.")
 
@@ -468,7 +468,7 @@ _EXTRAS = {
 
 
 def _libraries() -> Iterator[Finding]:
-    found = {name: version for name in _LIBRARIES if (version := _imports.version(name))}
+    found = {name: version for name in _LIBRARIES if (version := imports.version(name))}
     here = ", ".join(f"{name} {version}" for name, version in found.items())
     yield Finding(OK, here) if here else Finding(ABSENT, f"none of {', '.join(_LIBRARIES)} is installed, and none is needed")
     if "torch" in found and _numbers(found["torch"]) < TORCH:
@@ -489,7 +489,7 @@ def _extras() -> Iterator[Finding]:
         if of and of[2] in wanted:
             wanted[of[2]].append(of[1])
     for extra, what in _EXTRAS.items():
-        if missing := [name for name in wanted[extra] if not _imports.version(name)]:
+        if missing := [name for name in wanted[extra] if not imports.version(name)]:
             yield Finding(ABSENT, f"{extra} ({what}): {', '.join(missing)} not installed", f"{installing.command(extra)}.")
         else:
             yield Finding(OK, f"{extra} ({what})")

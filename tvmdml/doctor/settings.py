@@ -96,7 +96,7 @@ SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_DISABLE_NATIVE": _switch("off"),
     "TVMDML_DISABLE_PASSES": _parsed("tvmdml.graph.passes:disabled"),
     "TVMDML_DISABLE_PLANS": _switch("off"),
-    "TVMDML_LOG": _parsed("tvmdml.logger:level"),
+    "TVMDML_LOG": _parsed("tvmdml.system.logger:level"),
     "TVMDML_NUM_THREADS": _parsed("tvmdml.targets.cpu.thread_count:thread_count"),
     "TVMDML_NVCC": _program,
     "TVMDML_PACKS": _as_is,

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tvmdml import targets
-from tvmdml.console import printable
 from tvmdml.dxdispatch import commands, dispatchables, nodes, resources
 from tvmdml.dxdispatch.bindings import Memory
 from tvmdml.dxdispatch.commands import Command, Session, Timing
 from tvmdml.dxdispatch.dispatchable import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
+from tvmdml.system.console import printable
 from tvmdml.targets import Target
 
 __all__ = ["Model", "Timing", "read"]

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml import _inside
-from tvmdml.console import printable
 from tvmdml.dxdispatch import bindings, images
 from tvmdml.dxdispatch.bindings import AnyArray, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.nodes import Node, shown
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.errors import ModelError, reason
+from tvmdml.system import inside
+from tvmdml.system.console import printable
 from tvmdml.tensors import MAX_ELEMENTS
 
 _CHUNK = 1 << 14
@@ -230,21 +230,21 @@ class WriteFile(Command):
         if self._image is not None:
             images.require()
         try:
-            if _inside.existing(folder, name) is not None and not session.overwrite:
-                raise _inside.Refused(_THERE)
-        except _inside.Refused as error:
+            if inside.existing(folder, name) is not None and not session.overwrite:
+                raise inside.Refused(_THERE)
+        except inside.Refused as error:
             raise self._refusal(folder, error) from None
 
     def run(self, session: Session) -> None:
         """Write the whole buffer, or the part given by the dimensions."""
         folder, name = self._folder(session), self._target.text()
-        path = os.path.join(folder.resolve(), *_inside.steps(name))
+        path = os.path.join(folder.resolve(), *inside.steps(name))
         self._check_dimensions(self._size(session))
         elements = self._resource.elements(session.memory.buffers[self._name], self._size(session))
         if self._dimensions:
             elements = elements[: math.prod(self._dimensions)].reshape(self._dimensions)
         try:
-            with _inside.create(folder, name, lambda about: session.overwrite or _identity(about) in session.made) as file:
+            with inside.create(folder, name, lambda about: session.overwrite or _identity(about) in session.made) as file:
                 session.made.add(_identity(os.fstat(file.fileno())))
                 if self._image is not None:
                     file.write(images.written(elements, self._image))
@@ -252,7 +252,7 @@ class WriteFile(Command):
                     np.save(file, elements)
                 else:
                     elements.tofile(file)
-        except _inside.Refused as error:
+        except inside.Refused as error:
             raise self._refusal(folder, error) from None
         except OSError as error:
             raise self._target.error(f"{path!r}, which cannot be written ({reason(error)})", "a path that can be written") from None
@@ -271,7 +271,7 @@ class WriteFile(Command):
             )
         return session.output_path
 
-    def _refusal(self, folder: Path, error: _inside.Refused) -> ModelError:
+    def _refusal(self, folder: Path, error: inside.Refused) -> ModelError:
         advice = "Use --overwrite (in Python: overwrite=True) to replace files." if _THERE in str(error) else ""
         advice = advice or "Choose another folder with --output_path."
         return self._target.error(f"{shown(self._target.value)}, {error}", f"a new file in {str(folder.absolute())!r}", advice)

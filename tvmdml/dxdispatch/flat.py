@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import installing
 from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.system import installing
 
 _MOST_READ = 16
 """How many times the size of the file may be read: parts of it may be shared, but no file needs more."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _inside
 from tvmdml.compiler import compile as compile_operator
 from tvmdml.dxdispatch import bindings, descriptors, flat, nodes, serialized
 from tvmdml.dxdispatch.bindings import Bindings, Memory
@@ -21,6 +20,7 @@ from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
+from tvmdml.system import inside
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -167,7 +167,7 @@ def read(node: Node, folder: Path) -> SerializedGraph:
         ):
             raise where.error("inputs or outputs of the same name", "different names")
         constants, steps = {}, []
-        beside = folder.joinpath(*_inside.steps(source.text())[:-1])
+        beside = folder.joinpath(*inside.steps(source.text())[:-1])
         for one in file.nodes:
             if isinstance(one.what, serialized.Constant):
                 for edge in filter(None, one.outputs):

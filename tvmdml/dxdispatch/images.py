@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tvmdml import installing
 from tvmdml.dxdispatch.nodes import Node
 from tvmdml.errors import Unsupported, message
+from tvmdml.system import installing
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
 

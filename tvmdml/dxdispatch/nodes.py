@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tvmdml.console import printable
 from tvmdml.errors import ModelError, TvmdmlError, message, reason, safe_repr
+from tvmdml.system.console import printable
 
 T = TypeVar("T")
 

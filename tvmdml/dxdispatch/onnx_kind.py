@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml import _inside
 from tvmdml.dxdispatch import bindings
 from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
@@ -18,6 +17,7 @@ from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported
+from tvmdml.system import inside
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_ELEMENTS, TensorDesc
 
@@ -142,4 +142,4 @@ def read(node: Node, folder: Path) -> OnnxModel:
         pass
     sizes = node.get("freeDimensionNameOverrides")
     named = {name: one.integer(1, MAX_ELEMENTS) for name, one in sizes.members().items()} if sizes else {}
-    return OnnxModel(node, os.path.join(folder, *_inside.steps(source.text())), named)
+    return OnnxModel(node, os.path.join(folder, *inside.steps(source.text())), named)

@@ -12,10 +12,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tvmdml import _inside
 from tvmdml.dxdispatch import images
 from tvmdml.dxdispatch.nodes import Node, as_number, shown
 from tvmdml.errors import InvalidArgument, safe_repr
+from tvmdml.system import inside
 from tvmdml.tensors import BYTE_TYPES, TYPE_NAMES, TensorDataType
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
@@ -286,8 +286,8 @@ def opened(source: Node, folder: Path) -> BinaryIO:
         ModelError: there is no such file, or it may not be read.
     """
     try:
-        return _inside.open_to_read(folder, source.text())
-    except _inside.Refused as error:
+        return inside.open_to_read(folder, source.text())
+    except inside.Refused as error:
         wanted = f"a file in {str(folder.absolute())!r}"
         raise source.error(f"{shown(source.value)}, {error}", wanted, "Choose another folder with --input_path.") from None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvmdml._whole import on_first_use
+from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.genai.adapters import Adapters

@@ -8,10 +8,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tvmdml import installing
-from tvmdml._whole import at_hand
 from tvmdml.errors import TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.genai.refusing import Refused
+from tvmdml.system import at_hand, installing
 
 _LONGEST = 1 << 20
 """Characters of a template."""

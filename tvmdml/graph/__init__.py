@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvmdml._whole import on_first_use
+from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.graph.building import Graph

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
 import numpy as np
 
 from tvmdml import arrays
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray, recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, bounded, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.forms import Calls, Forms, forms_of, misfit_advice
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
+from tvmdml.system import at_hand
 from tvmdml.targets import Run, Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvmdml._whole import at_hand
 from tvmdml.errors import Unsupported, counted, message
 from tvmdml.graph.laid import Laid, Reports
+from tvmdml.system import at_hand
 
 if TYPE_CHECKING:
     from tvmdml.graph.nodes import Call

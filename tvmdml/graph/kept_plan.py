@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml import finding
-from tvmdml._whole import apart
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.disk import stores
@@ -21,6 +20,7 @@ from tvmdml.graph.launching import Answer, Chosen, Missing, Source
 from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Written, place
 from tvmdml.sizes.evaluating import Function
+from tvmdml.system import apart
 from tvmdml.targets import Launch, Target
 
 if TYPE_CHECKING:

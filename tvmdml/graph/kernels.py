@@ -16,10 +16,10 @@ from tvmdml.compiler import missing
 from tvmdml.errors import TvmdmlError
 from tvmdml.finding import absent, find
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.logger import SLOW, timed
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import notices
+from tvmdml.system.logger import SLOW, timed
 from tvmdml.targets import Target
 from tvmdml.targets.cpu.thread_count import thread_count
 

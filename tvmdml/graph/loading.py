@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk import plans
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
@@ -35,6 +34,7 @@ from tvmdml.graph.written import place
 from tvmdml.packs import records, shelf
 from tvmdml.packs.files import is_pack
 from tvmdml.sizes.evaluating import Function
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

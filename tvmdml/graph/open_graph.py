@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from tvmdml import arrays
-from tvmdml._garbage import not_collected
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
@@ -25,6 +24,7 @@ from tvmdml.graph.templates import ProgramTemplate
 from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import evaluator, terms_of
+from tvmdml.system import not_collected
 from tvmdml.targets import Target
 from tvmdml.tensors import native
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tvmdml._garbage import not_collected
 from tvmdml.compiler import Launches as Launchable
 from tvmdml.compiler import Ready
 from tvmdml.graph import passes
@@ -33,6 +32,7 @@ from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
 from tvmdml.sizes.polynomials import Terms
+from tvmdml.system import not_collected
 from tvmdml.targets import Launch, Target
 
 _MOST_LAUNCHES = 1024

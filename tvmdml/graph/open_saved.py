@@ -12,12 +12,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Said, place, places, text, written
 from tvmdml.sizes.evaluating import Function
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tvmdml.graph.laid import Laid
-from tvmdml.html import escaped
+from tvmdml.system.html import escaped
 
 _ROW, _ARC, _TEXT = 26, 14, 640
 _MOST_ARCS = 12

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml._whole import at_hand
 from tvmdml.errors import CompileError, Unsupported, counted, message
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import dot
@@ -19,6 +18,7 @@ from tvmdml.graph.laid import Given, Laid, Reports, Weights
 from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.written import ABSENT, ReadPlan
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk import mapping
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
@@ -30,6 +29,7 @@ from tvmdml.graph.launching import Source
 from tvmdml.graph.saved_plan import PackedKey, SavedPlan
 from tvmdml.graph.written import ABSENT, Said, place, text, type_of, written
 from tvmdml.packs import files
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tvmdml import _imports, _whole
-from tvmdml._whole import at_hand
+from tvmdml import system
 from tvmdml.disk import plans
 from tvmdml.kernels import knobs
+from tvmdml.system import at_hand, imports
 from tvmdml.targets import Target
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "onnx")
@@ -67,9 +67,9 @@ def _sources() -> str | None:
         files = sorted(_files(str(Path(__file__).parents[1]), ""))
     except OSError:  # it is in an archive
         return None
-    if any(changed > _whole.BEGAN for *_, changed in files):
+    if any(changed > system.BEGAN for *_, changed in files):
         return None
-    versions = [sys.version, *(f"{name} {_imports.version(name)}" for name in _PACKAGES)]
+    versions = [sys.version, *(f"{name} {imports.version(name)}" for name in _PACKAGES)]
     return hashlib.sha256(repr((versions, [file[:3] for file in files])).encode()).hexdigest()
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports
-from tvmdml._garbage import not_collected
+from tvmdml.system import imports, not_collected
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -131,8 +130,8 @@ class Kernel(NamedTuple):
             "parameters": self.choices,
             "target": target.code,
             "source": self.source(target),
-            "tvm": _imports.version("apache-tvm"),
-            "tvm_ffi": _imports.version("apache-tvm-ffi"),
+            "tvm": imports.version("apache-tvm"),
+            "tvm_ffi": imports.version("apache-tvm-ffi"),
             **({"tuning": self.tuning} if self.tuning else {}),
         }
 

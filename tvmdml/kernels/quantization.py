@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tvmdml import _imports
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.seldom import seldom
+from tvmdml.system import imports
 from tvmdml.tensors import TensorDataType
 
 _MAGIC, _MAGIC_BITS = 1.5 * 2.0**23, 0x4B400000
@@ -71,7 +71,7 @@ def _is_repeated(x: Any, scale: Any) -> bool:
     """Whether all lanes of a vector of float32 have one scale, on a processor with fused multiply-adds."""
     if T.lanes(x) == 1 or not T.fuses():
         return False
-    _imports.tvm()
+    imports.tvm()
     from tvm import tirx
 
     return isinstance(scale, tirx.Broadcast) and T.scalar_type(x) == T.scalar_type(scale) == "float32"

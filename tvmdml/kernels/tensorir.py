@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml import _imports
 from tvmdml.kernels.tensorir_base import Function as Function
 from tvmdml.kernels.tensorir_base import Operation as Operation
 from tvmdml.kernels.tensorir_base import Rounds as Rounds
@@ -76,12 +75,13 @@ from tvmdml.kernels.tensorir_processors import has_instructions as has_instructi
 from tvmdml.kernels.tensorir_processors import instructions_of as instructions_of
 from tvmdml.kernels.tensorir_processors import rounded as rounded
 from tvmdml.kernels.tensorir_processors import same_memory as same_memory
+from tvmdml.system import imports
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # Python inspects the module
         raise AttributeError(name)
-    _imports.tvm()
+    imports.tvm()
     from tvm.tirx.script import builder
 
     if not hasattr(builder, name):

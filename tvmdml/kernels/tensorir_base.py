@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tvmdml import _imports
 from tvmdml.kernels.open_shapes import Launched, OpenTensor
+from tvmdml.system import imports
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
@@ -49,7 +49,7 @@ class Function:
     """A kernel under construction. ``with tensorir.function() as f:`` … ``f.result()``."""
 
     def __init__(self) -> None:
-        _imports.tvm()
+        imports.tvm()
         from tvm.script.ir_builder import IRBuilder
         from tvm.tirx.script import builder
 
@@ -302,7 +302,7 @@ def counting(dtype: str) -> Iterator[None]:
 
 def const(value: int | float, dtype: str) -> Any:
     """A constant of a data type."""
-    _imports.tvm()
+    imports.tvm()
     from tvm import tirx
 
     return tirx.const(value, dtype)
@@ -340,7 +340,7 @@ def splat(value: Any, count: int) -> Any:
 
 def Shuffle(vectors: list[Any], indices: list[int]) -> Any:  # noqa: N802 - named as TVM's expression
     """Lanes selected from concatenated vectors."""
-    _imports.tvm()
+    imports.tvm()
     from tvm import tirx
 
     return tirx.Shuffle(vectors, indices)

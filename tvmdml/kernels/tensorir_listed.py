@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tvmdml import _imports
 from tvmdml.kernels.tensorir_base import Function, begun, i64, let, view
+from tvmdml.system import imports
 
 _CONVENTION, _PACKED = "calling_conv", 1
 """The attribute by which TVM knows that a function has the form of a call already."""
@@ -50,7 +50,7 @@ class Listed(Function):
         """The parameters of the form, around the statements, and success behind them."""
         t = self._t
         t.func_attr({"tirx.noalias": True, _CONVENTION: _PACKED})
-        t.func_ret(_imports.tvm().ir.PrimType("int32"))
+        t.func_ret(imports.tvm().ir.PrimType("int32"))
         t.arg("self", t.handle())
         self._list = t.arg("list", t.handle())
         t.arg("count", t.int32())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tvmdml._whole import imported, on_first_use
+from tvmdml.system import imported, on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.onnx.arguments import ModelMetadata, NodeArg

@@ -5,7 +5,7 @@ import sys
 
 import tvmdml.genai
 import tvmdml.onnx
-from tvmdml._program import run
+from tvmdml.system.program import run
 
 if __name__ == "__main__":
     # Its tools for files are found where the package is installed, behind what is here.

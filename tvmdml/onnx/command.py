@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _inside
-from tvmdml.console import printable, shown_seconds
 from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
 from tvmdml.graph.compiled import Timed
@@ -23,6 +21,8 @@ from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.packs.files import is_graph, is_pack
+from tvmdml.system import inside
+from tvmdml.system.console import printable, shown_seconds
 from tvmdml.targets import Target
 
 _SLOWEST = 10
@@ -211,11 +211,11 @@ def _files(model: Runnable, output: Output) -> list[str]:
     found = [f"{one.name}.npy" for one in model.outputs]
     for name in found:
         try:
-            if len(_inside.steps(name)) != 1:
-                raise _inside.Refused("which names a folder")
-            if _inside.existing(output.folder, name) is not None and not output.overwrite:
-                raise _inside.Refused("which already exists")
-        except _inside.Refused as error:
+            if len(inside.steps(name)) != 1:
+                raise inside.Refused("which names a folder")
+            if inside.existing(output.folder, name) is not None and not output.overwrite:
+                raise inside.Refused("which already exists")
+        except inside.Refused as error:
             raise _refusal(name, output, error) from None
     return found
 
@@ -224,12 +224,12 @@ def _write(name: str, result: Any, output: Output) -> None:
     content = io.BytesIO()
     np.save(content, np.asarray(result), allow_pickle=False)
     try:
-        with _inside.create(output.folder or ".", name, lambda about: output.overwrite) as file:
+        with inside.create(output.folder or ".", name, lambda about: output.overwrite) as file:
             file.write(content.getbuffer())
-    except _inside.Refused as error:
+    except inside.Refused as error:
         raise _refusal(name, output, error) from None
 
 
-def _refusal(name: str, output: Output, error: _inside.Refused) -> ModelError:
+def _refusal(name: str, output: Output, error: inside.Refused) -> ModelError:
     advice = "Use --overwrite to replace files." if "already exists" in str(error) else ""
     return ModelError(message("output", f"{safe_repr(name)}, {error}", f"new files in {output.folder!r}", advice))

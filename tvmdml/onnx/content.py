@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tvmdml import _inside
+from tvmdml.system import inside
 
 _PIECE = 8 << 20
 """Bytes that one thread hashes at a time. The hash is that of the hashes of the pieces."""
@@ -68,9 +68,9 @@ class Content:
             if self.folder is None:
                 return None
             try:
-                with _inside.open_to_read(self.folder, name, self.home) as file:
+                with inside.open_to_read(self.folder, name, self.home) as file:
                     found.append(self._look(name, file))
-            except (_inside.Refused, OSError, ValueError):
+            except (inside.Refused, OSError, ValueError):
                 return None
         return hashlib.sha256("".join(found).encode()).hexdigest() if found else ""
 
@@ -87,12 +87,12 @@ class Content:
         if self._file is None:
             return True
         for name, looked in list(self._looked.items()):
-            with suppress(_inside.Refused, OSError, ValueError):
+            with suppress(inside.Refused, OSError, ValueError):
                 if not name:
                     same = self._is_same(name, looked, self._file)
                 else:
                     assert self.folder is not None
-                    with _inside.open_to_read(self.folder, name, self.home) as file:
+                    with inside.open_to_read(self.folder, name, self.home) as file:
                         same = self._is_same(name, looked, file)
                 if same:
                     continue

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
@@ -25,6 +24,7 @@ from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.content import Content
 from tvmdml.onnx.following import Following
 from tvmdml.onnx.running import About, Argument, Ready
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

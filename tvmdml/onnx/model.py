@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tvmdml import targets
-from tvmdml._whole import at_hand
 from tvmdml.disk.stores import warn_once
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
-from tvmdml.logger import timed
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.profiling import Profile, in_folder
@@ -27,6 +25,8 @@ from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
 from tvmdml.onnx.types import ACCURACIES, Undecided
 from tvmdml.packs.files import is_graph, is_pack
+from tvmdml.system import at_hand
+from tvmdml.system.logger import timed
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
@@ -170,8 +170,8 @@ class Model(Runnable):
             raise Unsupported(message(self.name, f"inputs that are sequences ({listed(several)})", "tensors, for a pack", advice))
         shapes = self._known_shapes()
         if shapes is None:
-            at_hand("tvmdml.console")
-            from tvmdml.console import printable  # it imports click, which loading a model does not need
+            at_hand("tvmdml.system.console")
+            from tvmdml.system.console import printable  # it imports click, which loading a model does not need
 
             given, wanted = f"a model with open sizes ({listed(self.inputs)})", self._open_sizes()
             advice = f"They are given by name: {' '.join(f'--size {printable(name)}=N' for name in wanted)}" if wanted else ""

@@ -10,8 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tvmdml import logger, onnx_bounds, targets
-from tvmdml._garbage import not_collected
+from tvmdml import onnx_bounds, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
@@ -40,6 +39,7 @@ from tvmdml.onnx_bounds import tensors
 from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import Record, is_open, key_of
 from tvmdml.sizes.evaluating import evaluator
+from tvmdml.system import logger, not_collected
 
 Shapes = Mapping[str, tuple[int, ...]]
 _WITH_DEFAULTS = 4

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from tvmdml import arrays
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.providers import DEVICES, device
 from tvmdml.onnx.types import dtype_of, is_ours
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 _MOST_RANK = 64

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tvmdml._whole import at_hand
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.system import at_hand
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _NAME = re.compile(r"[A-Za-z_][\w.-]*\.[A-Za-z_]\w*", re.ASCII)

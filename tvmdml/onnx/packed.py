@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.console import printable
 from tvmdml.errors import InvalidArgument, PackError, Unsupported, counted, message
 from tvmdml.graph import saving
 from tvmdml.graph.compiled import CompiledGraph
@@ -33,6 +32,7 @@ from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
 from tvmdml.packs import shelf
 from tvmdml.packs.files import is_graph
 from tvmdml.packs.records import Graph
+from tvmdml.system.console import printable
 
 _TYPES = {"float32": "float", "float64": "double"}
 """ONNX's names of types, where they are not NumPy's."""

@@ -7,8 +7,9 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from tvmdml import logger, targets
+from tvmdml import targets
 from tvmdml.errors import InvalidArgument, NoDevice, TvmdmlError, Unsupported, counted, message, safe_repr
+from tvmdml.system import logger
 from tvmdml.targets import Target
 
 CPU = "CPUExecutionProvider"

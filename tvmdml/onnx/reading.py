@@ -13,14 +13,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tvmdml import _inside, onnx_bounds
-from tvmdml._whole import at_hand
+from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk import mapping
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import order, weights
 from tvmdml.onnx.types import is_narrow
 from tvmdml.onnx_nodes import numpy_type
+from tvmdml.system import at_hand, inside
 
 MOST_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""
@@ -198,21 +198,21 @@ class Source:
         allowed, advice = f"files in {str(self.folder.absolute())!r}", "Put them beside the model."
         try:
             offset, length = int(where.get("offset") or 0), int(where.get("length") or nbytes)
-            with _inside.open_to_read(self.folder, location, self.home) as file:
+            with inside.open_to_read(self.folder, location, self.home) as file:
                 about = os.fstat(file.fileno())
                 there = about.st_size
                 if length == nbytes and there < offset + nbytes and offset >= 0:
                     allowed, advice = f"{offset + nbytes} or more", "The file is truncated: copy it again."
-                    raise _inside.Refused(f"which has {there} bytes")
+                    raise inside.Refused(f"which has {there} bytes")
                 if length != nbytes or offset < 0:
-                    raise _inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
+                    raise inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
                 if not nbytes:
                     return np.empty(shape, dtype)
                 whole = self._files.get(place := (about.st_dev, about.st_ino))
                 if whole is None or whole.nbytes < offset + nbytes:
                     whole = self._files[place] = mapping.mapped(file.fileno(), there)
                 return _native(whole[offset : offset + nbytes].view(dtype).reshape(shape))
-        except _inside.Refused as error:
+        except inside.Refused as error:
             problem = str(error)
         except (ValueError, OverflowError, OSError) as error:
             problem = f"which cannot be mapped ({reason(error)})"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml._whole import apart, at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph.kept import DAMAGED
 from tvmdml.graph.kept import Kept as Part
@@ -18,6 +17,7 @@ from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Ready, unnamed
+from tvmdml.system import apart, at_hand
 
 if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan

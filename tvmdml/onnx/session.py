@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml import arrays
-from tvmdml._whole import at_hand
 from tvmdml.arrays import recycled
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
@@ -24,6 +23,7 @@ from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element, h
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.providers import CPU
 from tvmdml.onnx.random_state import STATE, WORDS, Numbers
+from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

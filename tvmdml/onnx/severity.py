@@ -1,4 +1,4 @@
-"""ONNX Runtime's calls about its log, which is that of the package here (``tvmdml.logger``)."""
+"""ONNX Runtime's calls about its log, which is that of the package here (``tvmdml.system.logger``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tvmdml import logger
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.system import logger
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 """Those of Python, by ONNX Runtime's severities."""

@@ -18,7 +18,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from tvmdml._garbage import not_collected
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import ModelError, Unsupported, message
@@ -28,6 +27,7 @@ from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.recording import Pattern, Place, Recording, Recordings, pattern_of
 from tvmdml.onnx.running import Argument, Ready
 from tvmdml.onnx.types import Undecided, decides, wide_of
+from tvmdml.system import not_collected
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress

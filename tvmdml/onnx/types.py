@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml._whole import at_hand
 from tvmdml.errors import TvmdmlError
+from tvmdml.system import at_hand
 from tvmdml.tensors import TensorDataType
 
 ACCURACIES = ("exact", "file")

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from types import ModuleType
 
-from tvmdml._whole import whole
 from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.operators._contract import Operator
+from tvmdml.system import whole
 
 __all__ = [
     "Operator",

@@ -7,11 +7,11 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from tvmdml._whole import whole
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse
 from tvmdml.operators._pointwise_fused import Value as Wire
+from tvmdml.system import whole
 from tvmdml.tensors import TensorDesc
 
 FAMILIES = ("_matrix", "_reduction", "_movement", "_attention")

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml._whole import at_hand
 from tvmdml.sizes import is_open
+from tvmdml.system import at_hand
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 

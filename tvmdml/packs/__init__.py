@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvmdml._whole import on_first_use
+from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
     from tvmdml.packs.building import Built, build

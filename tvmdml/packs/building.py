@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvmdml
-from tvmdml import _imports, installing, operators, scheduling, targets
-from tvmdml._whole import apart
+from tvmdml import operators, scheduling, targets
 from tvmdml.disk import stores
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernels import knobs
@@ -32,6 +31,7 @@ from tvmdml.packs.processes import Processes
 from tvmdml.packs.records import Launch, Operation, symbol_of
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import apart, imports, installing
 from tvmdml.targets import Target, elsewhere
 
 _TOGETHER = 4
@@ -439,8 +439,8 @@ def _head(plan: Plan) -> dict[str, Any]:
     return {
         "producer": {
             "tvmdml": tvmdml.__version__,
-            "apache-tvm": _imports.version("apache-tvm"),
-            "apache-tvm-ffi": _imports.version("apache-tvm-ffi"),
+            "apache-tvm": imports.version("apache-tvm"),
+            "apache-tvm-ffi": imports.version("apache-tvm-ffi"),
         },
         "targets": {code: machine.name for code, (_, machine) in plan.machines.items()},
         "sources": {

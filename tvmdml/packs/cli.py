@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table, width
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.system.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table, width
 
 if TYPE_CHECKING:
     from tvmdml.packs.format import Pack

@@ -607,7 +607,7 @@ class Pack:
 
 def _named(path: str | Path) -> str:
     """A path in a message: a terminal must not be sent the control characters that a file's name may have."""
-    from tvmdml.console import printable  # it imports click, which loading a pack does not need
+    from tvmdml.system.console import printable  # it imports click, which loading a pack does not need
 
     return printable(path)
 

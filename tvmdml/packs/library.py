@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvmdml._whole import at_hand
 from tvmdml.disk.stores import warn_once
 from tvmdml.errors import InvalidArgument, PackError
+from tvmdml.system import at_hand
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from tvmdml._workers import Failure, Workers
 from tvmdml.errors import CompileError
+from tvmdml.system.workers import Failure, Workers
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import installing
 from tvmdml.errors import InvalidArgument, PackError, message
+from tvmdml.system import installing
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

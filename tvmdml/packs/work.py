@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import targets
-from tvmdml._whole import whole
 from tvmdml.errors import CompileError
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import whole
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel

@@ -9,7 +9,6 @@ from __future__ import annotations
 import typing as _typing
 from types import ModuleType as _Module
 
-from tvmdml._names import no_attribute as _no_attribute
 from tvmdml.directml.activations import FusedActivation as FusedActivation
 from tvmdml.directml.enums import ConvolutionDirection as ConvolutionDirection
 from tvmdml.directml.enums import ConvolutionMode as ConvolutionMode
@@ -34,6 +33,7 @@ from tvmdml.pydirectml.models import Model as Model
 from tvmdml.pydirectml.models import Size2D as Size2D
 from tvmdml.pydirectml.models import TensorData as TensorData
 from tvmdml.pydirectml.models import TensorDesc as TensorDesc
+from tvmdml.system.names import no_attribute as _no_attribute
 
 OutputOptions = GRUOutputOptions
 del GRUOutputOptions

@@ -3,7 +3,7 @@
 import sys
 
 import tvmdml.pydirectml
-from tvmdml._program import run
+from tvmdml.system.program import run
 
 if __name__ == "__main__":
     sys.modules["directml"] = tvmdml.pydirectml  # whose first versions had this interface

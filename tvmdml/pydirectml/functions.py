@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvmdml import directml
-from tvmdml._names import takes
 from tvmdml.pydirectml.models import Expression, GraphBuilder, TensorDesc
+from tvmdml.system.names import takes
 
 _ONE, _TWO = "input", "a b"
 _WINDOWS = "start_padding end_padding"

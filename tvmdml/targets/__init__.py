@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tvmdml._whole import at_hand, whole
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
+from tvmdml.system import at_hand, whole
 from tvmdml.targets._sequence import Run as Run
 from tvmdml.targets._sequence import Step as Step
 from tvmdml.targets._terms import Form as Form

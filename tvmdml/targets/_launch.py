@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import _imports, arrays
-from tvmdml._whole import whole
+from tvmdml import arrays
 from tvmdml.arrays import NumpyArray
+from tvmdml.system import imports, whole
 from tvmdml.targets._terms import Form, Launcher
 
 
@@ -35,7 +35,7 @@ class RuntimeLaunch:
 
     def bind(self, *tensors: NumpyArray) -> Callable[[], None]:
         """A launch on these arrays, which are converted for the runtime only once."""
-        convert = _imports.tvm_ffi().from_dlpack
+        convert = imports.tvm_ffi().from_dlpack
         ready = [convert(_writable(tensor)) for tensor in tensors]
         return lambda: self(*ready)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tvmdml import _imports
 from tvmdml.errors import CompileError
+from tvmdml.system import imports
 from tvmdml.targets import _program
 from tvmdml.targets._program import Expression
 
@@ -80,7 +80,7 @@ def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
     Raises:
         CompileError: TVM rejects it, or it needs work between launches that only the host could do.
     """
-    tvm = _imports.tvm()
+    tvm = imports.tvm()
     try:
         split = _passes(blocks)(tvm.IRModule({"main": function}))
     except Exception as error:
@@ -107,7 +107,7 @@ def launches(
 
 
 def _passes(blocks: bool) -> Any:
-    tvm = _imports.tvm()
+    tvm = imports.tvm()
     from tvm import s_tir, tirx
 
     rooms = {"tirx": tirx.transform, "s_tir": s_tir.transform}
@@ -120,7 +120,7 @@ def _passes(blocks: bool) -> Any:
 
 def tvm_target() -> Any:
     """The target for TVM's passes, the same for all devices: with Vulkan they keep the names of TensorIR's functions."""
-    tvm = _imports.tvm()
+    tvm = imports.tvm()
     features = {f"supports_{name}": True for name in ("int8", "int16", "int64", "float16", "float64")}
     return tvm.target.Target({"kind": "vulkan", "max_num_threads": 1024, "max_threads_per_block": 1024, **features}, host="llvm")
 

@@ -20,12 +20,13 @@ from torch.fx import GraphModule, Node
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from tvmdml import logger, targets
+from tvmdml import targets
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.graph.building import recorded
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.sizes import Record
+from tvmdml.system import logger
 from tvmdml.tensors import TensorDataType
 from tvmdml.torch import _indexed as _indexed  # it fills the table
 from tvmdml.torch._aten import CONDITIONS, FIRST_ONLY, MIXED, TABLE

@@ -11,8 +11,8 @@ from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
-from tvmdml._workers import Failure, Workers
 from tvmdml.errors import CompileError
+from tvmdml.system.workers import Failure, Workers
 from tvmdml.tuning import parcels
 from tvmdml.tuning.lanes import Place
 from tvmdml.tuning.parcels import Library

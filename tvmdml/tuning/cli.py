@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tvmdml.console import as_json_option, parsed, print_json, say, table
 from tvmdml.errors import counted
 from tvmdml.operation_options import Operation, in_place_options, operation_options, operator_name
+from tvmdml.system.console import as_json_option, parsed, print_json, say, table
 
 if TYPE_CHECKING:
     from tvmdml.tuning.log_files import Line

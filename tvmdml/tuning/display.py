@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tvmdml.console import printable, shown_seconds
 from tvmdml.errors import counted
+from tvmdml.system.console import printable, shown_seconds
 from tvmdml.tuning.terms import Job, Knobs, Trial, Tuned
 
 if TYPE_CHECKING:

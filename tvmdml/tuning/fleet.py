@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tvmdml._workers import Failure, Workers
 from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.system.workers import Failure, Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from tvmdml._workers import Failure, Workers
+from tvmdml.system.workers import Failure, Workers
 from tvmdml.targets import Target
 from tvmdml.tuning import session, trials
 from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome

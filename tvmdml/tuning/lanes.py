@@ -22,8 +22,8 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from tvmdml import _children
 from tvmdml.errors import CompileError
+from tvmdml.system import children
 from tvmdml.tuning.parcels import Library
 from tvmdml.tuning.terms import Machine, Outcome
 
@@ -125,7 +125,7 @@ class Lanes:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                _children.command(f"from tvmdml.tuning.lanes import serve; serve({theirs.fileno()})"),
+                children.command(f"from tvmdml.tuning.lanes import serve; serve({theirs.fileno()})"),
                 env={**os.environ, **environment},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

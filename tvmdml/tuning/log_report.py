@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml.console import Row, shown_seconds
 from tvmdml.errors import counted
 from tvmdml.operators import tuned_as
+from tvmdml.system.console import Row, shown_seconds
 from tvmdml.tuning import log_files, logs
 from tvmdml.tuning.logs import Found, Logs
 from tvmdml.tuning.terms import Machine, Record, ShapeClass

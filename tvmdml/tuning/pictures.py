@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from tvmdml.console import printable
+from tvmdml.system.console import printable
 from tvmdml.tuning.display import title
 from tvmdml.tuning.rivals import Peer
 from tvmdml.tuning.terms import Tuned

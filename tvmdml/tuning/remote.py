@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports
 from tvmdml.errors import CompileError
+from tvmdml.system import imports
 from tvmdml.targets.cpu import bundle, host
 from tvmdml.tuning import parcels
 from tvmdml.tuning.noise import noise_of
@@ -70,7 +70,7 @@ class Session:
     """
 
     def __init__(self, place: tuple[str, int], match: str, timeout: float) -> None:
-        tvm = _imports.tvm()
+        tvm = imports.tvm()
         self._empty: Callable[..., Any] = tvm.runtime.empty
         self._remote = rpc().connect(*place, match, _LIFE)
         self._device = self._remote.cpu(0)
@@ -266,7 +266,7 @@ def _granted(threads: int, quota: str) -> int:
 @functools.cache
 def rpc() -> Any:
     """TVM's RPC."""
-    _imports.tvm()
+    imports.tvm()
     import tvm.rpc
 
     return tvm.rpc

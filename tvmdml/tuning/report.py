@@ -9,10 +9,10 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmdml import installing
 from tvmdml.bench.means import geometric_mean
-from tvmdml.console import printable, shown_seconds
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.system import installing
+from tvmdml.system.console import printable, shown_seconds
 from tvmdml.tuning.display import failures, knobs_in_words, title
 from tvmdml.tuning.rivals import Peer
 from tvmdml.tuning.terms import Machine, Tuned

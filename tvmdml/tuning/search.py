@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports, installing
 from tvmdml.errors import CompileError
+from tvmdml.system import imports, installing
 from tvmdml.tuning.space import Space
 from tvmdml.tuning.terms import Knobs, Outcome, Trial
 
@@ -56,7 +56,7 @@ class Search:
     """
 
     def __init__(self, space: Space, history: Sequence[Trial] = (), *, batch: int = 8, seed: int = 0) -> None:
-        tvm, schedules = _imports.tvm(), _meta_schedule()
+        tvm, schedules = imports.tvm(), _meta_schedule()
         self._space, self._schedules = space, schedules
         self._stands_for = {space.default: tuple(0 for _ in space.choices)}
         target = tvm.target.Target({"kind": "llvm", "num-cores": 1})  # only for the records; nothing is compiled for it
@@ -132,7 +132,7 @@ class Search:
             trace = self._spaces[0].trace
             for instruction, place in zip(_samples(trace), places, strict=True):
                 trace = trace.with_decision(instruction, place, True)
-            schedule = _imports.tvm().s_tir.Schedule(self._context.mod)
+            schedule = imports.tvm().s_tir.Schedule(self._context.mod)
             trace.apply_to_schedule(schedule, remove_postproc=False)
             seconds = self._seconds(trial.outcome)
             self._remember(schedule.trace, seconds)

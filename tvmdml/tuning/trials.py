@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tvmdml import finding, operators, targets
-from tvmdml._garbage import not_collected
 from tvmdml.arrays.device_array import bound
 from tvmdml.bench.measure import Contender
 from tvmdml.kernels import knobs
@@ -22,6 +21,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import not_collected
 from tvmdml.targets import Launcher, Target
 from tvmdml.tuning.noise import noise_of
 from tvmdml.tuning.stand import Sample, Stand, described

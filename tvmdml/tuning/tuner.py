@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import tvmdml
-from tvmdml import _imports, functions, operators, targets
+from tvmdml import functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, counted, message, safe_repr
 from tvmdml.kernels.kernel import source_stamp
@@ -18,6 +18,7 @@ from tvmdml.operators import Operator, _shared
 from tvmdml.packs import lines
 from tvmdml.packs.spec import Wanted
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import imports
 from tvmdml.targets import Target
 from tvmdml.tuning import log_folders, logs
 from tvmdml.tuning.display import Display, Silent
@@ -257,7 +258,7 @@ class _Tuner:
             trials=len(session.trials),
             versions={
                 "tvmdml": tvmdml.__version__,
-                "apache-tvm": _imports.version("apache-tvm"),
+                "apache-tvm": imports.version("apache-tvm"),
                 "schedules": source_stamp(space.operator, self._target),
             },
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),

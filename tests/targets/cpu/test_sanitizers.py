@@ -26,9 +26,10 @@ from folders import TESTS
 from support import at_once, round_desc
 
 import tvmdml
-from tvmdml import TensorDesc, _imports, finding, targets
+from tvmdml import TensorDesc, finding, targets
 from tvmdml.operators._contract import Shared
 from tvmdml.scheduling import kernel_for
+from tvmdml.system import imports
 from tvmdml.targets.cpu import threads
 
 NATIVE = TESTS.parent / "tvmdml" / "targets" / "cpu" / "native"
@@ -242,7 +243,7 @@ def _calls() -> Iterator[Callable[[], object]]:
     def failing(*_: object) -> None:
         raise ValueError("as it should be")
 
-    bad = _imports.tvm_ffi().convert(failing)
+    bad = imports.tvm_ffi().convert(failing)
     yield native.Launch(bad, (), ()).bind(x, y)
     yield native.Launch(bad, (), (100, 3)).bind(np.zeros(5000, np.float32))
     bad_step = (native.Launch(bad, (), (100, 3)), ((0, 0),))

@@ -23,7 +23,8 @@ import pytest
 from support import at_once
 
 import tvmdml
-from tvmdml import InvalidArgument, _imports, targets
+from tvmdml import InvalidArgument, targets
+from tvmdml.system import imports
 from tvmdml.targets.cpu import cgroups, python_pool, threads
 from tvmdml.targets.cpu.thread_count import thread_count
 
@@ -426,7 +427,7 @@ def main(limit: T.int64):
 
 @only_native
 def test_an_error_of_a_task_is_raised_by_the_call() -> None:
-    tvm = _imports.tvm()
+    tvm = imports.tvm()
     function = importlib.import_module("tvm.script").from_source(ASSERTED)
     executable = tvm.compile(tvm.IRModule({"main": function}), target="llvm")  # with assertions, unlike kernels
     with threads.everywhere():

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml._whole import at_hand
 from tvmdml.arrays import NumpyArray
 from tvmdml.enums import QuantizationType
 from tvmdml.graph import Expression
@@ -19,6 +18,7 @@ from tvmdml.operators._gather_blocks_fused import BlockwiseGather
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm, packed
 from tvmdml.operators.gather import Gather
 from tvmdml.operators.quantization import Dequantize
+from tvmdml.system import at_hand
 from tvmdml.tensors import TensorDesc
 
 _BYTES_LEVEL = 4

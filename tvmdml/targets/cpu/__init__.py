@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tvmdml import _imports
-from tvmdml._garbage import not_collected
 from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.system import imports, not_collected
 from tvmdml.targets import Build, Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_from_memory, load_library
@@ -225,7 +224,7 @@ class CpuTarget(Target):
         return text
 
     def _compile(self, function: PrimFunc, symbol: str = _SYMBOL) -> Any:
-        tvm = _imports.tvm()
+        tvm = imports.tvm()
         try:
             # Python checks the arguments.
             with not_collected(), tvm.transform.PassContext(config={"tirx.disable_assert": True}, disabled_pass=_NOT_NEEDED):
@@ -282,7 +281,7 @@ def _opened(content: bytes) -> Any:
     parallel = threads.is_parallel(content) and not own_pool
 
     def load(path: str) -> _Library:
-        module = _imports.tvm_ffi().get_global_func("ffi.Module.load_from_file.so")(path, "so")
+        module = imports.tvm_ffi().get_global_func("ffi.Module.load_from_file.so")(path, "so")
         if parallel:
             threads.attach(path)
         if own_pool:
@@ -313,7 +312,7 @@ def runtime_function(launcher: Launcher) -> Launcher:
     extension = threads.native()
     if extension is None or type(launcher) is not extension.Kernel:
         return launcher
-    return _imports.tvm_ffi().Function.__from_extern_c__(launcher.address, keep_alive_object=launcher)
+    return imports.tvm_ffi().Function.__from_extern_c__(launcher.address, keep_alive_object=launcher)
 
 
 @functools.cache
@@ -324,7 +323,7 @@ def _relative(processor: host.Processor, count: int) -> CpuTarget:
 @functools.cache
 def _tvm_target(processor: host.Processor) -> Any:
     options = {"kind": "llvm", "mtriple": processor.triple, "mcpu": processor.cpu, "mattr": processor.attributes}
-    return _imports.tvm().target.Target({k: v for k, v in options.items() if v})
+    return imports.tvm().target.Target({k: v for k, v in options.items() if v})
 
 
 TARGET = CpuTarget

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import _imports
+from tvmdml.system import imports
 from tvmdml.targets.cpu.thread_count import thread_count
 
 _SYMBOL = b"__TVMBackendParallelLaunch"
@@ -105,7 +105,7 @@ def joined() -> ModuleType | None:
     """The C extension, ready to launch functions of TVM's runtime, too."""
     extension = connected()
     if extension is not None:
-        library = _imports.tvm_ffi().LIB
+        library = imports.tvm_ffi().LIB
         extension.join(*(ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _FFI))
     return extension
 
@@ -114,7 +114,7 @@ def _error(kind: str, text: str, backtrace: str) -> BaseException:
     """The exception that the runtime would raise for an error of its own."""
     if "tvm_ffi" not in sys.modules:
         return RuntimeError(text)
-    error: BaseException = _imports.tvm_ffi().core.Error(kind, text, backtrace).py_error()
+    error: BaseException = imports.tvm_ffi().core.Error(kind, text, backtrace).py_error()
     return error
 
 
@@ -183,4 +183,4 @@ def everywhere() -> Iterator[None]:
 
 
 def _register(function: Any) -> None:
-    _imports.tvm_ffi().LIB.TVMFFIEnvModRegisterContextSymbol(ctypes.c_char_p(_SYMBOL), function)
+    imports.tvm_ffi().LIB.TVMFFIEnvModRegisterContextSymbol(ctypes.c_char_p(_SYMBOL), function)

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tvmdml._garbage import not_collected
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
+from tvmdml.system import not_collected
 from tvmdml.targets import Launch, Launcher, Machine, Run, Step, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import Function, Program

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tvmdml import installing
 from tvmdml.errors import CompileError, InvalidArgument, message
+from tvmdml.system import installing
 from tvmdml.targets._program import Image
 from tvmdml.targets.cuda import cubin
 from tvmdml.targets.cuda.architectures import is_one, number

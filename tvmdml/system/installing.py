@@ -11,7 +11,7 @@ def command(extra: str, *options: str) -> str:
     In a clone, ``pip install 'tvmdml[…]'`` would look for the package in an index, and ``pip install '.[…]'`` would replace the
     editable install with a copy.
     """
-    clone = Path(__file__).absolute().parents[1]
+    clone = Path(__file__).absolute().parents[2]
     if not (clone / "pyproject.toml").is_file():
         wanted = f"'tvmdml[{extra}]'"
     else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import gc
 import logging  # noqa: F401 - registers its hook before those below: hooks run in reverse order, and logging's hook takes a lock
 import os
 import sys
@@ -157,6 +158,18 @@ def _given(answer: _Answer[Any]) -> bool:
         raise
 
 
+@contextmanager
+def not_collected() -> Iterator[None]:
+    """No garbage is collected inside: what is imported, or part of a graph, is none, and to look at all of it takes long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def imported(load: Callable[[], T]) -> T:
     """Import something when it is first needed: forks wait for it, and signal handlers, which may need it too, do not interrupt it.
 
@@ -164,8 +177,6 @@ def imported(load: Callable[[], T]) -> T:
     """
 
     def work() -> T:
-        from tvmdml._garbage import not_collected
-
         with whole(), not_collected():
             return load()
 

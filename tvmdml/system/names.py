@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tvmdml._whole import whole
+from tvmdml.system import whole
 
 _ELSEWHERE = {
     name: function

@@ -24,7 +24,7 @@ def module_path() -> list[str]:
     here = _current_folder()
     named = [os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     kept = [entry for entry in sys.path if entry and (os.path.realpath(entry) != here or here in named)]
-    home = str(Path(__file__).resolve().parents[1])  # last: in a clone it may be the current folder
+    home = str(Path(__file__).resolve().parents[2])  # last: in a clone it may be the current folder
     return kept if home in kept else [*kept, home]
 
 

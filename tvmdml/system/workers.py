@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tvmdml import _children
 from tvmdml.errors import InvalidArgument, TvmdmlError, message
+from tvmdml.system import children
 
 START = 60.0
 """Seconds that a process may need before it can be called: on a busy machine with a slow disk, imports are slow."""
@@ -208,7 +208,7 @@ class _Worker:
         fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)  # writes follow a truncation
         with theirs:
             self._process = subprocess.Popen(
-                _children.command(f"from tvmdml._workers import serve; serve({theirs.fileno()})"),
+                children.command(f"from tvmdml.system.workers import serve; serve({theirs.fileno()})"),
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.PIPE,  # nothing is ever written to it: see _end_with_parent
