@@ -37,183 +37,54 @@ from tvmdml.graph import Graph as Graph
 from tvmdml.graph import load_graph as load_graph
 from tvmdml.graph import save_graph as save_graph
 from tvmdml.operators import Operator as Operator
-from tvmdml.operators.activation import ActivationHardSigmoid as _ActivationHardSigmoid
-from tvmdml.operators.activation import ActivationHardSwish as _ActivationHardSwish
-from tvmdml.operators.activation import ActivationIdentity as _ActivationIdentity
-from tvmdml.operators.activation import ActivationLeakyRelu as _ActivationLeakyRelu
-from tvmdml.operators.activation import ActivationLinear as _ActivationLinear
-from tvmdml.operators.activation import ActivationParameterizedRelu as _ActivationParameterizedRelu
-from tvmdml.operators.activation import ActivationRelu as _ActivationRelu
-from tvmdml.operators.activation import ActivationShrink as _ActivationShrink
-from tvmdml.operators.activation import ActivationSoftsign as _ActivationSoftsign
-from tvmdml.operators.activation import ActivationThresholdedRelu as _ActivationThresholdedRelu
-from tvmdml.operators.activation_smooth import ActivationCelu as _ActivationCelu
-from tvmdml.operators.activation_smooth import ActivationElu as _ActivationElu
-from tvmdml.operators.activation_smooth import ActivationGelu as _ActivationGelu
-from tvmdml.operators.activation_smooth import ActivationParametricSoftplus as _ActivationParametricSoftplus
-from tvmdml.operators.activation_smooth import ActivationScaledElu as _ActivationScaledElu
-from tvmdml.operators.activation_smooth import ActivationScaledTanh as _ActivationScaledTanh
-from tvmdml.operators.activation_smooth import ActivationSigmoid as _ActivationSigmoid
-from tvmdml.operators.activation_smooth import ActivationSoftplus as _ActivationSoftplus
-from tvmdml.operators.activation_smooth import ActivationSwish as _ActivationSwish
-from tvmdml.operators.activation_smooth import ActivationTanh as _ActivationTanh
-from tvmdml.operators.activation_softmax import ActivationHardmax as _ActivationHardmax
-from tvmdml.operators.activation_softmax import ActivationHardmax1 as _ActivationHardmax1
-from tvmdml.operators.activation_softmax import ActivationLogSoftmax as _ActivationLogSoftmax
-from tvmdml.operators.activation_softmax import ActivationLogSoftmax1 as _ActivationLogSoftmax1
-from tvmdml.operators.activation_softmax import ActivationSoftmax as _ActivationSoftmax
-from tvmdml.operators.activation_softmax import ActivationSoftmax1 as _ActivationSoftmax1
-from tvmdml.operators.adam_optimizer import AdamOptimizer as _AdamOptimizer
-from tvmdml.operators.batch_normalization import BatchNormalization as _BatchNormalization
-from tvmdml.operators.batch_normalization import BatchNormalizationGrad as _BatchNormalizationGrad
-from tvmdml.operators.batch_normalization import BatchNormalizationTraining as _BatchNormalizationTraining
-from tvmdml.operators.batch_normalization import BatchNormalizationTrainingGrad as _BatchNormalizationTrainingGrad
-from tvmdml.operators.cast import Cast as _Cast
-from tvmdml.operators.convolution import Convolution as _Convolution
-from tvmdml.operators.convolution import ConvolutionInteger as _ConvolutionInteger
-from tvmdml.operators.convolution import QuantizedLinearConvolution as _QuantizedLinearConvolution
-from tvmdml.operators.cumulative import CumulativeProduct as _CumulativeProduct
-from tvmdml.operators.cumulative import CumulativeSummation as _CumulativeSummation
-from tvmdml.operators.depth_space import DepthToSpace as _DepthToSpace
-from tvmdml.operators.depth_space import DepthToSpace1 as _DepthToSpace1
-from tvmdml.operators.depth_space import SpaceToDepth as _SpaceToDepth
-from tvmdml.operators.depth_space import SpaceToDepth1 as _SpaceToDepth1
-from tvmdml.operators.diagonal_matrix import DiagonalMatrix as _DiagonalMatrix
-from tvmdml.operators.diagonal_matrix import DiagonalMatrix1 as _DiagonalMatrix1
-from tvmdml.operators.dynamic_quantize_linear import DynamicQuantizeLinear as _DynamicQuantizeLinear
-from tvmdml.operators.element_wise_binary import ElementWiseAdd as _ElementWiseAdd
-from tvmdml.operators.element_wise_binary import ElementWiseAdd1 as _ElementWiseAdd1
-from tvmdml.operators.element_wise_binary import ElementWiseDifferenceSquare as _ElementWiseDifferenceSquare
-from tvmdml.operators.element_wise_binary import ElementWiseDivide as _ElementWiseDivide
-from tvmdml.operators.element_wise_binary import ElementWiseIf as _ElementWiseIf
-from tvmdml.operators.element_wise_binary import ElementWiseMax as _ElementWiseMax
-from tvmdml.operators.element_wise_binary import ElementWiseMean as _ElementWiseMean
-from tvmdml.operators.element_wise_binary import ElementWiseMin as _ElementWiseMin
-from tvmdml.operators.element_wise_binary import ElementWiseModulusFloor as _ElementWiseModulusFloor
-from tvmdml.operators.element_wise_binary import ElementWiseModulusTruncate as _ElementWiseModulusTruncate
-from tvmdml.operators.element_wise_binary import ElementWiseMultiply as _ElementWiseMultiply
-from tvmdml.operators.element_wise_binary import ElementWiseSubtract as _ElementWiseSubtract
-from tvmdml.operators.element_wise_bit import ElementWiseBitAnd as _ElementWiseBitAnd
-from tvmdml.operators.element_wise_bit import ElementWiseBitCount as _ElementWiseBitCount
-from tvmdml.operators.element_wise_bit import ElementWiseBitNot as _ElementWiseBitNot
-from tvmdml.operators.element_wise_bit import ElementWiseBitOr as _ElementWiseBitOr
-from tvmdml.operators.element_wise_bit import ElementWiseBitShiftLeft as _ElementWiseBitShiftLeft
-from tvmdml.operators.element_wise_bit import ElementWiseBitShiftRight as _ElementWiseBitShiftRight
-from tvmdml.operators.element_wise_bit import ElementWiseBitXor as _ElementWiseBitXor
-from tvmdml.operators.element_wise_function import ElementWiseAcos as _ElementWiseAcos
-from tvmdml.operators.element_wise_function import ElementWiseAcosh as _ElementWiseAcosh
-from tvmdml.operators.element_wise_function import ElementWiseAsin as _ElementWiseAsin
-from tvmdml.operators.element_wise_function import ElementWiseAsinh as _ElementWiseAsinh
-from tvmdml.operators.element_wise_function import ElementWiseAtan as _ElementWiseAtan
-from tvmdml.operators.element_wise_function import ElementWiseAtanh as _ElementWiseAtanh
-from tvmdml.operators.element_wise_function import ElementWiseAtanYx as _ElementWiseAtanYx
-from tvmdml.operators.element_wise_function import ElementWiseCos as _ElementWiseCos
-from tvmdml.operators.element_wise_function import ElementWiseCosh as _ElementWiseCosh
-from tvmdml.operators.element_wise_function import ElementWiseErf as _ElementWiseErf
-from tvmdml.operators.element_wise_function import ElementWiseExp as _ElementWiseExp
-from tvmdml.operators.element_wise_function import ElementWiseLog as _ElementWiseLog
-from tvmdml.operators.element_wise_function import ElementWiseSin as _ElementWiseSin
-from tvmdml.operators.element_wise_function import ElementWiseSinh as _ElementWiseSinh
-from tvmdml.operators.element_wise_function import ElementWiseTan as _ElementWiseTan
-from tvmdml.operators.element_wise_function import ElementWiseTanh as _ElementWiseTanh
-from tvmdml.operators.element_wise_logical import ElementWiseIsInfinity as _ElementWiseIsInfinity
-from tvmdml.operators.element_wise_logical import ElementWiseIsNan as _ElementWiseIsNan
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalAnd as _ElementWiseLogicalAnd
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalEquals as _ElementWiseLogicalEquals
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalGreaterThan as _ElementWiseLogicalGreaterThan
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalGreaterThanOrEqual as _ElementWiseLogicalGreaterThanOrEqual
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalLessThan as _ElementWiseLogicalLessThan
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalLessThanOrEqual as _ElementWiseLogicalLessThanOrEqual
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalNot as _ElementWiseLogicalNot
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalOr as _ElementWiseLogicalOr
-from tvmdml.operators.element_wise_logical import ElementWiseLogicalXor as _ElementWiseLogicalXor
-from tvmdml.operators.element_wise_pow import ElementWiseConstantPow as _ElementWiseConstantPow
-from tvmdml.operators.element_wise_pow import ElementWisePow as _ElementWisePow
-from tvmdml.operators.element_wise_round import ElementWiseRound as _ElementWiseRound
-from tvmdml.operators.element_wise_unary import ElementWiseAbs as _ElementWiseAbs
-from tvmdml.operators.element_wise_unary import ElementWiseCeil as _ElementWiseCeil
-from tvmdml.operators.element_wise_unary import ElementWiseClip as _ElementWiseClip
-from tvmdml.operators.element_wise_unary import ElementWiseClip1 as _ElementWiseClip1
-from tvmdml.operators.element_wise_unary import ElementWiseFloor as _ElementWiseFloor
-from tvmdml.operators.element_wise_unary import ElementWiseIdentity as _ElementWiseIdentity
-from tvmdml.operators.element_wise_unary import ElementWiseNegate as _ElementWiseNegate
-from tvmdml.operators.element_wise_unary import ElementWiseRecip as _ElementWiseRecip
-from tvmdml.operators.element_wise_unary import ElementWiseSign as _ElementWiseSign
-from tvmdml.operators.element_wise_unary import ElementWiseSqrt as _ElementWiseSqrt
-from tvmdml.operators.element_wise_unary import ElementWiseThreshold as _ElementWiseThreshold
-from tvmdml.operators.fill_value import FillValueConstant as _FillValueConstant
-from tvmdml.operators.fill_value import FillValueSequence as _FillValueSequence
-from tvmdml.operators.fold import Fold as _Fold
-from tvmdml.operators.fold import Unfold as _Unfold
-from tvmdml.operators.gather import Gather as _Gather
-from tvmdml.operators.gather import GatherElements as _GatherElements
-from tvmdml.operators.gather import GatherNd as _GatherNd
-from tvmdml.operators.gather import GatherNd1 as _GatherNd1
-from tvmdml.operators.gemm import Gemm as _Gemm
-from tvmdml.operators.gradient import ActivationReluGrad as _ActivationReluGrad
-from tvmdml.operators.gradient import ElementWiseClipGrad as _ElementWiseClipGrad
-from tvmdml.operators.gradient import ElementWiseClipGrad1 as _ElementWiseClipGrad1
-from tvmdml.operators.join import Join as _Join
-from tvmdml.operators.join import Split as _Split
-from tvmdml.operators.local_response import LocalResponseNormalization as _LocalResponseNormalization
-from tvmdml.operators.local_response import LocalResponseNormalizationGrad as _LocalResponseNormalizationGrad
-from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyInteger as _MatrixMultiplyInteger
-from tvmdml.operators.matrix_multiply_integer import MatrixMultiplyIntegerToFloat as _MatrixMultiplyIntegerToFloat
-from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply as _QuantizedLinearMatrixMultiply
-from tvmdml.operators.max_unpooling import MaxUnpooling as _MaxUnpooling
-from tvmdml.operators.multihead_attention import MultiheadAttention as _MultiheadAttention
-from tvmdml.operators.multihead_attention import MultiheadAttention1 as _MultiheadAttention1
-from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates as _NonzeroCoordinates
-from tvmdml.operators.normalization import LpNormalization as _LpNormalization
-from tvmdml.operators.normalization import MeanVarianceNormalization as _MeanVarianceNormalization
-from tvmdml.operators.normalization import MeanVarianceNormalization1 as _MeanVarianceNormalization1
-from tvmdml.operators.normalization import MeanVarianceNormalization2 as _MeanVarianceNormalization2
-from tvmdml.operators.one_hot import OneHot as _OneHot
-from tvmdml.operators.padding import Padding as _Padding
-from tvmdml.operators.padding import Padding1 as _Padding1
-from tvmdml.operators.pooling import AveragePooling as _AveragePooling
-from tvmdml.operators.pooling import AveragePooling1 as _AveragePooling1
-from tvmdml.operators.pooling import LpPooling as _LpPooling
-from tvmdml.operators.pooling import LpPooling1 as _LpPooling1
-from tvmdml.operators.pooling import MaxPooling as _MaxPooling
-from tvmdml.operators.pooling import MaxPooling1 as _MaxPooling1
-from tvmdml.operators.pooling import MaxPooling2 as _MaxPooling2
-from tvmdml.operators.pooling_grad import AveragePoolingGrad as _AveragePoolingGrad
-from tvmdml.operators.pooling_grad import MaxPoolingGrad as _MaxPoolingGrad
-from tvmdml.operators.pooling_quantized import QuantizedLinearAveragePooling as _QuantizedLinearAveragePooling
-from tvmdml.operators.quantization import Dequantize as _Dequantize
-from tvmdml.operators.quantization import ElementWiseDequantizeLinear as _ElementWiseDequantizeLinear
-from tvmdml.operators.quantization import ElementWiseQuantizedLinearAdd as _ElementWiseQuantizedLinearAdd
-from tvmdml.operators.quantization import ElementWiseQuantizeLinear as _ElementWiseQuantizeLinear
-from tvmdml.operators.quantization import Quantize as _Quantize
-from tvmdml.operators.random_generator import RandomGenerator as _RandomGenerator
-from tvmdml.operators.recurrent import Gru as _Gru
-from tvmdml.operators.recurrent import Lstm as _Lstm
-from tvmdml.operators.recurrent import Rnn as _Rnn
-from tvmdml.operators.reduce import Argmax as _Argmax
-from tvmdml.operators.reduce import Argmin as _Argmin
-from tvmdml.operators.reduce import Reduce as _Reduce
-from tvmdml.operators.resample import Resample as _Resample
-from tvmdml.operators.resample import Resample1 as _Resample1
-from tvmdml.operators.resample import Resample2 as _Resample2
-from tvmdml.operators.resample import Resample3 as _Resample3
-from tvmdml.operators.resample import ResampleGrad as _ResampleGrad
-from tvmdml.operators.resample import ResampleGrad1 as _ResampleGrad1
-from tvmdml.operators.roi_align import RoiAlign as _RoiAlign
-from tvmdml.operators.roi_align import RoiAlign1 as _RoiAlign1
-from tvmdml.operators.roi_align import RoiAlignGrad as _RoiAlignGrad
-from tvmdml.operators.roi_pooling import RoiPooling as _RoiPooling
-from tvmdml.operators.scatter import Scatter as _Scatter
-from tvmdml.operators.scatter import ScatterNd as _ScatterNd
-from tvmdml.operators.slice import Slice as _Slice
-from tvmdml.operators.slice import Slice1 as _Slice1
-from tvmdml.operators.slice import SliceGrad as _SliceGrad
-from tvmdml.operators.tile import ReverseSubsequences as _ReverseSubsequences
-from tvmdml.operators.tile import Tile as _Tile
-from tvmdml.operators.top_k import TopK as _TopK
-from tvmdml.operators.top_k import TopK1 as _TopK1
-from tvmdml.operators.upsample_2d import Upsample2d as _Upsample2d
-from tvmdml.operators.value_scale_2d import ValueScale2d as _ValueScale2d
+from tvmdml.operators import activation as _activation
+from tvmdml.operators import activation_smooth as _activation_smooth
+from tvmdml.operators import activation_softmax as _activation_softmax
+from tvmdml.operators import adam_optimizer as _adam_optimizer
+from tvmdml.operators import batch_normalization as _batch_normalization
+from tvmdml.operators import cast as _cast
+from tvmdml.operators import convolution as _convolution
+from tvmdml.operators import cumulative as _cumulative
+from tvmdml.operators import depth_space as _depth_space
+from tvmdml.operators import diagonal_matrix as _diagonal_matrix
+from tvmdml.operators import dynamic_quantize_linear as _dynamic_quantize_linear
+from tvmdml.operators import element_wise_binary as _element_wise_binary
+from tvmdml.operators import element_wise_bit as _element_wise_bit
+from tvmdml.operators import element_wise_function as _element_wise_function
+from tvmdml.operators import element_wise_logical as _element_wise_logical
+from tvmdml.operators import element_wise_pow as _element_wise_pow
+from tvmdml.operators import element_wise_round as _element_wise_round
+from tvmdml.operators import element_wise_unary as _element_wise_unary
+from tvmdml.operators import fill_value as _fill_value
+from tvmdml.operators import fold as _fold
+from tvmdml.operators import gather as _gather
+from tvmdml.operators import gemm as _gemm
+from tvmdml.operators import gradient as _gradient
+from tvmdml.operators import join as _join
+from tvmdml.operators import local_response as _local_response
+from tvmdml.operators import matrix_multiply_integer as _matrix_multiply_integer
+from tvmdml.operators import max_unpooling as _max_unpooling
+from tvmdml.operators import multihead_attention as _multihead_attention
+from tvmdml.operators import nonzero_coordinates as _nonzero_coordinates
+from tvmdml.operators import normalization as _normalization
+from tvmdml.operators import one_hot as _one_hot
+from tvmdml.operators import padding as _padding
+from tvmdml.operators import pooling as _pooling
+from tvmdml.operators import pooling_grad as _pooling_grad
+from tvmdml.operators import pooling_quantized as _pooling_quantized
+from tvmdml.operators import quantization as _quantization
+from tvmdml.operators import random_generator as _random_generator
+from tvmdml.operators import recurrent as _recurrent
+from tvmdml.operators import reduce as _reduce
+from tvmdml.operators import resample as _resample
+from tvmdml.operators import roi_align as _roi_align
+from tvmdml.operators import roi_pooling as _roi_pooling
+from tvmdml.operators import scatter as _scatter
+from tvmdml.operators import slice as _slice
+from tvmdml.operators import tile as _tile
+from tvmdml.operators import top_k as _top_k
+from tvmdml.operators import upsample_2d as _upsample_2d
+from tvmdml.operators import value_scale_2d as _value_scale_2d
 from tvmdml.packs import load_pack as load_pack
 from tvmdml.placing import asarray as asarray
 from tvmdml.placing import empty as empty
@@ -230,106 +101,106 @@ from tvmdml.viewing import reinterpret as reinterpret
 
 _Array = TypeVar("_Array", bound=Array | Expression)
 
-class ActivationHardSigmoid(_ActivationHardSigmoid):
+class ActivationHardSigmoid(_activation.ActivationHardSigmoid):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., beta: float = ...) -> None: ...
-class ActivationHardSwish(_ActivationHardSwish):
+class ActivationHardSwish(_activation.ActivationHardSwish):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., beta: float = ...) -> None: ...
-class ActivationIdentity(_ActivationIdentity):
+class ActivationIdentity(_activation.ActivationIdentity):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationLeakyRelu(_ActivationLeakyRelu):
+class ActivationLeakyRelu(_activation.ActivationLeakyRelu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
-class ActivationLinear(_ActivationLinear):
+class ActivationLinear(_activation.ActivationLinear):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float, beta: float) -> None: ...
-class ActivationParameterizedRelu(_ActivationParameterizedRelu):
+class ActivationParameterizedRelu(_activation.ActivationParameterizedRelu):
     def __init__(self, *, input_tensor: TensorDesc, slope_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationRelu(_ActivationRelu):
+class ActivationRelu(_activation.ActivationRelu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationShrink(_ActivationShrink):
+class ActivationShrink(_activation.ActivationShrink):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, bias: float = ..., threshold: float = ...) -> None: ...
-class ActivationSoftsign(_ActivationSoftsign):
+class ActivationSoftsign(_activation.ActivationSoftsign):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationThresholdedRelu(_ActivationThresholdedRelu):
+class ActivationThresholdedRelu(_activation.ActivationThresholdedRelu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
-class ActivationCelu(_ActivationCelu):
+class ActivationCelu(_activation_smooth.ActivationCelu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
-class ActivationElu(_ActivationElu):
+class ActivationElu(_activation_smooth.ActivationElu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ...) -> None: ...
-class ActivationGelu(_ActivationGelu):
+class ActivationGelu(_activation_smooth.ActivationGelu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationParametricSoftplus(_ActivationParametricSoftplus):
+class ActivationParametricSoftplus(_activation_smooth.ActivationParametricSoftplus):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float, beta: float) -> None: ...
-class ActivationScaledElu(_ActivationScaledElu):
+class ActivationScaledElu(_activation_smooth.ActivationScaledElu):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., gamma: float = ...) -> None: ...
-class ActivationScaledTanh(_ActivationScaledTanh):
+class ActivationScaledTanh(_activation_smooth.ActivationScaledTanh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, alpha: float = ..., beta: float = ...) -> None: ...
-class ActivationSigmoid(_ActivationSigmoid):
+class ActivationSigmoid(_activation_smooth.ActivationSigmoid):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationSoftplus(_ActivationSoftplus):
+class ActivationSoftplus(_activation_smooth.ActivationSoftplus):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, steepness: float = ...) -> None: ...
-class ActivationSwish(_ActivationSwish):
+class ActivationSwish(_activation_smooth.ActivationSwish):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, sigmoid_input_scale: float = ...) -> None: ...
-class ActivationTanh(_ActivationTanh):
+class ActivationTanh(_activation_smooth.ActivationTanh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationHardmax(_ActivationHardmax):
+class ActivationHardmax(_activation_softmax.ActivationHardmax):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationHardmax1(_ActivationHardmax1):
+class ActivationHardmax1(_activation_softmax.ActivationHardmax1):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...) -> None: ...
-class ActivationLogSoftmax(_ActivationLogSoftmax):
+class ActivationLogSoftmax(_activation_softmax.ActivationLogSoftmax):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationLogSoftmax1(_ActivationLogSoftmax1):
+class ActivationLogSoftmax1(_activation_softmax.ActivationLogSoftmax1):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...) -> None: ...
-class ActivationSoftmax(_ActivationSoftmax):
+class ActivationSoftmax(_activation_softmax.ActivationSoftmax):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ActivationSoftmax1(_ActivationSoftmax1):
+class ActivationSoftmax1(_activation_softmax.ActivationSoftmax1):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...) -> None: ...
-class AdamOptimizer(_AdamOptimizer):
+class AdamOptimizer(_adam_optimizer.AdamOptimizer):
     def __init__(
         self, *, input_parameters_tensor: TensorDesc, input_first_moment_tensor: TensorDesc, input_second_moment_tensor: TensorDesc,
         gradient_tensor: TensorDesc, training_step_tensor: TensorDesc, output_parameters_tensor: TensorDesc,
         output_first_moment_tensor: TensorDesc, output_second_moment_tensor: TensorDesc, learning_rate: float, beta1: float = ...,
         beta2: float = ..., epsilon: float = ...
     ) -> None: ...
-class BatchNormalization(_BatchNormalization):
+class BatchNormalization(_batch_normalization.BatchNormalization):
     def __init__(
         self, *, input_tensor: TensorDesc, mean_tensor: TensorDesc, variance_tensor: TensorDesc, scale_tensor: TensorDesc,
         bias_tensor: TensorDesc, output_tensor: TensorDesc, spatial: bool = ..., epsilon: float = ...,
         fused_activation: Operator | None = ...
     ) -> None: ...
-class BatchNormalizationGrad(_BatchNormalizationGrad):
+class BatchNormalizationGrad(_batch_normalization.BatchNormalizationGrad):
     def __init__(
         self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, mean_tensor: TensorDesc, variance_tensor: TensorDesc,
         scale_tensor: TensorDesc, output_gradient_tensor: TensorDesc, output_scale_gradient_tensor: TensorDesc,
         output_bias_gradient_tensor: TensorDesc, epsilon: float | None = ...
     ) -> None: ...
-class BatchNormalizationTraining(_BatchNormalizationTraining):
+class BatchNormalizationTraining(_batch_normalization.BatchNormalizationTraining):
     def __init__(
         self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc, bias_tensor: TensorDesc, fused_add_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc, output_mean_tensor: TensorDesc, output_variance_tensor: TensorDesc, epsilon: float = ...,
         fused_activation: Operator | None = ...
     ) -> None: ...
-class BatchNormalizationTrainingGrad(_BatchNormalizationTrainingGrad):
+class BatchNormalizationTrainingGrad(_batch_normalization.BatchNormalizationTrainingGrad):
     def __init__(
         self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, mean_tensor: TensorDesc, variance_tensor: TensorDesc,
         scale_tensor: TensorDesc, output_gradient_tensor: TensorDesc, output_scale_gradient_tensor: TensorDesc,
         output_bias_gradient_tensor: TensorDesc, epsilon: float = ...
     ) -> None: ...
-class Cast(_Cast):
+class Cast(_cast.Cast):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class Convolution(_Convolution):
+class Convolution(_convolution.Convolution):
     def __init__(
         self, *, input_tensor: TensorDesc, filter_tensor: TensorDesc, bias_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
         mode: ConvolutionMode | str = ..., direction: ConvolutionDirection | str = ..., strides: Sequence[int] | None = ...,
         dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
         output_padding: Sequence[int] | None = ..., group_count: int = ..., fused_activation: Operator | None = ...
     ) -> None: ...
-class ConvolutionInteger(_ConvolutionInteger):
+class ConvolutionInteger(_convolution.ConvolutionInteger):
     def __init__(
         self, *, input_tensor: TensorDesc, input_zero_point_tensor: TensorDesc | None = ..., filter_tensor: TensorDesc,
         filter_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc, strides: Sequence[int] | None = ...,
         dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
         group_count: int = ...
     ) -> None: ...
-class QuantizedLinearConvolution(_QuantizedLinearConvolution):
+class QuantizedLinearConvolution(_convolution.QuantizedLinearConvolution):
     def __init__(
         self, *, input_tensor: TensorDesc, input_scale_tensor: TensorDesc, input_zero_point_tensor: TensorDesc | None = ...,
         filter_tensor: TensorDesc, filter_scale_tensor: TensorDesc, filter_zero_point_tensor: TensorDesc | None = ...,
@@ -337,260 +208,260 @@ class QuantizedLinearConvolution(_QuantizedLinearConvolution):
         output_tensor: TensorDesc, strides: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
         start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., group_count: int = ...
     ) -> None: ...
-class CumulativeProduct(_CumulativeProduct):
+class CumulativeProduct(_cumulative.CumulativeProduct):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axis: int = ..., axis_direction: AxisDirection | str = ...,
         has_exclusive_product: bool = ...
     ) -> None: ...
-class CumulativeSummation(_CumulativeSummation):
+class CumulativeSummation(_cumulative.CumulativeSummation):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axis: int = ..., axis_direction: AxisDirection | str = ...,
         has_exclusive_sum: bool = ...
     ) -> None: ...
-class DepthToSpace(_DepthToSpace):
+class DepthToSpace(_depth_space.DepthToSpace):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int) -> None: ...
-class DepthToSpace1(_DepthToSpace1):
+class DepthToSpace1(_depth_space.DepthToSpace1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int, order: DepthSpaceOrder | str = ...
     ) -> None: ...
-class SpaceToDepth(_SpaceToDepth):
+class SpaceToDepth(_depth_space.SpaceToDepth):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int) -> None: ...
-class SpaceToDepth1(_SpaceToDepth1):
+class SpaceToDepth1(_depth_space.SpaceToDepth1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, block_size: int, order: DepthSpaceOrder | str = ...
     ) -> None: ...
-class DiagonalMatrix(_DiagonalMatrix):
+class DiagonalMatrix(_diagonal_matrix.DiagonalMatrix):
     def __init__(self, *, output_tensor: TensorDesc, offset: int = ..., value: float = ...) -> None: ...
-class DiagonalMatrix1(_DiagonalMatrix1):
+class DiagonalMatrix1(_diagonal_matrix.DiagonalMatrix1):
     def __init__(
         self, *, input_tensor: TensorDesc | None = ..., output_tensor: TensorDesc, value_data_type: TensorDataType | str,
         value: int | float = ..., diagonal_fill_begin: int = ..., diagonal_fill_end: int = ...
     ) -> None: ...
-class DynamicQuantizeLinear(_DynamicQuantizeLinear):
+class DynamicQuantizeLinear(_dynamic_quantize_linear.DynamicQuantizeLinear):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, output_scale_tensor: TensorDesc,
         output_zero_point_tensor: TensorDesc
     ) -> None: ...
-class ElementWiseAdd(_ElementWiseAdd):
+class ElementWiseAdd(_element_wise_binary.ElementWiseAdd):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseAdd1(_ElementWiseAdd1):
+class ElementWiseAdd1(_element_wise_binary.ElementWiseAdd1):
     def __init__(
         self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc, fused_activation: Operator | None = ...
     ) -> None: ...
-class ElementWiseDifferenceSquare(_ElementWiseDifferenceSquare):
+class ElementWiseDifferenceSquare(_element_wise_binary.ElementWiseDifferenceSquare):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseDivide(_ElementWiseDivide):
+class ElementWiseDivide(_element_wise_binary.ElementWiseDivide):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseIf(_ElementWiseIf):
+class ElementWiseIf(_element_wise_binary.ElementWiseIf):
     def __init__(
         self, *, condition_tensor: TensorDesc, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc
     ) -> None: ...
-class ElementWiseMax(_ElementWiseMax):
+class ElementWiseMax(_element_wise_binary.ElementWiseMax):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseMean(_ElementWiseMean):
+class ElementWiseMean(_element_wise_binary.ElementWiseMean):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseMin(_ElementWiseMin):
+class ElementWiseMin(_element_wise_binary.ElementWiseMin):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseModulusFloor(_ElementWiseModulusFloor):
+class ElementWiseModulusFloor(_element_wise_binary.ElementWiseModulusFloor):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseModulusTruncate(_ElementWiseModulusTruncate):
+class ElementWiseModulusTruncate(_element_wise_binary.ElementWiseModulusTruncate):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseMultiply(_ElementWiseMultiply):
+class ElementWiseMultiply(_element_wise_binary.ElementWiseMultiply):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseSubtract(_ElementWiseSubtract):
+class ElementWiseSubtract(_element_wise_binary.ElementWiseSubtract):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitAnd(_ElementWiseBitAnd):
+class ElementWiseBitAnd(_element_wise_bit.ElementWiseBitAnd):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitCount(_ElementWiseBitCount):
+class ElementWiseBitCount(_element_wise_bit.ElementWiseBitCount):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitNot(_ElementWiseBitNot):
+class ElementWiseBitNot(_element_wise_bit.ElementWiseBitNot):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitOr(_ElementWiseBitOr):
+class ElementWiseBitOr(_element_wise_bit.ElementWiseBitOr):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitShiftLeft(_ElementWiseBitShiftLeft):
+class ElementWiseBitShiftLeft(_element_wise_bit.ElementWiseBitShiftLeft):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitShiftRight(_ElementWiseBitShiftRight):
+class ElementWiseBitShiftRight(_element_wise_bit.ElementWiseBitShiftRight):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseBitXor(_ElementWiseBitXor):
+class ElementWiseBitXor(_element_wise_bit.ElementWiseBitXor):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseAcos(_ElementWiseAcos):
+class ElementWiseAcos(_element_wise_function.ElementWiseAcos):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseAcosh(_ElementWiseAcosh):
+class ElementWiseAcosh(_element_wise_function.ElementWiseAcosh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseAsin(_ElementWiseAsin):
+class ElementWiseAsin(_element_wise_function.ElementWiseAsin):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseAsinh(_ElementWiseAsinh):
+class ElementWiseAsinh(_element_wise_function.ElementWiseAsinh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseAtan(_ElementWiseAtan):
+class ElementWiseAtan(_element_wise_function.ElementWiseAtan):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseAtanYx(_ElementWiseAtanYx):
+class ElementWiseAtanYx(_element_wise_function.ElementWiseAtanYx):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseAtanh(_ElementWiseAtanh):
+class ElementWiseAtanh(_element_wise_function.ElementWiseAtanh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseCos(_ElementWiseCos):
+class ElementWiseCos(_element_wise_function.ElementWiseCos):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseCosh(_ElementWiseCosh):
+class ElementWiseCosh(_element_wise_function.ElementWiseCosh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseErf(_ElementWiseErf):
+class ElementWiseErf(_element_wise_function.ElementWiseErf):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseExp(_ElementWiseExp):
+class ElementWiseExp(_element_wise_function.ElementWiseExp):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseLog(_ElementWiseLog):
+class ElementWiseLog(_element_wise_function.ElementWiseLog):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseSin(_ElementWiseSin):
+class ElementWiseSin(_element_wise_function.ElementWiseSin):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseSinh(_ElementWiseSinh):
+class ElementWiseSinh(_element_wise_function.ElementWiseSinh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseTan(_ElementWiseTan):
+class ElementWiseTan(_element_wise_function.ElementWiseTan):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseTanh(_ElementWiseTanh):
+class ElementWiseTanh(_element_wise_function.ElementWiseTanh):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseIsInfinity(_ElementWiseIsInfinity):
+class ElementWiseIsInfinity(_element_wise_logical.ElementWiseIsInfinity):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, infinity_mode: IsInfinityMode | str = ...) -> None: ...
-class ElementWiseIsNan(_ElementWiseIsNan):
+class ElementWiseIsNan(_element_wise_logical.ElementWiseIsNan):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalAnd(_ElementWiseLogicalAnd):
+class ElementWiseLogicalAnd(_element_wise_logical.ElementWiseLogicalAnd):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalEquals(_ElementWiseLogicalEquals):
+class ElementWiseLogicalEquals(_element_wise_logical.ElementWiseLogicalEquals):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalGreaterThan(_ElementWiseLogicalGreaterThan):
+class ElementWiseLogicalGreaterThan(_element_wise_logical.ElementWiseLogicalGreaterThan):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalGreaterThanOrEqual(_ElementWiseLogicalGreaterThanOrEqual):
+class ElementWiseLogicalGreaterThanOrEqual(_element_wise_logical.ElementWiseLogicalGreaterThanOrEqual):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalLessThan(_ElementWiseLogicalLessThan):
+class ElementWiseLogicalLessThan(_element_wise_logical.ElementWiseLogicalLessThan):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalLessThanOrEqual(_ElementWiseLogicalLessThanOrEqual):
+class ElementWiseLogicalLessThanOrEqual(_element_wise_logical.ElementWiseLogicalLessThanOrEqual):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalNot(_ElementWiseLogicalNot):
+class ElementWiseLogicalNot(_element_wise_logical.ElementWiseLogicalNot):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalOr(_ElementWiseLogicalOr):
+class ElementWiseLogicalOr(_element_wise_logical.ElementWiseLogicalOr):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseLogicalXor(_ElementWiseLogicalXor):
+class ElementWiseLogicalXor(_element_wise_logical.ElementWiseLogicalXor):
     def __init__(self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseConstantPow(_ElementWiseConstantPow):
+class ElementWiseConstantPow(_element_wise_pow.ElementWiseConstantPow):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ..., exponent: float
     ) -> None: ...
-class ElementWisePow(_ElementWisePow):
+class ElementWisePow(_element_wise_pow.ElementWisePow):
     def __init__(
         self, *, input_tensor: TensorDesc, exponent_tensor: TensorDesc, output_tensor: TensorDesc,
         scale_bias: Sequence[float] | None = ...
     ) -> None: ...
-class ElementWiseRound(_ElementWiseRound):
+class ElementWiseRound(_element_wise_round.ElementWiseRound):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, rounding_mode: RoundingMode | str = ...) -> None: ...
-class ElementWiseAbs(_ElementWiseAbs):
+class ElementWiseAbs(_element_wise_unary.ElementWiseAbs):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseCeil(_ElementWiseCeil):
+class ElementWiseCeil(_element_wise_unary.ElementWiseCeil):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseClip(_ElementWiseClip):
+class ElementWiseClip(_element_wise_unary.ElementWiseClip):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ..., min: float, max: float
     ) -> None: ...
-class ElementWiseClip1(_ElementWiseClip1):
+class ElementWiseClip1(_element_wise_unary.ElementWiseClip1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...,
         min_max_data_type: TensorDataType | str, min: int | float, max: int | float
     ) -> None: ...
-class ElementWiseFloor(_ElementWiseFloor):
+class ElementWiseFloor(_element_wise_unary.ElementWiseFloor):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseIdentity(_ElementWiseIdentity):
+class ElementWiseIdentity(_element_wise_unary.ElementWiseIdentity):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseNegate(_ElementWiseNegate):
+class ElementWiseNegate(_element_wise_unary.ElementWiseNegate):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseRecip(_ElementWiseRecip):
+class ElementWiseRecip(_element_wise_unary.ElementWiseRecip):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseSign(_ElementWiseSign):
+class ElementWiseSign(_element_wise_unary.ElementWiseSign):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class ElementWiseSqrt(_ElementWiseSqrt):
+class ElementWiseSqrt(_element_wise_unary.ElementWiseSqrt):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ...) -> None: ...
-class ElementWiseThreshold(_ElementWiseThreshold):
+class ElementWiseThreshold(_element_wise_unary.ElementWiseThreshold):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_bias: Sequence[float] | None = ..., min: float
     ) -> None: ...
-class FillValueConstant(_FillValueConstant):
+class FillValueConstant(_fill_value.FillValueConstant):
     def __init__(self, *, output_tensor: TensorDesc, value_data_type: TensorDataType | str, value: int | float) -> None: ...
-class FillValueSequence(_FillValueSequence):
+class FillValueSequence(_fill_value.FillValueSequence):
     def __init__(
         self, *, output_tensor: TensorDesc, value_data_type: TensorDataType | str, value_start: int | float, value_delta: int | float
     ) -> None: ...
-class Fold(_Fold):
+class Fold(_fold.Fold):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
         dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...
     ) -> None: ...
-class Unfold(_Unfold):
+class Unfold(_fold.Unfold):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, window_sizes: Sequence[int], strides: Sequence[int] | None = ...,
         dilations: Sequence[int] | None = ..., start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...
     ) -> None: ...
-class Gather(_Gather):
+class Gather(_gather.Gather):
     def __init__(
         self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc, axis: int,
         index_dimensions: int | None = ...
     ) -> None: ...
-class GatherElements(_GatherElements):
+class GatherElements(_gather.GatherElements):
     def __init__(self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc, axis: int) -> None: ...
-class GatherNd(_GatherNd):
+class GatherNd(_gather.GatherNd):
     def __init__(
         self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc, input_dimension_count: int,
         indices_dimension_count: int
     ) -> None: ...
-class GatherNd1(_GatherNd1):
+class GatherNd1(_gather.GatherNd1):
     def __init__(
         self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc,
         input_dimension_count: int | None = ..., indices_dimension_count: int | None = ..., batch_dimension_count: int = ...
     ) -> None: ...
-class Gemm(_Gemm):
+class Gemm(_gemm.Gemm):
     def __init__(
         self, *, a_tensor: TensorDesc, b_tensor: TensorDesc, c_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
         trans_a: MatrixTransform | str = ..., trans_b: MatrixTransform | str = ..., alpha: float = ..., beta: float = ...,
         fused_activation: Operator | None = ...
     ) -> None: ...
-class ActivationReluGrad(_ActivationReluGrad):
+class ActivationReluGrad(_gradient.ActivationReluGrad):
     def __init__(self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc) -> None: ...
-class ElementWiseClipGrad(_ElementWiseClipGrad):
+class ElementWiseClipGrad(_gradient.ElementWiseClipGrad):
     def __init__(
         self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, min: float, max: float
     ) -> None: ...
-class ElementWiseClipGrad1(_ElementWiseClipGrad1):
+class ElementWiseClipGrad1(_gradient.ElementWiseClipGrad1):
     def __init__(
         self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc,
         min_max_data_type: TensorDataType | str, min: int | float, max: int | float
     ) -> None: ...
-class Join(_Join):
+class Join(_join.Join):
     def __init__(self, *, input_tensors: Sequence[TensorDesc], output_tensor: TensorDesc, axis: int) -> None: ...
-class Split(_Split):
+class Split(_join.Split):
     def __init__(self, *, input_tensor: TensorDesc, output_tensors: Sequence[TensorDesc], axis: int) -> None: ...
-class LocalResponseNormalization(_LocalResponseNormalization):
+class LocalResponseNormalization(_local_response.LocalResponseNormalization):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, cross_channel: bool, local_size: int, alpha: float = ...,
         beta: float = ..., bias: float = ...
     ) -> None: ...
-class LocalResponseNormalizationGrad(_LocalResponseNormalizationGrad):
+class LocalResponseNormalizationGrad(_local_response.LocalResponseNormalizationGrad):
     def __init__(
         self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, cross_channel: bool,
         local_size: int, alpha: float = ..., beta: float = ..., bias: float = ...
     ) -> None: ...
-class MatrixMultiplyInteger(_MatrixMultiplyInteger):
+class MatrixMultiplyInteger(_matrix_multiply_integer.MatrixMultiplyInteger):
     def __init__(
         self, *, a_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
         b_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc
     ) -> None: ...
-class MatrixMultiplyIntegerToFloat(_MatrixMultiplyIntegerToFloat):
+class MatrixMultiplyIntegerToFloat(_matrix_multiply_integer.MatrixMultiplyIntegerToFloat):
     def __init__(
         self, *, a_tensor: TensorDesc, a_scale_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
         b_scale_tensor: TensorDesc, b_zero_point_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc
     ) -> None: ...
-class QuantizedLinearMatrixMultiply(_QuantizedLinearMatrixMultiply):
+class QuantizedLinearMatrixMultiply(_matrix_multiply_integer.QuantizedLinearMatrixMultiply):
     def __init__(
         self, *, a_tensor: TensorDesc, a_scale_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
         b_scale_tensor: TensorDesc, b_zero_point_tensor: TensorDesc | None = ..., output_scale_tensor: TensorDesc,
         output_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc
     ) -> None: ...
-class MaxUnpooling(_MaxUnpooling):
+class MaxUnpooling(_max_unpooling.MaxUnpooling):
     def __init__(self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, output_tensor: TensorDesc) -> None: ...
-class MultiheadAttention(_MultiheadAttention):
+class MultiheadAttention(_multihead_attention.MultiheadAttention):
     def __init__(
         self, *, query_tensor: TensorDesc | None = ..., key_tensor: TensorDesc | None = ..., value_tensor: TensorDesc | None = ...,
         stacked_query_key_tensor: TensorDesc | None = ..., stacked_key_value_tensor: TensorDesc | None = ...,
@@ -600,7 +471,7 @@ class MultiheadAttention(_MultiheadAttention):
         output_present_key_tensor: TensorDesc | None = ..., output_present_value_tensor: TensorDesc | None = ..., scale: float,
         mask_filter_value: float, head_count: int, mask_type: MultiheadAttentionMaskType | str
     ) -> None: ...
-class MultiheadAttention1(_MultiheadAttention1):
+class MultiheadAttention1(_multihead_attention.MultiheadAttention1):
     def __init__(
         self, *, query_tensor: TensorDesc | None = ..., key_tensor: TensorDesc | None = ..., value_tensor: TensorDesc | None = ...,
         stacked_query_key_tensor: TensorDesc | None = ..., stacked_key_value_tensor: TensorDesc | None = ...,
@@ -610,132 +481,132 @@ class MultiheadAttention1(_MultiheadAttention1):
         output_present_key_tensor: TensorDesc | None = ..., output_present_value_tensor: TensorDesc | None = ..., scale: float,
         mask_filter_value: float, query_head_count: int, key_value_head_count: int, mask_type: MultiheadAttentionMaskType | str
     ) -> None: ...
-class NonzeroCoordinates(_NonzeroCoordinates):
+class NonzeroCoordinates(_nonzero_coordinates.NonzeroCoordinates):
     def __init__(self, *, input_tensor: TensorDesc, output_count_tensor: TensorDesc, output_coordinates_tensor: TensorDesc) -> None: ...
-class LpNormalization(_LpNormalization):
+class LpNormalization(_normalization.LpNormalization):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axis: int = ..., epsilon: float = ..., p: int = ...
     ) -> None: ...
-class MeanVarianceNormalization(_MeanVarianceNormalization):
+class MeanVarianceNormalization(_normalization.MeanVarianceNormalization):
     def __init__(
         self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc, cross_channel: bool = ..., normalize_variance: bool = ..., epsilon: float = ...,
         fused_activation: Operator | None = ...
     ) -> None: ...
-class MeanVarianceNormalization1(_MeanVarianceNormalization1):
+class MeanVarianceNormalization1(_normalization.MeanVarianceNormalization1):
     def __init__(
         self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc, axes: Sequence[int], normalize_variance: bool = ..., epsilon: float = ...,
         fused_activation: Operator | None = ...
     ) -> None: ...
-class MeanVarianceNormalization2(_MeanVarianceNormalization2):
+class MeanVarianceNormalization2(_normalization.MeanVarianceNormalization2):
     def __init__(
         self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc | None = ..., bias_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc, axes: Sequence[int], use_mean: bool = ..., use_variance: bool = ..., epsilon: float = ...,
         fused_activation: Operator | None = ...
     ) -> None: ...
-class OneHot(_OneHot):
+class OneHot(_one_hot.OneHot):
     def __init__(self, *, indices_tensor: TensorDesc, values_tensor: TensorDesc, output_tensor: TensorDesc, axis: int) -> None: ...
-class Padding(_Padding):
+class Padding(_padding.Padding):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, padding_mode: PaddingMode | str, padding_value: float,
         start_padding: Sequence[int], end_padding: Sequence[int]
     ) -> None: ...
-class Padding1(_Padding1):
+class Padding1(_padding.Padding1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, padding_mode: PaddingMode | str = ...,
         padding_value_data_type: TensorDataType | str, padding_value: int | float = ..., start_padding: Sequence[int],
         end_padding: Sequence[int]
     ) -> None: ...
-class AveragePooling(_AveragePooling):
+class AveragePooling(_pooling.AveragePooling):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int], window_size: Sequence[int],
         start_padding: Sequence[int], end_padding: Sequence[int], include_padding: bool
     ) -> None: ...
-class AveragePooling1(_AveragePooling1):
+class AveragePooling1(_pooling.AveragePooling1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int] | None = ..., window_size: Sequence[int],
         start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
         include_padding: bool = ...
     ) -> None: ...
-class LpPooling(_LpPooling):
+class LpPooling(_pooling.LpPooling):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int], window_size: Sequence[int],
         start_padding: Sequence[int], end_padding: Sequence[int], p: int
     ) -> None: ...
-class LpPooling1(_LpPooling1):
+class LpPooling1(_pooling.LpPooling1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int] | None = ..., window_size: Sequence[int],
         start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...,
         p: int = ...
     ) -> None: ...
-class MaxPooling(_MaxPooling):
+class MaxPooling(_pooling.MaxPooling):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, strides: Sequence[int], window_size: Sequence[int],
         start_padding: Sequence[int], end_padding: Sequence[int]
     ) -> None: ...
-class MaxPooling1(_MaxPooling1):
+class MaxPooling1(_pooling.MaxPooling1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, output_indices_tensor: TensorDesc | None = ...,
         strides: Sequence[int], window_size: Sequence[int], start_padding: Sequence[int], end_padding: Sequence[int]
     ) -> None: ...
-class MaxPooling2(_MaxPooling2):
+class MaxPooling2(_pooling.MaxPooling2):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, output_indices_tensor: TensorDesc | None = ...,
         strides: Sequence[int] | None = ..., window_size: Sequence[int], start_padding: Sequence[int] | None = ...,
         end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...
     ) -> None: ...
-class AveragePoolingGrad(_AveragePoolingGrad):
+class AveragePoolingGrad(_pooling_grad.AveragePoolingGrad):
     def __init__(
         self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, strides: Sequence[int] | None = ...,
         window_size: Sequence[int], start_padding: Sequence[int] | None = ..., end_padding: Sequence[int] | None = ...,
         include_padding: bool = ...
     ) -> None: ...
-class MaxPoolingGrad(_MaxPoolingGrad):
+class MaxPoolingGrad(_pooling_grad.MaxPoolingGrad):
     def __init__(
         self, *, input_tensor: TensorDesc, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc,
         strides: Sequence[int] | None = ..., window_size: Sequence[int], start_padding: Sequence[int] | None = ...,
         end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ...
     ) -> None: ...
-class QuantizedLinearAveragePooling(_QuantizedLinearAveragePooling):
+class QuantizedLinearAveragePooling(_pooling_quantized.QuantizedLinearAveragePooling):
     def __init__(
         self, *, input_tensor: TensorDesc, input_scale_tensor: TensorDesc, input_zero_point_tensor: TensorDesc | None = ...,
         output_scale_tensor: TensorDesc, output_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc,
         strides: Sequence[int] | None = ..., window_size: Sequence[int], start_padding: Sequence[int] | None = ...,
         end_padding: Sequence[int] | None = ..., dilations: Sequence[int] | None = ..., include_padding: bool = ...
     ) -> None: ...
-class Dequantize(_Dequantize):
+class Dequantize(_quantization.Dequantize):
     def __init__(
         self, *, input_tensor: TensorDesc, quantization_type: QuantizationType | str, quantization_tensors: Sequence[TensorDesc],
         output_tensor: TensorDesc
     ) -> None: ...
-class ElementWiseDequantizeLinear(_ElementWiseDequantizeLinear):
+class ElementWiseDequantizeLinear(_quantization.ElementWiseDequantizeLinear):
     def __init__(
         self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc, zero_point_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc
     ) -> None: ...
-class ElementWiseQuantizeLinear(_ElementWiseQuantizeLinear):
+class ElementWiseQuantizeLinear(_quantization.ElementWiseQuantizeLinear):
     def __init__(
         self, *, input_tensor: TensorDesc, scale_tensor: TensorDesc, zero_point_tensor: TensorDesc | None = ...,
         output_tensor: TensorDesc
     ) -> None: ...
-class ElementWiseQuantizedLinearAdd(_ElementWiseQuantizedLinearAdd):
+class ElementWiseQuantizedLinearAdd(_quantization.ElementWiseQuantizedLinearAdd):
     def __init__(
         self, *, a_tensor: TensorDesc, a_scale_tensor: TensorDesc, a_zero_point_tensor: TensorDesc | None = ..., b_tensor: TensorDesc,
         b_scale_tensor: TensorDesc, b_zero_point_tensor: TensorDesc | None = ..., output_scale_tensor: TensorDesc,
         output_zero_point_tensor: TensorDesc | None = ..., output_tensor: TensorDesc
     ) -> None: ...
-class Quantize(_Quantize):
+class Quantize(_quantization.Quantize):
     def __init__(
         self, *, input_tensor: TensorDesc, quantization_type: QuantizationType | str, quantization_tensors: Sequence[TensorDesc],
         output_tensor: TensorDesc
     ) -> None: ...
-class RandomGenerator(_RandomGenerator):
+class RandomGenerator(_random_generator.RandomGenerator):
     def __init__(
         self, *, input_state_tensor: TensorDesc, output_tensor: TensorDesc, output_state_tensor: TensorDesc | None = ...,
         type: RandomGeneratorType | str = ...
     ) -> None: ...
-class Gru(_Gru):
+class Gru(_recurrent.Gru):
     def __init__(
         self, *, input_tensor: TensorDesc, weight_tensor: TensorDesc, recurrence_tensor: TensorDesc,
         bias_tensor: TensorDesc | None = ..., hidden_init_tensor: TensorDesc | None = ...,
@@ -743,7 +614,7 @@ class Gru(_Gru):
         output_single_tensor: TensorDesc | None = ..., activation_descs: Sequence[Operator], direction: RecurrentNetworkDirection | str,
         linear_before_reset: bool
     ) -> None: ...
-class Lstm(_Lstm):
+class Lstm(_recurrent.Lstm):
     def __init__(
         self, *, input_tensor: TensorDesc, weight_tensor: TensorDesc, recurrence_tensor: TensorDesc,
         bias_tensor: TensorDesc | None = ..., hidden_init_tensor: TensorDesc | None = ...,
@@ -753,74 +624,74 @@ class Lstm(_Lstm):
         activation_descs: Sequence[Operator], direction: RecurrentNetworkDirection | str, clip_threshold: float = ...,
         use_clip_threshold: bool = ..., couple_input_forget: bool = ...
     ) -> None: ...
-class Rnn(_Rnn):
+class Rnn(_recurrent.Rnn):
     def __init__(
         self, *, input_tensor: TensorDesc, weight_tensor: TensorDesc, recurrence_tensor: TensorDesc,
         bias_tensor: TensorDesc | None = ..., hidden_init_tensor: TensorDesc | None = ...,
         sequence_lengths_tensor: TensorDesc | None = ..., output_sequence_tensor: TensorDesc | None = ...,
         output_single_tensor: TensorDesc | None = ..., activation_descs: Sequence[Operator], direction: RecurrentNetworkDirection | str
     ) -> None: ...
-class Argmax(_Argmax):
+class Argmax(_reduce.Argmax):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...,
         axis_direction: AxisDirection | str = ...
     ) -> None: ...
-class Argmin(_Argmin):
+class Argmin(_reduce.Argmin):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...,
         axis_direction: AxisDirection | str = ...
     ) -> None: ...
-class Reduce(_Reduce):
+class Reduce(_reduce.Reduce):
     def __init__(
         self, *, function: ReduceFunction | str, input_tensor: TensorDesc, output_tensor: TensorDesc, axes: Sequence[int] | None = ...
     ) -> None: ...
-class Resample(_Resample):
+class Resample(_resample.Resample):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
         scales: Sequence[float]
     ) -> None: ...
-class Resample1(_Resample1):
+class Resample1(_resample.Resample1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
         scales: Sequence[float], input_pixel_offsets: Sequence[float], output_pixel_offsets: Sequence[float]
     ) -> None: ...
-class Resample2(_Resample2):
+class Resample2(_resample.Resample2):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
         rounding_direction: AxisDirection | str, scales: Sequence[float], input_pixel_offsets: Sequence[float],
         output_pixel_offsets: Sequence[float]
     ) -> None: ...
-class Resample3(_Resample3):
+class Resample3(_resample.Resample3):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
         rounding_direction: AxisDirection | str, scales: Sequence[float], input_pixel_offsets: Sequence[float],
         output_pixel_offsets: Sequence[float], antialiased: bool
     ) -> None: ...
-class ResampleGrad(_ResampleGrad):
+class ResampleGrad(_resample.ResampleGrad):
     def __init__(
         self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
         scales: Sequence[float], input_pixel_offsets: Sequence[float], output_pixel_offsets: Sequence[float]
     ) -> None: ...
-class ResampleGrad1(_ResampleGrad1):
+class ResampleGrad1(_resample.ResampleGrad1):
     def __init__(
         self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, interpolation_mode: InterpolationMode | str,
         rounding_direction: AxisDirection | str, scales: Sequence[float], input_pixel_offsets: Sequence[float],
         output_pixel_offsets: Sequence[float]
     ) -> None: ...
-class RoiAlign(_RoiAlign):
+class RoiAlign(_roi_align.RoiAlign):
     def __init__(
         self, *, input_tensor: TensorDesc, roi_tensor: TensorDesc, batch_indices_tensor: TensorDesc, output_tensor: TensorDesc,
         reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
         spatial_scale_y: float, out_of_bounds_input_value: float, minimum_samples_per_output: int, maximum_samples_per_output: int
     ) -> None: ...
-class RoiAlign1(_RoiAlign1):
+class RoiAlign1(_roi_align.RoiAlign1):
     def __init__(
         self, *, input_tensor: TensorDesc, roi_tensor: TensorDesc, batch_indices_tensor: TensorDesc, output_tensor: TensorDesc,
         reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
         spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, out_of_bounds_input_value: float,
         minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool
     ) -> None: ...
-class RoiAlignGrad(_RoiAlignGrad):
+class RoiAlignGrad(_roi_align.RoiAlignGrad):
     def __init__(
         self, *, input_tensor: TensorDesc | None = ..., input_gradient_tensor: TensorDesc, roi_tensor: TensorDesc,
         batch_indices_tensor: TensorDesc, output_gradient_tensor: TensorDesc | None = ...,
@@ -828,56 +699,56 @@ class RoiAlignGrad(_RoiAlignGrad):
         interpolation_mode: InterpolationMode | str, spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float,
         output_pixel_offset: float, minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool
     ) -> None: ...
-class RoiPooling(_RoiPooling):
+class RoiPooling(_roi_pooling.RoiPooling):
     def __init__(
         self, *, input_tensor: TensorDesc, roi_tensor: TensorDesc, output_tensor: TensorDesc, spatial_scale: float = ...,
         pooled_size: Sequence[int]
     ) -> None: ...
-class Scatter(_Scatter):
+class Scatter(_scatter.Scatter):
     def __init__(
         self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, updates_tensor: TensorDesc, output_tensor: TensorDesc, axis: int
     ) -> None: ...
-class ScatterNd(_ScatterNd):
+class ScatterNd(_scatter.ScatterNd):
     def __init__(
         self, *, input_tensor: TensorDesc, indices_tensor: TensorDesc, updates_tensor: TensorDesc, output_tensor: TensorDesc,
         input_dimension_count: int | None = ..., indices_dimension_count: int | None = ...
     ) -> None: ...
-class Slice(_Slice):
+class Slice(_slice.Slice):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, offsets: Sequence[int], sizes: Sequence[int],
         strides: Sequence[int]
     ) -> None: ...
-class Slice1(_Slice1):
+class Slice1(_slice.Slice1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, input_window_offsets: Sequence[int],
         input_window_sizes: Sequence[int], input_window_strides: Sequence[int]
     ) -> None: ...
-class SliceGrad(_SliceGrad):
+class SliceGrad(_slice.SliceGrad):
     def __init__(
         self, *, input_gradient_tensor: TensorDesc, output_gradient_tensor: TensorDesc, input_window_offsets: Sequence[int],
         input_window_sizes: Sequence[int], input_window_strides: Sequence[int]
     ) -> None: ...
-class ReverseSubsequences(_ReverseSubsequences):
+class ReverseSubsequences(_tile.ReverseSubsequences):
     def __init__(
         self, *, input_tensor: TensorDesc, sequence_lengths_tensor: TensorDesc, output_tensor: TensorDesc, axis: int
     ) -> None: ...
-class Tile(_Tile):
+class Tile(_tile.Tile):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, repeats: Sequence[int]) -> None: ...
-class TopK(_TopK):
+class TopK(_top_k.TopK):
     def __init__(
         self, *, input_tensor: TensorDesc, output_value_tensor: TensorDesc, output_index_tensor: TensorDesc, axis: int = ..., k: int
     ) -> None: ...
-class TopK1(_TopK1):
+class TopK1(_top_k.TopK1):
     def __init__(
         self, *, input_tensor: TensorDesc, output_value_tensor: TensorDesc, output_index_tensor: TensorDesc, axis: int = ..., k: int,
         axis_direction: AxisDirection | str = ...
     ) -> None: ...
-class Upsample2d(_Upsample2d):
+class Upsample2d(_upsample_2d.Upsample2d):
     def __init__(
         self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale_size: Sequence[int],
         interpolation_mode: InterpolationMode | str
     ) -> None: ...
-class ValueScale2d(_ValueScale2d):
+class ValueScale2d(_value_scale_2d.ValueScale2d):
     def __init__(self, *, input_tensor: TensorDesc, output_tensor: TensorDesc, scale: float, bias: Sequence[float]) -> None: ...
 class AdamOptimizerResult(NamedTuple, Generic[_Array]):
     parameters: _Array
@@ -2562,14 +2433,14 @@ def gru(
     input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
     hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
     activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
-    linear_before_reset: bool = ..., output_options: Literal['sequence'], out: NumpyArray | None = ..., device: str | None = ...
+    linear_before_reset: bool = ..., output_options: Literal["sequence"], out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def gru(
     input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
     bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
     sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['sequence'],
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal["sequence"],
     out: Expression | None = ..., device: str | None = ...
 ) -> Expression: ...
 @overload
@@ -2577,7 +2448,7 @@ def gru(
     input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
     bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
     sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['sequence'],
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal["sequence"],
     out: _Array | None = ..., device: str | None = ...
 ) -> _Array: ...
 @overload
@@ -2585,14 +2456,14 @@ def gru(
     input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
     hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
     activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
-    linear_before_reset: bool = ..., output_options: Literal['single'], out: NumpyArray | None = ..., device: str | None = ...
+    linear_before_reset: bool = ..., output_options: Literal["single"], out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def gru(
     input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
     bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
     sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['single'],
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal["single"],
     out: Expression | None = ..., device: str | None = ...
 ) -> Expression: ...
 @overload
@@ -2600,7 +2471,7 @@ def gru(
     input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
     bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
     sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal['single'],
+    direction: RecurrentNetworkDirection | str = ..., linear_before_reset: bool = ..., output_options: Literal["single"],
     out: _Array | None = ..., device: str | None = ...
 ) -> _Array: ...
 @overload
@@ -2632,7 +2503,7 @@ def lstm(
     hidden_init: NumpyArray | None = ..., cell_mem_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ...,
     peephole: NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
     direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
-    output_options: Literal['sequence'], out: NumpyArray | None = ..., device: str | None = ...
+    output_options: Literal["sequence"], out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def lstm(
@@ -2641,7 +2512,7 @@ def lstm(
     cell_mem_init: Expression | NumpyArray | None = ..., sequence_lengths: Expression | NumpyArray | None = ...,
     peephole: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
     direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
-    output_options: Literal['sequence'], out: Expression | None = ..., device: str | None = ...
+    output_options: Literal["sequence"], out: Expression | None = ..., device: str | None = ...
 ) -> Expression: ...
 @overload
 def lstm(
@@ -2650,7 +2521,7 @@ def lstm(
     cell_mem_init: _Array | NumpyArray | None = ..., sequence_lengths: _Array | NumpyArray | None = ...,
     peephole: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
     direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
-    output_options: Literal['sequence'], out: _Array | None = ..., device: str | None = ...
+    output_options: Literal["sequence"], out: _Array | None = ..., device: str | None = ...
 ) -> _Array: ...
 @overload
 def lstm(
@@ -2658,7 +2529,7 @@ def lstm(
     hidden_init: NumpyArray | None = ..., cell_mem_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ...,
     peephole: NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
     direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
-    output_options: Literal['single'], out: Sequence[NumpyArray] | None = ..., device: str | None = ...
+    output_options: Literal["single"], out: Sequence[NumpyArray] | None = ..., device: str | None = ...
 ) -> LstmStates[NumpyArray]: ...
 @overload
 def lstm(
@@ -2667,7 +2538,7 @@ def lstm(
     cell_mem_init: Expression | NumpyArray | None = ..., sequence_lengths: Expression | NumpyArray | None = ...,
     peephole: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
     direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
-    output_options: Literal['single'], out: Sequence[Expression] | None = ..., device: str | None = ...
+    output_options: Literal["single"], out: Sequence[Expression] | None = ..., device: str | None = ...
 ) -> LstmStates[Expression]: ...
 @overload
 def lstm(
@@ -2676,7 +2547,7 @@ def lstm(
     cell_mem_init: _Array | NumpyArray | None = ..., sequence_lengths: _Array | NumpyArray | None = ...,
     peephole: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
     direction: RecurrentNetworkDirection | str = ..., clip_threshold: float | None = ..., couple_input_forget: bool = ...,
-    output_options: Literal['single'], out: Sequence[_Array] | None = ..., device: str | None = ...
+    output_options: Literal["single"], out: Sequence[_Array] | None = ..., device: str | None = ...
 ) -> LstmStates[_Array]: ...
 @overload
 def lstm(
@@ -2709,14 +2580,14 @@ def rnn(
     input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
     hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
     activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
-    output_options: Literal['sequence'], out: NumpyArray | None = ..., device: str | None = ...
+    output_options: Literal["sequence"], out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def rnn(
     input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
     bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
     sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['sequence'], out: Expression | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal["sequence"], out: Expression | None = ...,
     device: str | None = ...
 ) -> Expression: ...
 @overload
@@ -2724,7 +2595,7 @@ def rnn(
     input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
     bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
     sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['sequence'], out: _Array | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal["sequence"], out: _Array | None = ...,
     device: str | None = ...
 ) -> _Array: ...
 @overload
@@ -2732,14 +2603,14 @@ def rnn(
     input: NumpyArray, weight: NumpyArray, recurrence: NumpyArray, bias: NumpyArray | None = ...,
     hidden_init: NumpyArray | None = ..., sequence_lengths: NumpyArray | None = ..., *,
     activation_descs: Sequence[Operator] | None = ..., direction: RecurrentNetworkDirection | str = ...,
-    output_options: Literal['single'], out: NumpyArray | None = ..., device: str | None = ...
+    output_options: Literal["single"], out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
 def rnn(
     input: Expression | NumpyArray, weight: Expression | NumpyArray, recurrence: Expression | NumpyArray,
     bias: Expression | NumpyArray | None = ..., hidden_init: Expression | NumpyArray | None = ...,
     sequence_lengths: Expression | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['single'], out: Expression | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal["single"], out: Expression | None = ...,
     device: str | None = ...
 ) -> Expression: ...
 @overload
@@ -2747,7 +2618,7 @@ def rnn(
     input: _Array | NumpyArray, weight: _Array | NumpyArray, recurrence: _Array | NumpyArray,
     bias: _Array | NumpyArray | None = ..., hidden_init: _Array | NumpyArray | None = ...,
     sequence_lengths: _Array | NumpyArray | None = ..., *, activation_descs: Sequence[Operator] | None = ...,
-    direction: RecurrentNetworkDirection | str = ..., output_options: Literal['single'], out: _Array | None = ...,
+    direction: RecurrentNetworkDirection | str = ..., output_options: Literal["single"], out: _Array | None = ...,
     device: str | None = ...
 ) -> _Array: ...
 @overload
@@ -2837,7 +2708,7 @@ def roi_align_grad(
     reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str, spatial_scale_x: float,
     spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float, minimum_samples_per_output: int,
     maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ..., image_height: int | None = ...,
-    image_width: int | None = ..., compute_output_roi_gradient: Literal[False], compute_output_gradient: bool = ...,
+    image_width: int | None = ..., compute_output_gradient: bool = ..., compute_output_roi_gradient: Literal[False],
     out: NumpyArray | None = ..., device: str | None = ...
 ) -> NumpyArray: ...
 @overload
@@ -2847,7 +2718,7 @@ def roi_align_grad(
     interpolation_mode: InterpolationMode | str, spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float,
     output_pixel_offset: float, minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool,
     batch_size: int | None = ..., image_height: int | None = ..., image_width: int | None = ...,
-    compute_output_roi_gradient: Literal[False], compute_output_gradient: bool = ..., out: Expression | None = ...,
+    compute_output_gradient: bool = ..., compute_output_roi_gradient: Literal[False], out: Expression | None = ...,
     device: str | None = ...
 ) -> Expression: ...
 @overload
@@ -2856,8 +2727,8 @@ def roi_align_grad(
     batch_indices: _Array | NumpyArray, *, reduction_function: ReduceFunction | str, interpolation_mode: InterpolationMode | str,
     spatial_scale_x: float, spatial_scale_y: float, input_pixel_offset: float, output_pixel_offset: float,
     minimum_samples_per_output: int, maximum_samples_per_output: int, align_regions_to_corners: bool, batch_size: int | None = ...,
-    image_height: int | None = ..., image_width: int | None = ..., compute_output_roi_gradient: Literal[False],
-    compute_output_gradient: bool = ..., out: _Array | None = ..., device: str | None = ...
+    image_height: int | None = ..., image_width: int | None = ..., compute_output_gradient: bool = ...,
+    compute_output_roi_gradient: Literal[False], out: _Array | None = ..., device: str | None = ...
 ) -> _Array: ...
 @overload
 def roi_align_grad(

@@ -7,18 +7,15 @@ for NumPy's arrays and once for those of any other library.
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import get_overloads
-
 import tvmdml
 from tvmdml import doors, enums, operators
-from tvmdml.doors._made import annotation
+from tvmdml.doors._made import annotation, signatures
 from tvmdml.operators._roles import MISSING
 
 PATH = Path(__file__).with_name("__init__.pyi")
@@ -42,17 +39,17 @@ def text() -> str:
     """The text of the file."""
     homes = {f"tvmdml.{module}": list(names) for module, names in vars(tvmdml)["_MODULES"].items()}
     homes |= {f"tvmdml.{module}": names for module, names in enums.public_names_by_module().items()}
-    descriptors = {f"tvmdml.operators.{module}": names for module, names in operators.public_names_by_module().items()}
+    descriptors = operators.public_names_by_module()
     imports = {(module, name): f"from {module} import {name} as {name}" for module, names in homes.items() for name in names}
     imports |= {(module, name): f"from {module} import {name}" for module, names in _ALSO.items() for name in names}
-    for module, names in descriptors.items():
-        imports |= {(module, name): f"from {module} import {name} as _{name}" for name in names}
+    imports |= {("tvmdml.operators", module): f"from tvmdml.operators import {module} as _{module}" for module in descriptors}
     made = {name: value for module in operators.modules() for name, value in doors.public_names(module).items()}
     classes = {name: value for name, value in made.items() if not inspect.isfunction(value)}
     lines = [imports[key] for key in sorted(imports, key=lambda key: (key[0], not key[1][0].isupper(), key[1].lower()))]
     lines += ["", '_Array = TypeVar("_Array", bound=Array | Expression)', ""]
-    for name in itertools.chain.from_iterable(descriptors.values()):
-        lines += _descriptor(name, operators.public_name(name))
+    for module, names in descriptors.items():
+        for name in names:
+            lines += _descriptor(module, name, operators.public_name(name))
     for name, value in classes.items():
         lines += [f"class {name}(NamedTuple, Generic[_Array]):", *map(_field, value._fields), ""]
     for name, value in made.items():
@@ -61,11 +58,11 @@ def text() -> str:
     return _HEAD + "\n".join([*lines, "", "__version__: str", ""])
 
 
-def _descriptor(name: str, cls: Any) -> list[str]:
+def _descriptor(module: str, name: str, cls: Any) -> list[str]:
     """The lines that declare a descriptor: its fields take what they convert, such as the names of enumerators."""
     own = (f"{one.name}: {annotation(one, 'TensorDesc')}" + " = ..." * (one.default is not MISSING) for one in cls.fields())
     stated = ["self", "*", *own]
-    return [f"class {name}(_{name}):", *("    " + line for line in _wrapped("def __init__(", stated, ") -> None: ..."))]
+    return [f"class {name}(_{module}.{name}):", *("    " + line for line in _wrapped("def __init__(", stated, ") -> None: ..."))]
 
 
 def _field(name: str) -> str:
@@ -74,7 +71,7 @@ def _field(name: str) -> str:
 
 def written(name: str, function: Callable[..., Any]) -> Iterator[str]:
     """The lines that declare a function: each of its forms for NumPy's arrays, then for others."""
-    forms = [inspect.signature(form) for form in get_overloads(function)] or [inspect.signature(function)]
+    forms = signatures(function)
     for form in forms:
         hints = [str(one.annotation) for one in form.parameters.values() if one.name != "out"]
         several = sum("AnyArray" in hint or "Operand" in hint for hint in hints) > 1 or any("[AnyArray]" in hint for hint in hints)

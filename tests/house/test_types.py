@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import readmes
 from folders import TOP
-from typing_extensions import get_overloads
 
 import tvmdml
 from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.doors._made import signatures
 from tvmdml.operators import Operator
 
 # -- No public function takes or returns Any ----------------------------------------------------------------------------
@@ -62,8 +62,7 @@ def _public() -> Iterator[tuple[str, Callable[..., object]]]:
 
 def _said(function: Callable[..., object]) -> Iterator[str]:
     """What a function's annotations are, those of its overloads if it has some."""
-    for form in get_overloads(function) or [function]:
-        signature = inspect.signature(form)
+    for signature in signatures(function):
         yield from (str(one.annotation) for one in signature.parameters.values() if one.name not in ("self", "cls"))
         yield str(signature.return_annotation)
 

@@ -12,6 +12,7 @@ import inspect
 from typing import Any
 
 from tvmdml import operators
+from tvmdml.doors import _docs
 from tvmdml.doors._made import RESULT, made
 
 __all__ = ["functions", "public_name", "public_names", "public_names_by_module"]
@@ -38,7 +39,7 @@ def _written(module: str) -> dict[str, Any]:
     found = {name: getattr(written, name) for name in written.__all__}
     for function in filter(inspect.isfunction, {id(value): value for value in found.values()}.values()):
         if function.__doc__ is not None:  # with -OO there are none
-            function.__doc__ = inspect.cleandoc(function.__doc__) + _MORE.format(function.__name__)
+            function.__doc__ = inspect.cleandoc(_docs.completed(function)) + _MORE.format(function.__name__)
     return found
 
 

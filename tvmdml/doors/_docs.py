@@ -54,6 +54,28 @@ def text(cls: type[Operator], parameters: Parameters, results: Any = None) -> st
     sections = {"Args": [f"{name}: {row}" for name, row in rows.items()], "Returns": [answer], "Raises": [_RAISES]}
     if cls.CHECKS_INDICES:
         sections["Raises"].append("IndexOutOfRange: an index is out of range, with ``check_indices``.")
+    return _joined(what, sections)
+
+
+def completed(function: Any) -> str:
+    """The docstring of a function that is written by hand, with what it does not say about parameters, results and errors.
+
+    That is what its operator says about a field of the same name, and what is true of all functions.
+    """
+    text, _, raises = inspect.cleandoc(function.__doc__).partition("\n\nRaises:\n")
+    text, _, returns = text.partition("\n\nReturns:\n")
+    what, _, arguments = text.partition("\n\nArgs:\n")
+    described = {"device": _DEVICE, **_read(function.operator)[1], **_entries(arguments)}
+    names = inspect.signature(function).parameters
+    sections = {
+        "Args": [f"{name}: {described[name]}" for name in names],
+        "Returns": [" ".join(returns.split()) or "An array of the kind of the input."],
+        "Raises": [" ".join(raises.split()) or _RAISES],
+    }
+    return _joined(what, sections)
+
+
+def _joined(what: str, sections: dict[str, list[str]]) -> str:
     parts = [what, *(f"{title}:\n" + "\n".join(map(_hanging, lines)) for title, lines in sections.items())]
     return textwrap.indent("\n\n".join(parts), "    ").lstrip() + "\n    "
 
@@ -65,10 +87,14 @@ def _read(cls: type[Operator]) -> tuple[str, dict[str, str]]:
     found: dict[str, str] = {}
     for own in reversed(cls.__mro__):
         arguments = inspect.cleandoc(vars(own).get("__doc__") or "").partition("\nArgs:\n")[2] if issubclass(own, Operator) else ""
-        for entry in re.split(r"\n(?=    \w+: )", "\n" + arguments):
-            name, _, row = entry.strip().partition(": ")
-            found[name] = " ".join(row.split())
+        found |= _entries(arguments)
     return what, found
+
+
+def _entries(arguments: str) -> dict[str, str]:
+    """What a section ``Args`` says about each name."""
+    entries = (entry.strip().partition(": ") for entry in re.split(r"\n(?=    \w+: )", "\n" + arguments))
+    return {name: " ".join(row.split()) for name, _, row in entries}
 
 
 def _input(cls: type[Operator], field: Field) -> str:

@@ -7,8 +7,11 @@ function written by hand.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from tvmdml import functions
 from tvmdml.doors import _docs
@@ -16,7 +19,7 @@ from tvmdml.doors._index_types import index_type, usual_index_type
 from tvmdml.doors._indices import check_indices
 from tvmdml.doors._parameters import INDEX, Parameters, numbers, parameters
 from tvmdml.doors._renamed import ABSENT, MEANT, REQUIRED, hidden, refuse
-from tvmdml.errors import InvalidArgument, message
+from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import Describe, Described, call, describes
 from tvmdml.operators._contract import Field, Operator, Role
 from tvmdml.operators._roles import MISSING as _MISSING
@@ -50,7 +53,7 @@ def made(cls: type[Operator]) -> dict[str, Any]:
         "_functions": functions,
         "_call": call,
         "_describe": _describing(cls, own),
-        "_tuple": _hashable,
+        "_tuple": as_tuple,
         "_tensors": _tensors(name),
         "_index": usual_index_type,
         "_check_indices": check_indices,
@@ -135,9 +138,9 @@ def annotation(field: Field, array: str = "") -> str:
     return f"{kind} | None" if field.optional or field.default is None else kind
 
 
-def _hashable(values: Any) -> Any:
+def as_tuple(values: Any) -> Any:
     """A list as a tuple, so that it can be part of a plan's key; whatever is no sequence is refused later."""
-    return tuple(values) if type(values) is list else values
+    return tuple(values) if isinstance(values, list) else values
 
 
 def _tensors(function: str) -> Callable[[Any, str], Any]:
@@ -195,11 +198,48 @@ def _arrays(tensors: Sequence[Any]) -> list[ArrayTensorDesc]:
     return [one for one in flat if one is not None]
 
 
-def door(cls: type[Operator]) -> Callable[[F], F]:
-    """Mark a function that is written by hand with the operator that it runs."""
+def door(cls: type[Operator], *forms: tuple[dict[str, str], str]) -> Callable[[F], F]:
+    """Mark a function that is written by hand with the operator that it runs.
+
+    Args:
+        cls: the operator.
+        forms: the function's types where they depend on an argument: for each the annotations that differ, and the result's. A
+            ``Literal`` has no default.
+    """
 
     def mark(function: F) -> F:
-        function.operator = cls  # type: ignore[attr-defined]
-        return hidden(function)
+        shown: Any = hidden(function)
+        shown.operator = cls
+        shown.forms = [_form(inspect.signature(shown), changed, result) for changed, result in forms]
+        return function
 
     return mark
+
+
+def _form(signature: inspect.Signature, changed: dict[str, str], result: str) -> inspect.Signature:
+    parameters = []
+    for parameter in signature.parameters.values():
+        if (kind := changed.get(parameter.name)) is not None:
+            default = parameter.empty if kind.startswith("Literal") else parameter.default
+            parameter = parameter.replace(annotation=kind, default=default)
+        parameters.append(parameter)
+    return signature.replace(parameters=parameters, return_annotation=result)
+
+
+def signatures(function: Callable[..., Any]) -> list[inspect.Signature]:
+    """A function's signatures: one for each of its forms or overloads."""
+    from typing_extensions import get_overloads  # only for who asks: a call does not need it
+
+    forms: list[inspect.Signature] = getattr(function, "forms", [])
+    return forms or [inspect.signature(form) for form in get_overloads(function) or [function]]
+
+
+def truth(function: str, name: str, given: Any) -> bool:
+    """A truth value that decides what a function returns.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    if not isinstance(given, (int, np.bool_)):  # bool is an int
+        raise InvalidArgument(message(f"tvmdml.{function}: {name}", safe_repr(given), "True or False"))
+    return bool(given)

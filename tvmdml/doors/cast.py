@@ -43,12 +43,6 @@ def cast(
         dtype: the type of the result, such as ``"int8"``, ``np.float16`` or ``bool``.
         out: an array for the result.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of ``input``.
-
-    Returns:
-        An array of the kind of the input.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if _is_bool(dtype):
         return _to_bool(input, out, device)

@@ -49,9 +49,6 @@ def diagonal_matrix(
 
     Returns:
         An array of the input's kind, type and sizes; a NumPy array if there is no input.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     form = None if sizes is None else hashable(sizes, "tvmdml.diagonal_matrix: sizes")
     attributes = (form, dtype, value, diagonal_fill_begin, diagonal_fill_end)

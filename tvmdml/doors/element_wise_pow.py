@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.doors._made import described, door
+from tvmdml.doors._made import as_tuple, described, door
 from tvmdml.functions import AnyArray, Described, Operand, call, describes
 from tvmdml.operators.element_wise_pow import ElementWiseConstantPow, ElementWisePow
 from tvmdml.tensors import ArrayTensorDesc
@@ -36,15 +36,11 @@ def pow(  # noqa: A001
         exponent: an array of one of these types, which may be another one, or a number in single precision.
         scale_bias: ``(scale, bias)``: the input is multiplied by the one, and the other is added; none by default.
         out: an array for the result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         An array of the kind of the inputs, of the type of ``input``.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
-    scaled = tuple(scale_bias) if isinstance(scale_bias, list) else scale_bias
+    scaled = as_tuple(scale_bias)
     if isinstance(exponent, (int, float, np.number)):
         return call(_describe_constant, (input,), (exponent, scaled), out, device)[0]
     return call(_describe, (input, exponent), (scaled,), out, device)[0]

@@ -40,9 +40,6 @@ def fill_value_constant(
 
     Returns:
         A NumPy array.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     found: AnyArray = call(_describe_constant, (), (_sizes("constant", sizes), dtype, value), out, device)[0]
     return found
@@ -73,9 +70,6 @@ def fill_value_sequence(
 
     Returns:
         A NumPy array.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     attributes = (_sizes("sequence", sizes), dtype, value_start, value_delta)
     found: AnyArray = call(_describe_sequence, (), attributes, out, device)[0]

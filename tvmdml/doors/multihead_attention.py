@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-from typing_extensions import overload
-
-from tvmdml.doors._made import door
+from tvmdml.doors._made import door, truth
 from tvmdml.enums import MultiheadAttentionMaskType
-from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.errors import InvalidArgument, message
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._broadcast import repeated
@@ -32,59 +29,11 @@ class MultiheadAttentionResult(NamedTuple):
     """All values."""
 
 
-@overload
-def multihead_attention(
-    query: AnyArray | None = None,
-    key: AnyArray | None = None,
-    value: AnyArray | None = None,
-    stacked_query_key: AnyArray | None = None,
-    stacked_key_value: AnyArray | None = None,
-    stacked_query_key_value: AnyArray | None = None,
-    bias: AnyArray | None = None,
-    mask: AnyArray | None = None,
-    attention_bias: AnyArray | None = None,
-    past_key: AnyArray | None = None,
-    past_value: AnyArray | None = None,
-    past_sequence_lengths: AnyArray | None = None,
-    *,
-    head_count: int,
-    key_value_head_count: int | None = None,
-    scale: float | None = None,
-    mask_filter_value: float = -10000.0,
-    mask_type: MultiheadAttentionMaskType | str = "none",
-    compute_present: Literal[True],
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> MultiheadAttentionResult: ...
-
-
-@overload
-def multihead_attention(
-    query: AnyArray | None = None,
-    key: AnyArray | None = None,
-    value: AnyArray | None = None,
-    stacked_query_key: AnyArray | None = None,
-    stacked_key_value: AnyArray | None = None,
-    stacked_query_key_value: AnyArray | None = None,
-    bias: AnyArray | None = None,
-    mask: AnyArray | None = None,
-    attention_bias: AnyArray | None = None,
-    past_key: AnyArray | None = None,
-    past_value: AnyArray | None = None,
-    past_sequence_lengths: AnyArray | None = None,
-    *,
-    head_count: int,
-    key_value_head_count: int | None = None,
-    scale: float | None = None,
-    mask_filter_value: float = -10000.0,
-    mask_type: MultiheadAttentionMaskType | str = "none",
-    compute_present: bool = False,
-    out: AnyArray | Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@door(MultiheadAttention)
+@door(
+    MultiheadAttention,
+    ({"compute_present": "Literal[True]", "out": "Sequence[AnyArray] | None"}, "MultiheadAttentionResult"),
+    ({}, "AnyArray"),
+)
 def multihead_attention(
     query: AnyArray | None = None,
     key: AnyArray | None = None,
@@ -138,25 +87,18 @@ def multihead_attention(
             ``"boolean"``.
         compute_present: whether all keys and values are returned, for the next step.
         out: an array for the result, or three with ``compute_present``.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         {batch, rows, heads * channels of values}; with ``compute_present`` a ``MultiheadAttentionResult``.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
-    if not isinstance(compute_present, (int, np.bool_)):  # bool is an int
-        where = "tvmdml.multihead_attention: compute_present"
-        raise InvalidArgument(message(where, safe_repr(compute_present), "True or False"))
-    wanted = bool(compute_present)
+    wanted = truth("multihead_attention", "compute_present", compute_present)
     inputs = (
         *(query, key, value, stacked_query_key, stacked_key_value, stacked_query_key_value),
         *(bias, mask, attention_bias, past_key, past_value, past_sequence_lengths),
     )
     attributes = (head_count, key_value_head_count, scale, mask_filter_value, mask_type, wanted)
-    found = call(_describe, inputs, attributes, out, device, optional=True)
-    return MultiheadAttentionResult(*found) if wanted else found[0]
+    results = call(_describe, inputs, attributes, out, device, optional=True)
+    return MultiheadAttentionResult(*results) if wanted else results[0]
 
 
 _INPUTS = tuple(field.name.removesuffix("_tensor") for field in MultiheadAttention1.fields() if field.role.value == "input tensor")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-import numpy as np
-from typing_extensions import overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.doors._index_types import index_type, usual_index_type
-from tvmdml.doors._made import door
-from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.doors._made import door, truth
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._contract import Array
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
@@ -31,27 +27,7 @@ class NonzeroCoordinatesResult(NamedTuple):
     """The coordinates, of shape (elements, rank); rows from ``count`` on are 0."""
 
 
-@overload
-def nonzero_coordinates(
-    input: AnyArray,
-    *,
-    trim: Literal[False],
-    index_dtype: DType | None = None,
-    device: str | None = None,
-) -> NonzeroCoordinatesResult: ...
-
-
-@overload
-def nonzero_coordinates(
-    input: AnyArray,
-    *,
-    trim: bool = True,
-    index_dtype: DType | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@door(NonzeroCoordinates)
+@door(NonzeroCoordinates, ({"trim": "Literal[False]"}, "NonzeroCoordinatesResult"), ({}, "AnyArray"))
 def nonzero_coordinates(
     input: AnyArray,  # noqa: A002
     *,
@@ -72,17 +48,13 @@ def nonzero_coordinates(
 
     Returns:
         The coordinates, of shape (count, rank); with ``trim=False`` a ``NonzeroCoordinatesResult``.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
-    if not isinstance(trim, (int, np.bool_)):  # bool is an int
-        raise InvalidArgument(message("tvmdml.nonzero_coordinates: trim", safe_repr(trim), "True or False"))
     if index_dtype is None:
         index_dtype = usual_index_type(input)
-    finish = _trim if trim else _without_columns
-    found = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device, boolean=True, finish=finish))
-    return found.coordinates if trim else found
+    trimmed = truth("nonzero_coordinates", "trim", trim)
+    finish = _trim if trimmed else _without_columns
+    result = NonzeroCoordinatesResult(*call(_describe, (input,), (index_dtype,), None, device, boolean=True, finish=finish))
+    return result.coordinates if trimmed else result
 
 
 non_zero_coordinates = nonzero_coordinates

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-import numpy as np
-from typing_extensions import overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.doors._index_types import index_type, usual_index_type
-from tvmdml.doors._made import door
+from tvmdml.doors._made import as_tuple, door, truth
 from tvmdml.doors._renamed import ABSENT, REQUIRED, refuse
 from tvmdml.doors._sizes import hashable
-from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators.pooling import MaxPooling2
 from tvmdml.tensors import ArrayTensorDesc
@@ -32,42 +28,12 @@ class MaxPoolingResult(NamedTuple):
     """Their indices: each counts all elements of the input."""
 
 
-@overload
+@door(
+    MaxPooling2,
+    ({"output_indices": "Literal[True]", "out": "tuple[AnyArray, AnyArray] | None"}, "MaxPoolingResult"),
+    ({}, "AnyArray"),
+)
 def max_pooling(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    strides: Sequence[int] | None = None,
-    start_padding: Sequence[int] | None = None,
-    end_padding: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    output_indices: Literal[True],
-    output_sizes: Sequence[int] | None = None,
-    index_dtype: DType | None = None,
-    out: tuple[AnyArray, AnyArray] | None = None,
-    device: str | None = None,
-) -> MaxPoolingResult: ...
-
-
-@overload
-def max_pooling(
-    input: AnyArray,
-    *,
-    window_sizes: Sequence[int],
-    strides: Sequence[int] | None = None,
-    start_padding: Sequence[int] | None = None,
-    end_padding: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    output_indices: bool = False,
-    output_sizes: Sequence[int] | None = None,
-    index_dtype: DType | None = None,
-    out: AnyArray | Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@door(MaxPooling2)
-def max_pooling(  # noqa: D417 - what is refused
     input: AnyArray,  # noqa: A002
     *,
     window_sizes: Sequence[int] = REQUIRED,
@@ -104,47 +70,25 @@ def max_pooling(  # noqa: D417 - what is refused
 
     Returns:
         The values; with ``output_indices`` a ``MaxPoolingResult``.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if window_size is not ABSENT or window_sizes is REQUIRED:
         refuse("max_pooling", "window_sizes", "window_size", window_size)
-    if not isinstance(output_indices, (int, np.bool_)):  # bool is an int
-        raise InvalidArgument(message("tvmdml.max_pooling: output_indices", safe_repr(output_indices), "True or False"))
-    wanted = bool(output_indices)
+    wanted = truth("max_pooling", "output_indices", output_indices)
     if index_dtype is None and wanted:
         index_dtype = usual_index_type(input, out)
-    numbers = (_numbers(one) for one in (window_sizes, strides, start_padding, end_padding, dilations))
+    numbers = map(as_tuple, (window_sizes, strides, start_padding, end_padding, dilations))
     sizes = None if output_sizes is None else hashable(output_sizes, "tvmdml.max_pooling: output_sizes")
-    found = call(_describe, (input,), (*numbers, sizes, wanted, index_dtype), out, device)
-    return MaxPoolingResult(*found) if wanted else found[0]
+    results = call(_describe, (input,), (*numbers, sizes, wanted, index_dtype), out, device)
+    return MaxPoolingResult(*results) if wanted else results[0]
 
 
-def _numbers(values: Any) -> Any:
-    return tuple(values) if type(values) is list else values
+_NUMBERS = ("window_size", "strides", "start_padding", "end_padding", "dilations", "output_sizes")
 
 
 @describes("tvmdml.max_pooling")
-def _describe(
-    input: ArrayTensorDesc,  # noqa: A002
-    window_sizes: Any,
-    strides: Any,
-    start_padding: Any,
-    end_padding: Any,
-    dilations: Any,
-    output_sizes: Any,
-    output_indices: bool,
-    index_dtype: Any,
-) -> Described:
-    given = {
-        "window_size": window_sizes,
-        "strides": strides,
-        "start_padding": start_padding,
-        "end_padding": end_padding,
-        "dilations": dilations,
-        "output_sizes": output_sizes,
-    }
+def _describe(input: ArrayTensorDesc, *given_numbers: Any) -> Described:  # noqa: A002
+    *numbers, output_indices, index_dtype = given_numbers
+    given = dict(zip(_NUMBERS, numbers, strict=True))
     dtypes: tuple[str | None, ...] = ()
     if output_indices:
         name, given["output_indices_tensor"] = index_type(index_dtype, MaxPooling2.where("index_dtype"))

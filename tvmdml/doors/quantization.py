@@ -40,13 +40,9 @@ def quantize(
         quantization_type: ``"scale"`` or ``"scale_zero_point"``; by default what the parameters are.
         output_dtype: ``"int8"`` or ``"uint8"``; by default the zero point's type, or uint8.
         out: an array for the result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         An array of the kind of the inputs.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     inputs = (input, *_parameters("quantize", quantization_parameters))
     found: AnyArray = call(_describe_quantize, inputs, (quantization_type, output_dtype), out, device)[0]
@@ -72,13 +68,9 @@ def dequantize(
             shape. In a dimension of ``n`` elements with ``s`` scales, a block has ``ceil(n / s)`` elements.
         quantization_type: ``"scale"`` or ``"scale_zero_point"``; by default what the parameters are.
         out: an array for the result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         An array of the kind of the inputs, of the scale's type.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     inputs = (input, *_parameters("dequantize", quantization_parameters))
     found: AnyArray = call(_describe_dequantize, inputs, (quantization_type,), out, device)[0]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-from typing_extensions import overload
-
-from tvmdml.doors._made import door
+from tvmdml.doors._made import door, truth
 from tvmdml.doors._sizes import hashable
 from tvmdml.enums import RandomGeneratorType
-from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators.random_generator import RandomGenerator
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
@@ -28,31 +24,11 @@ class RandomGeneratorResult(NamedTuple):
     """The state for the next call."""
 
 
-@overload
-def random_generator(
-    input_state: AnyArray,
-    output_sizes: Sequence[int],
-    *,
-    output_state: Literal[False],
-    type: RandomGeneratorType | str = RandomGeneratorType.PHILOX_4X32_10,
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def random_generator(
-    input_state: AnyArray,
-    output_sizes: Sequence[int],
-    *,
-    output_state: bool = True,
-    type: RandomGeneratorType | str = RandomGeneratorType.PHILOX_4X32_10,
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> RandomGeneratorResult: ...
-
-
-@door(RandomGenerator)
+@door(
+    RandomGenerator,
+    ({"output_state": "Literal[False]", "out": "AnyArray | None"}, "AnyArray"),
+    ({"out": "Sequence[AnyArray] | None"}, "RandomGeneratorResult"),
+)
 def random_generator(
     input_state: AnyArray,
     output_sizes: Sequence[int],
@@ -78,15 +54,11 @@ def random_generator(
     Returns:
         The values, as uint32, and the new state; with ``output_state=False`` only the values. A part of a block that is not used is
         not part of the next call's values.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
-    if not isinstance(output_state, (int, np.bool_)):  # bool is an int
-        raise InvalidArgument(message("tvmdml.random_generator: output_state", safe_repr(output_state), "True or False"))
+    both = truth("random_generator", "output_state", output_state)
     sizes = hashable(output_sizes, "tvmdml.random_generator: output_sizes")
-    found = call(_describe, (input_state,), (sizes, bool(output_state), type), out, device)
-    return RandomGeneratorResult(*found) if output_state else found[0]
+    results = call(_describe, (input_state,), (sizes, both, type), out, device)
+    return RandomGeneratorResult(*results) if both else results[0]
 
 
 @describes("tvmdml.random_generator", "input_state")

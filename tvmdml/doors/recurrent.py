@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from typing_extensions import overload
-
-from tvmdml.doors._made import door
+from tvmdml.doors._made import as_tuple, door
 from tvmdml.enums import RecurrentNetworkDirection
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
@@ -56,58 +54,15 @@ class LstmResult(NamedTuple):
     """The cells after the last step."""
 
 
-@overload
-def rnn(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    output_options: Literal["sequence"],
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
+def _forms(states: str, both: str) -> Iterator[tuple[dict[str, str], str]]:
+    """The types of a network whose last states alone are ``states``."""
+    last = "AnyArray" if states == "AnyArray" else "Sequence[AnyArray]"
+    yield {"output_options": 'Literal["sequence"]', "out": "AnyArray | None"}, "AnyArray"
+    yield {"output_options": 'Literal["single"]', "out": f"{last} | None"}, states
+    yield {"out": "Sequence[AnyArray] | None"}, both
 
 
-@overload
-def rnn(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    output_options: Literal["single"],
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def rnn(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    output_options: str = "both",
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> RnnResult: ...
-
-
-@door(Rnn)
+@door(Rnn, *_forms("AnyArray", "RnnResult"))
 def rnn(
     input: AnyArray,  # noqa: A002
     weight: AnyArray,
@@ -127,99 +82,22 @@ def rnn(
     The hidden state becomes ``f(x @ W.T + y @ R.T + bias)``, where ``x`` is an element of the sequence, and ``y`` the state before.
 
     Args:
-        input: the sequences: float16, float32 or float64; sizes 1, steps, batch, inputs.
         weight: the weights W of the input: 1, directions, hidden, inputs.
         recurrence: the weights R of the hidden state: 1, directions, hidden, hidden.
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x hidden.
-        hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
-        sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
-            the results, and all results of a sequence without elements are.
         activation_descs: the functions of each direction, 1 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default the hyperbolic tangent.
-        direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
-            weights of each.
-        output_options: ``"both"``, ``"sequence"`` for the states after each step only, or ``"single"`` for the last ones
-            only.
-        out: arrays for the results; one array for a single result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         A ``RnnResult``: sequence, of sizes steps, directions, batch, hidden, and single, of 1, directions, batch,
         hidden; or with other ``output_options`` a part of it.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     inputs = (input, weight, recurrence, bias, hidden_init, sequence_lengths)
-    found = _run(_describe_rnn, inputs, activation_descs, (direction,), output_options, out, device)
-    return RnnResult(*found) if output_options == "both" else found[0]
+    results = _run(_describe_rnn, inputs, activation_descs, (direction,), output_options, out, device)
+    return RnnResult(*results) if output_options == "both" else results[0]
 
 
-@overload
-def lstm(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    cell_mem_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    peephole: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    clip_threshold: float | None = None,
-    couple_input_forget: bool = False,
-    output_options: Literal["sequence"],
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def lstm(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    cell_mem_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    peephole: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    clip_threshold: float | None = None,
-    couple_input_forget: bool = False,
-    output_options: Literal["single"],
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> LstmStates: ...
-
-
-@overload
-def lstm(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    cell_mem_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    peephole: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    clip_threshold: float | None = None,
-    couple_input_forget: bool = False,
-    output_options: str = "both",
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> LstmResult: ...
-
-
-@door(Lstm)
+@door(Lstm, *_forms("LstmStates", "LstmResult"))
 def lstm(
     input: AnyArray,  # noqa: A002
     weight: AnyArray,
@@ -245,108 +123,29 @@ def lstm(
     weight in the sums of i, o and f; the cell becomes ``f * cell + i * g(sum of c)``, and the hidden state ``o * h(cell)``.
 
     Args:
-        input: the sequences: float16, float32 or float64; sizes 1, steps, batch, inputs.
         weight: the weights W of the input: 1, directions, 4 x hidden, inputs.
         recurrence: the weights R of the hidden state: 1, directions, 4 x hidden, hidden.
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x 4 x hidden.
-        hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
         cell_mem_init: the cells before the first step, likewise.
-        sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
-            the results, and all results of a sequence without elements are.
         peephole: weights of the cell in the gates i, o and f: 1, 1, directions, 3 x hidden.
         activation_descs: the functions of each direction, 3 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default sigmoid and twice the hyperbolic tangent.
-        direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
-            weights of each.
         clip_threshold: the sums of gates are clipped to numbers between this and its negative; by default they are not.
         couple_input_forget: whether the gate f is 1 - i.
-        output_options: ``"both"``, ``"sequence"`` for the states after each step only, or ``"single"`` for the last ones
-            only.
-        out: arrays for the results; one array for a single result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         A ``LstmResult``: sequence, of sizes steps, directions, batch, hidden, and single and cell_single, of 1, directions, batch,
         hidden; or with other ``output_options`` a part of it.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     inputs = (input, weight, recurrence, bias, hidden_init, cell_mem_init, sequence_lengths, peephole)
-    found = _run(
-        _describe_lstm,
-        inputs,
-        activation_descs,
-        (
-            direction,
-            clip_threshold,
-            couple_input_forget,
-        ),
-        output_options,
-        out,
-        device,
-    )
+    attributes = (direction, clip_threshold, couple_input_forget)
+    results = _run(_describe_lstm, inputs, activation_descs, attributes, output_options, out, device)
     if output_options == "both":
-        return LstmResult(*found)
-    return LstmStates(*found) if output_options == "single" else found[0]
+        return LstmResult(*results)
+    return LstmStates(*results) if output_options == "single" else results[0]
 
 
-@overload
-def gru(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    linear_before_reset: bool = True,
-    output_options: Literal["sequence"],
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def gru(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    linear_before_reset: bool = True,
-    output_options: Literal["single"],
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def gru(
-    input: AnyArray,
-    weight: AnyArray,
-    recurrence: AnyArray,
-    bias: AnyArray | None = None,
-    hidden_init: AnyArray | None = None,
-    sequence_lengths: AnyArray | None = None,
-    *,
-    activation_descs: Sequence[Operator] | None = None,
-    direction: RecurrentNetworkDirection | str = RecurrentNetworkDirection.FORWARD,
-    linear_before_reset: bool = True,
-    output_options: str = "both",
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> GruResult: ...
-
-
-@door(Gru)
+@door(Gru, *_forms("AnyArray", "GruResult"))
 def gru(
     input: AnyArray,  # noqa: A002
     weight: AnyArray,
@@ -370,45 +169,20 @@ def gru(
     ``linear_before_reset`` ``g(x @ W.T + Wb + (r * y) @ R.T + Rb)``.
 
     Args:
-        input: the sequences: float16, float32 or float64; sizes 1, steps, batch, inputs.
         weight: the weights W of the input: 1, directions, 3 x hidden, inputs.
         recurrence: the weights R of the hidden state: 1, directions, 3 x hidden, hidden.
         bias: the input's biases, then the recurrence's: 1, 1, directions, 2 x 3 x hidden.
-        hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
-        sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
-            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
-            the results, and all results of a sequence without elements are.
         activation_descs: the functions of each direction, 2 for each, such as ``tvmdml.ActivationTanh.fused()``; given once
             they are both directions'. By default sigmoid and the hyperbolic tangent.
-        direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
-            weights of each.
         linear_before_reset: whether the reset gate multiplies what the state contributes, and not the state.
-        output_options: ``"both"``, ``"sequence"`` for the states after each step only, or ``"single"`` for the last ones
-            only.
-        out: arrays for the results; one array for a single result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         A ``GruResult``: sequence, of sizes steps, directions, batch, hidden, and single, of 1, directions, batch,
         hidden; or with other ``output_options`` a part of it.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     inputs = (input, weight, recurrence, bias, hidden_init, sequence_lengths)
-    found = _run(
-        _describe_gru,
-        inputs,
-        activation_descs,
-        (
-            direction,
-            linear_before_reset,
-        ),
-        output_options,
-        out,
-        device,
-    )
-    return GruResult(*found) if output_options == "both" else found[0]
+    results = _run(_describe_gru, inputs, activation_descs, (direction, linear_before_reset), output_options, out, device)
+    return GruResult(*results) if output_options == "both" else results[0]
 
 
 _OUTPUTS = {
@@ -424,8 +198,9 @@ def _run(
     if not isinstance(options, str) or options not in _OUTPUTS:
         where = f"{describe.function}: output_options"
         raise InvalidArgument(message(where, safe_repr(options), ", ".join(map(repr, _OUTPUTS))))
-    activations = tuple(activation_descs) if isinstance(activation_descs, list) else activation_descs
-    results: tuple[Any, ...] = call(describe, inputs, (activations, options, *attributes), out, device, optional=True)
+    results: tuple[Any, ...] = call(
+        describe, inputs, (as_tuple(activation_descs), options, *attributes), out, device, optional=True
+    )
     return results
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvmdml.doors._made import described, door
+from tvmdml.doors._made import as_tuple, described, door
 from tvmdml.doors._renamed import ABSENT, REQUIRED, refuse
 from tvmdml.doors._sizes import hashable
 from tvmdml.enums import AxisDirection, InterpolationMode
@@ -19,7 +19,7 @@ __all__ = ["resample", "resample_grad"]
 
 
 @door(Resample3)
-def resample(  # noqa: D417 - what is refused
+def resample(
     input: AnyArray,  # noqa: A002
     output_sizes: Sequence[int],
     *,
@@ -52,25 +52,17 @@ def resample(  # noqa: D417 - what is refused
         antialiased: whether a dimension that is reduced to less than half has all elements in it, with weights; linear only.
         out: an array for the result.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the input.
-
-    Returns:
-        An array of the kind of the input.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if mode is not ABSENT or interpolation_mode is REQUIRED:
         refuse("resample", "interpolation_mode", "mode", mode)
     sizes = hashable(output_sizes, "tvmdml.resample: output_sizes")
-    numbers = _numbers(scales, input_pixel_offsets, output_pixel_offsets)
-    found: AnyArray = call(
-        _describe, (input,), (sizes, interpolation_mode, rounding_direction, *numbers, antialiased), out, device
-    )[0]
-    return found
+    numbers = map(as_tuple, (scales, input_pixel_offsets, output_pixel_offsets))
+    attributes = (sizes, interpolation_mode, rounding_direction, *numbers, antialiased)
+    return call(_describe, (input,), attributes, out, device)[0]
 
 
 @door(ResampleGrad1)
-def resample_grad(  # noqa: D417 - what is refused
+def resample_grad(
     input: AnyArray,  # noqa: A002
     output_sizes: Sequence[int],
     *,
@@ -96,23 +88,12 @@ def resample_grad(  # noqa: D417 - what is refused
         output_pixel_offsets: a number for each dimension; by default -0.5.
         out: an array for the result.
         device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the input.
-
-    Returns:
-        An array of the kind of the input.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if mode is not ABSENT or interpolation_mode is REQUIRED:
         refuse("resample_grad", "interpolation_mode", "mode", mode)
     sizes = hashable(output_sizes, "tvmdml.resample_grad: output_sizes")
-    numbers = _numbers(scales, input_pixel_offsets, output_pixel_offsets)
-    found: AnyArray = call(_describe_gradient, (input,), (sizes, interpolation_mode, rounding_direction, *numbers), out, device)[0]
-    return found
-
-
-def _numbers(*given: Any) -> tuple[Any, ...]:
-    return tuple(tuple(one) if isinstance(one, list) else one for one in given)
+    numbers = map(as_tuple, (scales, input_pixel_offsets, output_pixel_offsets))
+    return call(_describe_gradient, (input,), (sizes, interpolation_mode, rounding_direction, *numbers), out, device)[0]
 
 
 @describes("tvmdml.resample")

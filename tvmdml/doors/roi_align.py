@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
-import numpy as np
-from typing_extensions import overload
-
-from tvmdml.doors._made import door
+from tvmdml.doors._made import door, truth
 from tvmdml.doors._renamed import ABSENT, REQUIRED, refuse
 from tvmdml.enums import InterpolationMode, ReduceFunction
 from tvmdml.errors import InvalidArgument, message, safe_repr
@@ -28,86 +26,13 @@ class RoiAlignGradResult(NamedTuple):
     """The gradient of the regions."""
 
 
-@overload
+@door(
+    RoiAlignGrad,
+    ({"compute_output_roi_gradient": "Literal[False]", "out": "AnyArray | None"}, "AnyArray"),
+    ({"compute_output_gradient": "Literal[False]", "out": "AnyArray | None"}, "AnyArray"),
+    ({"out": "Sequence[AnyArray] | None"}, "RoiAlignGradResult"),
+)
 def roi_align_grad(
-    input: AnyArray | None,
-    input_gradient: AnyArray,
-    roi: AnyArray,
-    batch_indices: AnyArray,
-    *,
-    reduction_function: ReduceFunction | str,
-    interpolation_mode: InterpolationMode | str,
-    spatial_scale_x: float,
-    spatial_scale_y: float,
-    input_pixel_offset: float,
-    output_pixel_offset: float,
-    minimum_samples_per_output: int,
-    maximum_samples_per_output: int,
-    align_regions_to_corners: bool,
-    batch_size: int | None = None,
-    image_height: int | None = None,
-    image_width: int | None = None,
-    compute_output_roi_gradient: Literal[False],
-    compute_output_gradient: bool = True,
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def roi_align_grad(
-    input: AnyArray | None,
-    input_gradient: AnyArray,
-    roi: AnyArray,
-    batch_indices: AnyArray,
-    *,
-    reduction_function: ReduceFunction | str,
-    interpolation_mode: InterpolationMode | str,
-    spatial_scale_x: float,
-    spatial_scale_y: float,
-    input_pixel_offset: float,
-    output_pixel_offset: float,
-    minimum_samples_per_output: int,
-    maximum_samples_per_output: int,
-    align_regions_to_corners: bool,
-    batch_size: int | None = None,
-    image_height: int | None = None,
-    image_width: int | None = None,
-    compute_output_gradient: Literal[False],
-    compute_output_roi_gradient: bool = True,
-    out: AnyArray | None = None,
-    device: str | None = None,
-) -> AnyArray: ...
-
-
-@overload
-def roi_align_grad(
-    input: AnyArray | None,
-    input_gradient: AnyArray,
-    roi: AnyArray,
-    batch_indices: AnyArray,
-    *,
-    reduction_function: ReduceFunction | str,
-    interpolation_mode: InterpolationMode | str,
-    spatial_scale_x: float,
-    spatial_scale_y: float,
-    input_pixel_offset: float,
-    output_pixel_offset: float,
-    minimum_samples_per_output: int,
-    maximum_samples_per_output: int,
-    align_regions_to_corners: bool,
-    batch_size: int | None = None,
-    image_height: int | None = None,
-    image_width: int | None = None,
-    compute_output_gradient: bool = True,
-    compute_output_roi_gradient: bool = True,
-    out: Sequence[AnyArray] | None = None,
-    device: str | None = None,
-) -> RoiAlignGradResult: ...
-
-
-@door(RoiAlignGrad)
-def roi_align_grad(  # noqa: D417 - what is refused
     input: AnyArray | None,  # noqa: A002
     input_gradient: AnyArray,
     roi: AnyArray,
@@ -157,35 +82,22 @@ def roi_align_grad(  # noqa: D417 - what is refused
         compute_output_gradient: whether the gradient of the images is returned.
         compute_output_roi_gradient: whether the gradient of the regions is returned.
         out: arrays for the results; one array for a single result.
-        device: where to run, such as ``"cpu"``, ``"cuda:0"`` or ``"vulkan:0"``; by default the device of the inputs.
 
     Returns:
         ``(output_gradient, output_roi_gradient)``, or one of them alone: arrays of the kind of the inputs.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if mode is not ABSENT or interpolation_mode is REQUIRED:
         refuse("roi_align_grad", "interpolation_mode", "mode", mode)
-    wanted = (compute_output_gradient, compute_output_roi_gradient)
-    for name, one in zip(("compute_output_gradient", "compute_output_roi_gradient"), wanted, strict=True):
-        if not isinstance(one, (int, np.bool_)):  # bool is an int
-            raise InvalidArgument(message(f"tvmdml.roi_align_grad: {name}", safe_repr(one), "True or False"))
+    names = ("compute_output_gradient", "compute_output_roi_gradient")
+    wanted = tuple(map(partial(truth, "roi_align_grad"), names, (compute_output_gradient, compute_output_roi_gradient)))
     attributes = (
-        reduction_function,
-        interpolation_mode,
-        spatial_scale_x,
-        spatial_scale_y,
-        input_pixel_offset,
-        output_pixel_offset,
-        minimum_samples_per_output,
-        maximum_samples_per_output,
-        align_regions_to_corners,
+        *(reduction_function, interpolation_mode, spatial_scale_x, spatial_scale_y, input_pixel_offset, output_pixel_offset),
+        *(minimum_samples_per_output, maximum_samples_per_output, align_regions_to_corners),
     )
-    sizes = (batch_size, image_height, image_width, *map(bool, wanted))
+    sizes = (batch_size, image_height, image_width, *wanted)
     inputs = (input, input_gradient, roi, batch_indices)
-    found = call(_describe, inputs, (*attributes, *sizes), out, device, optional=True)
-    return RoiAlignGradResult(*found) if all(wanted) else found[0]
+    results = call(_describe, inputs, (*attributes, *sizes), out, device, optional=True)
+    return RoiAlignGradResult(*results) if all(wanted) else results[0]
 
 
 _ATTRIBUTES = [field.name for field in RoiAlignGrad.fields() if not field.name.endswith("_tensor")]

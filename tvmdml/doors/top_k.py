@@ -31,7 +31,7 @@ class TopKResult(NamedTuple):
 
 
 @door(TopK1)
-def top_k(  # noqa: D417 - what is refused
+def top_k(
     input: AnyArray,  # noqa: A002
     k: int,
     *,
@@ -60,9 +60,6 @@ def top_k(  # noqa: D417 - what is refused
 
     Returns:
         ``(values, indices)``, arrays of the input's kind and shape, except k along the axis.
-
-    Raises:
-        InvalidArgument, Unsupported: an argument breaks a rule above.
     """
     if axes is not ABSENT:
         refuse("top_k", "axis", "axes", axes)

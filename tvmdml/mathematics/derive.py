@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.mathematics._fitting import Points, mp, to_float
 
 HALF_LN2 = mp.log(2) / 2
 QUARTER_PI = mp.pi / 4
+_WIDTH = 132
 
 
 class Fit(NamedTuple):
@@ -239,7 +241,7 @@ def _write() -> None:
     _say("ERF_PIECES = {")
     _say(f'    "float32": (  # 2**{max(error for _, error in pieces):.1f}')
     for tables in zip(*(numbers for numbers, _ in pieces), strict=True):
-        _say("        (\n" + "".join(f"            {number!r},\n" for number in tables) + "        ),")
+        _say(f"        (\n{_filled(tables, 12)}\n        ),")
     _say("    ),\n}")
     _say('"""erf(x) = x * p(x - centre), x around multiples of ERF_STEP: for each coefficient, those of all pieces."""')
     for name, says, each in (
@@ -256,8 +258,13 @@ def _numbers(name: str, says: str, found: dict[str, tuple[list[float], float | N
     _say(f"{name} = {{")
     for dtype, (numbers, error) in found.items():
         _say(f'    "{dtype}": (' + (f"  # 2**{error:.1f}" if error is not None else ""))
-        _say("".join(f"        {number!r},\n" for number in numbers) + "    ),")
+        _say(f"{_filled(numbers, 8)}\n    ),")
     _say(f'}}\n"""{says}."""')
+
+
+def _filled(numbers: Sequence[float], indent: int) -> str:
+    """The numbers on as few lines as hold them."""
+    return textwrap.indent(textwrap.fill(", ".join(map(repr, numbers)) + ",", _WIDTH - indent), " " * indent)
 
 
 def _say(text: str) -> None:

@@ -29,7 +29,19 @@ if TYPE_CHECKING:
 
 
 class Recurrent(Operator):
-    """Base class of recurrent networks."""
+    """Base class of recurrent networks.
+
+    Args:
+        input: the sequences: float16, float32 or float64; sizes 1, steps, batch, inputs.
+        hidden_init: the hidden state before the first step: 1, directions, batch, hidden; by default 0.
+        sequence_lengths: the length of each sequence: uint32, int32 or int64; 1, 1, 1, batch. By default all have as many
+            elements as the input has steps, which is also the most; a negative one is 0. What is behind a sequence's end is 0 in
+            the results, and all results of a sequence without elements are.
+        direction: ``"forward"``, ``"backward"`` from the last element to the first, or ``"bidirectional"`` for both, with
+            weights of each.
+        output_options: ``"both"``, ``"sequence"`` for the states after each step only, or ``"single"`` for the last ones only.
+        out: arrays for the results; one array for a single result.
+    """
 
     SUMS = True
     FAMILY: ClassVar[str] = "recurrent"

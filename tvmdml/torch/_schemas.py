@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from typing_extensions import get_overloads
+from tvmdml.doors._made import signatures
 
 # The text of a parameter's annotation, and PyTorch's type for it.
 _TYPES = {
@@ -67,7 +67,7 @@ def schemas(function: Callable[..., Any]) -> list[Schema]:
     Raises:
         TypeError: PyTorch has no type for the annotation of a parameter or result.
     """
-    forms = [inspect.signature(form) for form in get_overloads(function)] or [inspect.signature(function)]
+    forms = signatures(function)
     deciding = {p.name for form in forms for p in form.parameters.values() if _LITERAL.fullmatch(str(p.annotation))}
     return sorted((_schema(function, form, deciding) for form in forms), key=lambda schema: schema.overload)
 
