@@ -18,10 +18,10 @@ import numpy as np
 
 from tvmdml import packs
 from tvmdml.conformance.references import ReferenceCase, line
+from tvmdml.operators._trial import Trial
 from tvmdml.packs.spec import Spec, Wanted, once
 from tvmdml.packs.verify import Report, verify
 from tvmdml.targets.cpu import host, threads
-from tvmdml.trial import Trial
 
 Digests = dict[str, list[list[str]]]
 """By operation, of each launch: of its outputs, and of the same with one kind of NaN."""

@@ -20,20 +20,20 @@ import numpy as np
 import pytest
 
 from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, scheduling, targets
+from tvmdml.arrays.guarded import Place
 from tvmdml.conformance import cases, references
 from tvmdml.conformance.cases import Case
 from tvmdml.conformance.drawing import of_windows
 from tvmdml.conformance.fills import FILLS
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.guarded import Place
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Value
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._trial import Trial, Values, any_values
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, caches, host
-from tvmdml.trial import Trial, Values, any_values
 
 _ZEN4 = "x86-64-v4+avx512bitalg+avx512vbmi+avx512vbmi2+avx512vnni+avx512vpopcntdq+gfni"
 LEVELS = {

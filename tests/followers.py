@@ -10,15 +10,15 @@ from support import Array, seeded
 
 import tvmdml
 from tvmdml import Operator, TensorDesc
+from tvmdml.arrays.guarded import Place
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import references
-from tvmdml.guarded import Place
 from tvmdml.operators._contract import Role
 from tvmdml.operators._following import follow
 from tvmdml.operators._pointwise_fused import Result
+from tvmdml.operators._trial import Trial
 from tvmdml.packs import lines
 from tvmdml.targets import Target
-from tvmdml.trial import Trial
 
 
 def by_channel(y: TensorDesc) -> TensorDesc:

@@ -29,10 +29,10 @@ _MODULES = {
     "graph": ("CompiledGraph", "Expression", "Graph", "load_graph", "save_graph"),
     "operators": ("Operator",),
     "packs": ("load_pack",),
-    "placing": ("asarray", "empty"),
-    "structs": ("ScaleBias", "Size2D"),
+    "targets._placing": ("asarray", "empty"),
+    "operators._roles": ("ScaleBias", "Size2D"),
     "tensors": ("TensorDataType", "TensorDesc"),
-    "viewing": ("broadcast", "reinterpret"),
+    "arrays.viewing": ("broadcast", "reinterpret"),
 }
 # The modules that programs import from here, by the folder that they are in.
 _ROOMS = {"knobs": "kernels", "tensorir": "kernels"}

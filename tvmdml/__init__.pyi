@@ -1,10 +1,12 @@
-# Written by `python -m tvmdml._stub`.
+# Written by `python -m tvmdml.commands.stub`.
 # mypy: disable-error-code="overload-overlap"
 # An array of another library beside one of NumPy's decides the kind of the result.
 from collections.abc import Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar, overload
 
 from tvmdml.arrays.device_array import DeviceArray as DeviceArray
+from tvmdml.arrays.viewing import broadcast as broadcast
+from tvmdml.arrays.viewing import reinterpret as reinterpret
 from tvmdml.compiler import CompiledOperator as CompiledOperator
 from tvmdml.compiler import compile as compile
 from tvmdml.enums import AxisDirection as AxisDirection
@@ -85,19 +87,17 @@ from tvmdml.operators import tile as _tile
 from tvmdml.operators import top_k as _top_k
 from tvmdml.operators import upsample_2d as _upsample_2d
 from tvmdml.operators import value_scale_2d as _value_scale_2d
+from tvmdml.operators._roles import ScaleBias as ScaleBias
+from tvmdml.operators._roles import Size2D as Size2D
 from tvmdml.packs import load_pack as load_pack
-from tvmdml.placing import asarray as asarray
-from tvmdml.placing import empty as empty
-from tvmdml.structs import ScaleBias as ScaleBias
-from tvmdml.structs import Size2D as Size2D
+from tvmdml.targets._placing import asarray as asarray
+from tvmdml.targets._placing import empty as empty
 from tvmdml.tensors import TensorDataType as TensorDataType
 from tvmdml.tensors import TensorDesc as TensorDesc
 from tvmdml.typing import Array
 from tvmdml.typing import DType
 from tvmdml.typing import Number
 from tvmdml.typing import NumpyArray
-from tvmdml.viewing import broadcast as broadcast
-from tvmdml.viewing import reinterpret as reinterpret
 
 _Array = TypeVar("_Array", bound=Array | Expression)
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tvmdml
+from tvmdml.commands.explain import explain
+from tvmdml.commands.run import run
 from tvmdml.conformance.cli import conformance
-from tvmdml.device_options import device_option, device_rows, feature_level_option
+from tvmdml.dxdispatch.options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
-from tvmdml.explain_cli import explain
 from tvmdml.genai.cli import generate
-from tvmdml.operation_options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
 from tvmdml.packs.cli import pack, verify
-from tvmdml.run_cli import run
 from tvmdml.system.console import (
     INTERRUPTED,
     as_json_option,
@@ -31,6 +30,7 @@ from tvmdml.system.console import (
     table,
     width,
 )
+from tvmdml.targets._options import device_option, device_rows, feature_level_option
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
 
@@ -111,7 +111,8 @@ def operators(as_json: bool, match: str | None, names: tuple[str, ...]) -> None:
 
     With a NAME, such as TOP_K1, TopK1 or top_k: its fields, function, types by feature level, schedules and their knobs.
     """
-    from tvmdml import reference, targets
+    from tvmdml import targets
+    from tvmdml.commands import reference
 
     if names:
         try:
@@ -152,7 +153,7 @@ def doctor(as_json: bool) -> None:
 
     The exit code is 1 if something is broken, or no kernel can run.
     """
-    from tvmdml import doctor
+    from tvmdml.commands import doctor
 
     rows = doctor.examine()
     if as_json:

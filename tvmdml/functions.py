@@ -18,12 +18,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from tvmdml import arrays, exact, targets
+from tvmdml import arrays, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, launched
+from tvmdml.arrays.numbers import PYTHON, as_arrays
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.numbers import PYTHON, as_arrays
+from tvmdml.operators import _exact
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
 from tvmdml.packs import notices
@@ -182,7 +183,7 @@ def call(
         results = quick(describe, device, attributes, tuple(views), out)
         if results is not None:
             return tuple(map(restore, results if finish is None else finish(views, results)))
-    key = (exact.key(attributes), *forms)  # only here: it takes longer than a call of the quick way
+    key = (_exact.key(attributes), *forms)  # only here: it takes longer than a call of the quick way
     try:
         plan = _plans.get(key)
     except Exception:  # an attribute that cannot be hashed: describe will report what is wrong with it

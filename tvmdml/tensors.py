@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from tvmdml import symbols
 from tvmdml._enum import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.sizes import Size, are_equal, is_one, is_open, naming_sizes
+from tvmdml.sizes import Size, are_equal, is_one, is_open, naming_sizes, symbols
 
 if TYPE_CHECKING:
     import numpy.typing as npt

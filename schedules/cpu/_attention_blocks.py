@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tvmdml import mathematics
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._attention_steps import Joined, Rows, Steps

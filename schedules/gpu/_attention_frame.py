@@ -9,8 +9,8 @@ import abc
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from tvmdml import mathematics
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._attention_steps import Described, Joined, Rows, Steps, numbers, with_numbers

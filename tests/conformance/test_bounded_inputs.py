@@ -12,7 +12,7 @@ import specimens
 import tvmdml
 from tvmdml import TensorDesc
 from tvmdml.conformance.fills import FILLS
-from tvmdml.trial import Trial, mostly_within
+from tvmdml.operators._trial import Trial, mostly_within
 
 LENGTH = 20
 

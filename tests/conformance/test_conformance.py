@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tvmdml import ElementWiseRound, TopK1, conformance, onnx_nodes, operators, targets
+from tvmdml import ElementWiseRound, TopK1, conformance, operators, targets
 from tvmdml.cli import main
 from tvmdml.conformance import cases, drawing, models, onnx_cases, references, running
 from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
@@ -27,6 +27,7 @@ from tvmdml.conformance.plan import Plan, here, plan
 from tvmdml.conformance.report import Report
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported
+from tvmdml.onnx import descriptors
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.system import installing
@@ -227,7 +228,7 @@ def test_a_target_that_ran_no_kernel_has_not_passed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_what_is_written_outside_of_a_tensor_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmdml.guarded.Place.is_guarded", lambda place: False)
+    monkeypatch.setattr("tvmdml.arrays.guarded.Place.is_guarded", lambda place: False)
     assert [said.rpartition(": ")[2] for said in failures("TOP_K", "cases")] == [
         "the kernel wrote to memory outside input_tensor"
     ] * 2
@@ -341,7 +342,7 @@ def test_onnx_cases_of_all_operators_run_and_those_that_cannot_have_a_reason(
         "com.microsoft.QLinearAveragePool",
         "com.microsoft.QLinearGlobalAveragePool",
     }  # one of the first versions; ONNX Runtime's
-    assert set(onnx_cases.collected()) == set(onnx_nodes.OPERATORS)
+    assert set(onnx_cases.collected()) == set(descriptors.OPERATORS)
     can = collections.Counter(
         check.operator for check in onnx_cases.checks(OPERATORS, NEWEST_FEATURE_LEVEL) if getattr(check, "desc", None)
     )

@@ -17,12 +17,13 @@ from click.testing import CliRunner
 from folders import TOP as ROOT
 
 import tvmdml
-from tvmdml import compiler, doctor, packs
+from tvmdml import compiler, packs
 from tvmdml.cli import main
+from tvmdml.commands import doctor
+from tvmdml.commands.doctor import checks as doctor_checks
+from tvmdml.commands.doctor import settings as doctor_settings
+from tvmdml.commands.doctor.terms import Check, Finding
 from tvmdml.disk import stores
-from tvmdml.doctor import checks as doctor_checks
-from tvmdml.doctor import settings as doctor_settings
-from tvmdml.doctor.terms import Check, Finding
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.system import imports, installing
 from tvmdml.targets.cpu import link

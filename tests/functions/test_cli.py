@@ -18,10 +18,11 @@ from click.testing import CliRunner, Result
 from folders import MODELS
 
 import tvmdml
-from tvmdml import doctor, dxdispatch, operators, targets
+from tvmdml import dxdispatch, operators, targets
 from tvmdml.cli import main
+from tvmdml.commands import doctor
 from tvmdml.dxdispatch import commands, nodes
-from tvmdml.operation_options import Operation
+from tvmdml.dxdispatch.options import Operation
 from tvmdml.system import console
 
 

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from test_cli import call, failure, lines, misuse
 
 import tvmdml
-from tvmdml import operators, reference
+from tvmdml import operators
 from tvmdml.cli import main
+from tvmdml.commands import reference
 from tvmdml.system import console
 
 

@@ -11,7 +11,8 @@ import specimens
 from support import assert_same_bits
 
 import tvmdml
-from tvmdml import FeatureLevel, TensorDataType, TensorDesc, TopK1, _stub
+from tvmdml import FeatureLevel, TensorDataType, TensorDesc, TopK1
+from tvmdml.commands import stub
 from tvmdml.doors._made import made
 from tvmdml.dxdispatch import sketch
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
@@ -104,7 +105,7 @@ def test_signature_and_docstring_are_read_off_the_class() -> None:
 
 
 def test_the_stub_declares_the_function() -> None:
-    text = "\n".join(_stub.written("specimen_less", less))
+    text = "\n".join(stub.written("specimen_less", less))
     assert "def specimen_less(\n    a: NumpyArray | Number, b: NumpyArray | Number, *, offset: float = ..., out: " in text
     assert ") -> Expression: ..." in text
 
@@ -171,7 +172,7 @@ def test_all_of_it_is_documented_and_declared() -> None:
         "(values, places, flags)",
     ):
         assert part in " ".join(str(graded.__doc__).split())
-    text = "\n".join(_stub.written("specimen_graded", graded))
+    text = "\n".join(stub.written("specimen_graded", graded))
     assert "grade: NumpyArray | Number | None = ...," in text
     assert "axis_direction: AxisDirection | str = ...," in text
     assert "out: Sequence[NumpyArray] | None = ...," in text

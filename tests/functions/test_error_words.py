@@ -14,7 +14,8 @@ import pytest
 
 import tvmdml
 import tvmdml.onnx
-from tvmdml import dxdispatch, errors, operation_options
+from tvmdml import dxdispatch, errors
+from tvmdml.dxdispatch import options
 
 X = np.zeros((3, 4), np.float32)
 
@@ -106,6 +107,6 @@ def test_a_model_says_that_its_sizes_are_fixed() -> None:
 
 
 def test_the_last_sign_ends_the_name_of_a_size() -> None:
-    assert operation_options.named_size("a=b=3") == ("a=b", 3)
-    assert operation_options.named_sizes("a=b=3:5") == ("a=b", range(3, 6))
-    assert operation_options.named_value("a=b=3") == ("a", "b=3")
+    assert options.named_size("a=b=3") == ("a=b", 3)
+    assert options.named_sizes("a=b=3:5") == ("a=b", range(3, 6))
+    assert options.named_value("a=b=3") == ("a", "b=3")

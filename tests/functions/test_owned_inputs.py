@@ -18,7 +18,7 @@ from support import Array, assert_same_bits, ready, round_desc, seeded
 
 import tvmdml
 from tvmdml import CompiledOperator, InvalidArgument, TensorDesc, compiler, knobs, packs, targets
-from tvmdml.guarded import Place
+from tvmdml.arrays.guarded import Place
 from tvmdml.operators import Operator
 from tvmdml.packs import look, verify
 from tvmdml.packs.spec import Spec, Wanted

@@ -10,7 +10,8 @@ import pytest
 from folders import TOP
 
 import tvmdml
-from tvmdml import _stub, doors, operators
+from tvmdml import doors, operators
+from tvmdml.commands import stub
 from tvmdml.enums import FeatureLevel
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
@@ -60,7 +61,7 @@ def test_every_enumeration_is_a_name_of_the_package() -> None:
 
 
 def test_type_checkers_see_every_name() -> None:
-    assert _stub.PATH.read_text() == _stub.text(), "run `python -m tvmdml._stub`"
+    assert stub.PATH.read_text() == stub.text(), "run `python -m tvmdml.commands.stub`"
 
 
 def test_the_top_level_holds_what_it_should() -> None:

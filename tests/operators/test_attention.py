@@ -15,17 +15,18 @@ from support import Array, assert_same_bits, seeded
 from support import run as run_apart
 
 import tvmdml
-from tvmdml import MultiheadAttention, MultiheadAttention1, dxdispatch, knobs, onnx_nodes
+from tvmdml import MultiheadAttention, MultiheadAttention1, dxdispatch, knobs
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.errors import InvalidArgument
+from tvmdml.onnx import descriptors
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._attention_limited_fused import LimitedAttention
 from tvmdml.operators._contract import Role
+from tvmdml.operators._trial import Trial
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
-from tvmdml.trial import Trial
 
 f32, i32, inf, nan = np.float32, np.int32, math.inf, math.nan
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
@@ -169,9 +170,9 @@ def node_of(kind: str, given: dict[str, Array | None], results: list[str], runs:
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    known = {name: onnx_nodes.Tensor(array.dtype, array.shape) for name, array in there.items()}
+    known = {name: descriptors.Tensor(array.dtype, array.shape) for name, array in there.items()}
     constants = {name: array.reshape(-1).tolist() for name, array in there.items() if array.size == 1}
-    desc = onnx_nodes.OPERATORS[f"com.microsoft.{kind}"](onnx_nodes.OnnxNode(node, known, constants))
+    desc = descriptors.OPERATORS[f"com.microsoft.{kind}"](descriptors.OnnxNode(node, known, constants))
     if not runs:
         return desc, None
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -64,7 +64,7 @@ def _running(name: str, x: Array, axis: Array, exclusive: int = 0, reverse: int 
 
 
 # How to compute each ONNX operator with functions, and the least number of its cases. (Descriptors have their own table,
-# ``tvmdml.onnx_nodes``, whose cases `tvmdml conformance --onnx` runs.)
+# ``tvmdml.onnx.descriptors``, whose cases `tvmdml conformance --onnx` runs.)
 OURS: dict[str, tuple[Callable[..., list[Any]], int]] = {
     "Round": (_round, 1),
     "TopK": (_top_k, 7),

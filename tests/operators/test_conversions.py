@@ -12,8 +12,9 @@ import pytest
 from support import Array, assert_same_bits, random_bits, seeded, special_values
 
 import tvmdml
-from tvmdml import InvalidArgument, TensorDataType, TensorDesc, onnx_nodes
+from tvmdml import InvalidArgument, TensorDataType, TensorDesc
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.onnx import descriptors
 from tvmdml.operators.quantization import Dequantize, Quantize
 from tvmdml.targets import Target
 from tvmdml.tensors import BYTE_TYPES
@@ -178,8 +179,8 @@ def test_the_sum_of_quantized_arrays_is_onnx_runtimes(dtype: str, scales: tuple[
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, named)
 
-    known = {name: onnx_nodes.Tensor(x.dtype, x.shape) for name, x in named.items()}
-    desc = onnx_nodes.OPERATORS["com.microsoft.QLinearAdd"](onnx_nodes.OnnxNode(model.graph.node[0], known, {}))
+    known = {name: descriptors.Tensor(x.dtype, x.shape) for name, x in named.items()}
+    desc = descriptors.OPERATORS["com.microsoft.QLinearAdd"](descriptors.OnnxNode(model.graph.node[0], known, {}))
     found = np.empty_like(a)
     tvmdml.compile(desc, "cpu")(*(x.reshape(tensor.sizes) for x, tensor in zip(named.values(), desc.inputs(), strict=True)), found)  # type: ignore[attr-defined]
 
@@ -308,14 +309,14 @@ def test_the_bits_of_a_nan_are_kept(target: Target) -> None:
 )
 def test_nodes_that_are_another_operator_in_directml(kind: str, inputs: Any, attributes: Any, said: str) -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
-    known = {f"x{i}": onnx_nodes.Tensor(np.dtype(np.float32), shape) for i, shape in enumerate(inputs)}
-    node = onnx_nodes.OnnxNode(onnx.helper.make_node(kind, list(known), ["y"], **attributes), known, {})
+    known = {f"x{i}": descriptors.Tensor(np.dtype(np.float32), shape) for i, shape in enumerate(inputs)}
+    node = descriptors.OnnxNode(onnx.helper.make_node(kind, list(known), ["y"], **attributes), known, {})
     if said:
-        with pytest.raises(onnx_nodes.Refused, match=said):
-            onnx_nodes.OPERATORS[kind](node)
+        with pytest.raises(descriptors.Refused, match=said):
+            descriptors.OPERATORS[kind](node)
     else:
         x = np.ones((2, 3), np.float32)
-        assert_same_bits(onnx_nodes.OPERATORS[kind](node).reference(x)[0], 2 * x + np.float32(0.5))  # type: ignore[arg-type]
+        assert_same_bits(descriptors.OPERATORS[kind](node).reference(x)[0], 2 * x + np.float32(0.5))  # type: ignore[arg-type]
 
 
 # -- The family ---------------------------------------------------------------------------------------------------

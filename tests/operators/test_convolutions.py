@@ -310,7 +310,7 @@ def nodes() -> list[tuple[str, dict[str, Array], dict[str, Any]]]:
 def test_nodes_are_onnx_runtimes(number: int) -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    from tvmdml import onnx_nodes
+    from tvmdml.onnx import descriptors
 
     helper = onnx.helper
     kind, inputs, attributes = nodes()[number]
@@ -320,8 +320,8 @@ def test_nodes_are_onnx_runtimes(number: int) -> None:
     graph = helper.make_graph([node], "one", given, [helper.make_empty_tensor_value_info("y")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)
     (wanted,) = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
-    known = {name: onnx_nodes.Tensor(array.dtype, array.shape) for name, array in inputs.items()}
-    desc = onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(node, known, {}))
+    known = {name: descriptors.Tensor(array.dtype, array.shape) for name, array in inputs.items()}
+    desc = descriptors.OPERATORS[kind](descriptors.OnnxNode(node, known, {}))
     arrays = list(inputs.values())
     order = [i for i in desc.ONNX_INPUTS or range(9) if i < len(arrays)]
     present = [tensor for name, tensor in desc.tensors() if tensor is not None and name != "output_tensor"]

@@ -14,19 +14,19 @@ from support import Array, mixture, seeded, tensor
 
 import tvmdml
 from tvmdml import InvalidArgument, Operator, TensorDataType, TensorDesc, Unsupported, operators, packs, targets
+from tvmdml.arrays.guarded import Place
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import references
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
-from tvmdml.guarded import Place
 from tvmdml.operators import _chain_reference as chains
 from tvmdml.operators import _pointwise_fused as groups
 from tvmdml.operators._accuracy import Near, difference
 from tvmdml.operators._chain_reference import Step
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse, fusible
+from tvmdml.operators._trial import Trial
 from tvmdml.packs import lines
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
-from tvmdml.trial import Trial
 
 Draw = Callable[..., list[Any]]
 

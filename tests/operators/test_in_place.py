@@ -19,10 +19,10 @@ from tvmdml import InvalidArgument, Operator, TensorDesc, arrays, functions, ope
 from tvmdml.conformance.references import tried
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.operators._shared import check, read, ways, write
+from tvmdml.operators._trial import Trial, any_values
 from tvmdml.packs import lines, records, spec, verify
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
-from tvmdml.trial import Trial, any_values
 from tvmdml.tuning import logs, parcels, trials
 from tvmdml.tuning.stand import Stand
 from tvmdml.tuning.terms import Job

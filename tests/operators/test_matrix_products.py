@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from support import Array, assert_same_bits, run, seeded
 
 import tvmdml
-from tvmdml import InvalidArgument, knobs, onnx_nodes, targets
+from tvmdml import InvalidArgument, knobs, targets
+from tvmdml.onnx import descriptors
 from tvmdml.operators import _matrix
 from tvmdml.operators._accuracy import Near, difference
 from tvmdml.targets import Target
@@ -387,8 +388,8 @@ def converted(operator: str, inputs: dict[str, Array], **attributes: Any) -> Any
     """The descriptor of a node."""
     onnx = pytest.importorskip("onnx")
     node = onnx.helper.make_node(operator, list(inputs), ["y"], domain="com.microsoft", **attributes)
-    known = {name: onnx_nodes.Tensor(x.dtype, x.shape) for name, x in inputs.items()}
-    return onnx_nodes.OPERATORS[f"com.microsoft.{operator}"](onnx_nodes.OnnxNode(node, known, {}))
+    known = {name: descriptors.Tensor(x.dtype, x.shape) for name, x in inputs.items()}
+    return descriptors.OPERATORS[f"com.microsoft.{operator}"](descriptors.OnnxNode(node, known, {}))
 
 
 def test_onnx_runtimes_own_nodes_are_these_operators() -> None:
@@ -399,7 +400,7 @@ def test_onnx_runtimes_own_nodes_are_these_operators() -> None:
     found = run(desc, targets.resolve("cpu"), a, b, None)[0]
     wanted = onnx_run("FusedMatMul", {"a": a, "b": b}, f32, "com.microsoft", **attributes)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-    with pytest.raises(onnx_nodes.Refused, match="it transposes a batch"):
+    with pytest.raises(descriptors.Refused, match="it transposes a batch"):
         converted("FusedMatMul", {"a": a, "b": b}, transBatchA=1)
     x, y = rng.integers(0, 256, (7, 30)).astype(u8), rng.integers(-128, 128, (30, 5)).astype(i8)
     numbers = np.array(0.02, f32), np.array(0.03, f32), np.array(120, u8), np.array(-7, i8)

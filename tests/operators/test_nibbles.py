@@ -15,11 +15,11 @@ from specimens import Recoded
 import tvmdml
 from tvmdml import InvalidArgument, TensorDataType, TensorDesc, Unsupported, functions, operators, packs, targets
 from tvmdml.errors import ModelError
+from tvmdml.operators._trial import Trial, any_values
 from tvmdml.packs import header, lines, spec, verify
 from tvmdml.packs.format import Pack
 from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
-from tvmdml.trial import Trial, any_values
 from tvmdml.tuning import parcels
 from tvmdml.tuning.stand import Stand
 from tvmdml.tuning.terms import Job

@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from support import Array, seeded
 
 import tvmdml
-from tvmdml import knobs, onnx_nodes
+from tvmdml import knobs
 from tvmdml.conformance.cases import recurrent as cases
 from tvmdml.conformance.references import tried
 from tvmdml.graph.passes.owned import marked
+from tvmdml.onnx import descriptors
 from tvmdml.operators._accuracy import Near
 from tvmdml.operators._recurrent_onnx import activation
+from tvmdml.operators._trial import Trial
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import resolve
 from tvmdml.tensors import TensorDesc
-from tvmdml.trial import Trial
 
 f32 = np.float32
 CLASSES = {"rnn": Rnn, "lstm": Lstm, "gru": Gru}
@@ -214,15 +215,15 @@ def test_numbers_of_onnx_functions_are_taken_in_order() -> None:
     attributes: dict[str, Any] = {"activations": names, "activation_alpha": [0.3, 0.02, 0.7], "activation_beta": [0.4]}
     node = helper.make_node("LSTM", ["X", "W", "R"], ["", "Y_h"], hidden_size=2, direction="bidirectional", **attributes)
     sizes = {"X": (3, 1, 4), "W": (2, 8, 4), "R": (2, 8, 2)}
-    known = {name: onnx_nodes.Tensor(np.dtype(f32), shape) for name, shape in sizes.items()}
-    desc: Any = onnx_nodes.OPERATORS["LSTM"](onnx_nodes.OnnxNode(node, known, {}))
+    known = {name: descriptors.Tensor(np.dtype(f32), shape) for name, shape in sizes.items()}
+    desc: Any = descriptors.OPERATORS["LSTM"](descriptors.OnnxNode(node, known, {}))
     numbers = [[round(getattr(one, name), 4) for name in ("alpha", "beta") if hasattr(one, name)] for one in desc.activation_descs]
     assert numbers == [[0.3, 0.4], [], [0.02], [], [0.7], [1, 0]]
     assert desc.output_sequence_tensor is None
     assert desc.output_single_tensor.sizes == (1, 2, 1, 2)
     layout = helper.make_node("LSTM", ["X", "W", "R"], ["Y"], hidden_size=2, layout=1)
-    with pytest.raises(onnx_nodes.Refused, match="layout is 1"):
-        onnx_nodes.OPERATORS["LSTM"](onnx_nodes.OnnxNode(layout, known, {}))
+    with pytest.raises(descriptors.Refused, match="layout is 1"):
+        descriptors.OPERATORS["LSTM"](descriptors.OnnxNode(layout, known, {}))
 
 
 # -- Accuracy ---------------------------------------------------------------------------------------------------------

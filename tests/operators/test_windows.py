@@ -262,7 +262,7 @@ def nodes() -> list[tuple[str, dict[str, Array], int, dict[str, Any]]]:
 def test_nodes_are_onnx_runtimes(number: int) -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    from tvmdml import onnx_nodes
+    from tvmdml.onnx import descriptors
 
     helper = onnx.helper
     kind, inputs, count, attributes = nodes()[number]
@@ -275,8 +275,8 @@ def test_nodes_are_onnx_runtimes(number: int) -> None:
     model = helper.make_model(helper.make_graph([node], "one", given, results), opset_imports=opsets, ir_version=9)
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     wanted = session.run(None, inputs)
-    known = {one: onnx_nodes.Tensor(array.dtype, array.shape) for one, array in inputs.items()}
-    desc = onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(node, known, {}))
+    known = {one: descriptors.Tensor(array.dtype, array.shape) for one, array in inputs.items()}
+    desc = descriptors.OPERATORS[kind](descriptors.OnnxNode(node, known, {}))
     tensors = [tensor for field, tensor in desc.tensors() if tensor is not None]
     outputs = [np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs()]
     arrays = [array.reshape(tensor.sizes) for array, tensor in zip(inputs.values(), tensors, strict=False)]

@@ -22,8 +22,8 @@ from folders import TOP
 import tvmdml
 from tvmdml import InvalidArgument, finding, targets
 from tvmdml.cli import main
-from tvmdml.doctor import checks
-from tvmdml.doctor.terms import ABSENT, LIMITED, OK
+from tvmdml.commands.doctor import checks
+from tvmdml.commands.doctor.terms import ABSENT, LIMITED, OK
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import Unsupported
 from tvmdml.kernels import kernel as kernels

@@ -17,6 +17,7 @@ from support import IN_PLACE, assert_same_bits, diagonal_desc, nonzero_desc, rou
 import tvmdml
 from tvmdml import packs, targets
 from tvmdml.errors import DeviceError, InvalidArgument, PackError
+from tvmdml.operators._trial import any_values
 from tvmdml.packs import Pack, change, look, verify
 from tvmdml.packs import format as container
 from tvmdml.packs.format import Contents, Part
@@ -25,7 +26,6 @@ from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
-from tvmdml.trial import any_values
 
 LEVELS = ("cpu:x86-64-v2", "cpu:x86-64-v3")
 ROW = tensor("float32", (40,))

@@ -28,6 +28,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._contract import Input, OptionalInput, OptionalScaleBias, Output, Shared
 from tvmdml.operators._pointwise import Binary, Pointwise, Unary
 from tvmdml.operators._support import support
+from tvmdml.operators._trial import any_values
 from tvmdml.operators.activation import ActivationLeakyRelu
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.operators.element_wise_unary import ElementWiseAbs, ElementWiseClip
@@ -36,7 +37,6 @@ from tvmdml.schedules.gpu import pointwise as on_gpu
 from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
-from tvmdml.trial import any_values
 
 Draw = Callable[..., list[Any]]
 

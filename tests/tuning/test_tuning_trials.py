@@ -12,10 +12,10 @@ import pytest
 from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
+from tvmdml.arrays.guarded import Place
 from tvmdml.bench.measure import Contender
 from tvmdml.bench.measure import Sample as Taken
 from tvmdml.errors import DeviceError
-from tvmdml.guarded import Place
 from tvmdml.operators.element_wise_round import ElementWiseRound
 from tvmdml.packs import lines
 from tvmdml.schedules.cpu import pointwise

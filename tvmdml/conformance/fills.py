@@ -10,8 +10,8 @@ import numpy as np
 
 from tvmdml.bench import inputs
 from tvmdml.operators._contract import Array
+from tvmdml.operators._trial import any_values, special_bits
 from tvmdml.tensors import TensorDataType
-from tvmdml.trial import any_values, special_bits
 
 Sizes = tuple[int, ...]
 Fill = Callable[[np.random.Generator, TensorDataType, Sizes], Array]

@@ -12,19 +12,19 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tvmdml import onnx_nodes
 from tvmdml.conformance.checks import Check, is_taken
 from tvmdml.conformance.references import line, tried
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
+from tvmdml.onnx import descriptors
 from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Expected, within_steps
 from tvmdml.operators._contract import Array, Role
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction
+from tvmdml.operators._trial import Trial
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
-from tvmdml.trial import Trial
 
 
 class OnnxCase(NamedTuple):
@@ -75,7 +75,7 @@ def collected() -> dict[str, list[OnnxCase]]:
         from onnx.backend.test.case import node
     except ImportError:
         raise Unsupported("conformance --onnx needs the package onnx, which is not installed: `pip install onnx`.") from None
-    found: dict[str, list[OnnxCase]] = {operator: [] for operator in onnx_nodes.OPERATORS}
+    found: dict[str, list[OnnxCase]] = {operator: [] for operator in descriptors.OPERATORS}
     with warnings.catch_warnings(), np.errstate(all="ignore"):  # computing ONNX's expected values gives warnings
         warnings.simplefilter("ignore")
         for case in _of_our_operators(node):
@@ -103,7 +103,7 @@ def _of_our_operators(node: Any) -> list[Any]:
     """The cases in ONNX's modules for our operators only, because making all cases takes ten seconds."""
     try:
         modules = {name.replace("_", ""): name for name in (found.name for found in pkgutil.iter_modules(node.__path__))}
-        for kind in map(str.lower, onnx_nodes.OPERATORS):
+        for kind in map(str.lower, descriptors.OPERATORS):
             if (name := modules.get(kind, modules.get(f"{kind}op"))) is not None:  # the others are other libraries' operators
                 importlib.import_module(f"{node.__name__}.{name}")
         return list(node._NodeTestCases)
@@ -161,7 +161,7 @@ class NodeCheck(Check):
         """What is wrong with the kernel's results."""
         if self.desc is None:
             raise Unsupported(self.reason)
-        given = onnx_nodes.bound(self.desc, self.kind, self.inputs)
+        given = descriptors.bound(self.desc, self.kind, self.inputs)
         present = [(name, tensor) for name, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
         waiting = iter([_as_input(given[name], tensor) for name, tensor in present if name in given])
         trial = Trial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
@@ -223,12 +223,12 @@ def described(kind: str, case: OnnxCase) -> Operator | str:
     if reason := case.unsaid():
         return reason
     tensors = case.tensors
-    known = {name: onnx_nodes.Tensor(array.dtype, array.shape) for name, array in tensors.items()}
+    known = {name: descriptors.Tensor(array.dtype, array.shape) for name, array in tensors.items()}
     small = {name: one for name, one in tensors.items() if one.dtype == np.int64 or one.size == 1 or name in ("scales", "roi")}
     constants = {name: array.reshape(-1).tolist() for name, array in small.items()}
     try:
-        return onnx_nodes.OPERATORS[kind](onnx_nodes.OnnxNode(case.node, known, constants))
-    except (onnx_nodes.Refused, TvmdmlError) as error:
+        return descriptors.OPERATORS[kind](descriptors.OnnxNode(case.node, known, constants))
+    except (descriptors.Refused, TvmdmlError) as error:
         return str(error)
 
 

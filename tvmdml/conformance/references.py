@@ -18,9 +18,9 @@ from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
+from tvmdml.operators._trial import Trial
 from tvmdml.packs import lines
 from tvmdml.targets import Target
-from tvmdml.trial import Trial
 
 
 @dataclasses.dataclass(frozen=True)

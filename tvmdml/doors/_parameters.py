@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from typing import NamedTuple
 
-from tvmdml.numbers import Takes
+from tvmdml.arrays.numbers import Takes
 from tvmdml.operators._contract import Field, Operator, Role
 from tvmdml.operators._roles import MISSING, TENSORS, field_of
 from tvmdml.tensors import TensorDataType

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml import arrays
+from tvmdml.arrays.numbers import Takes
 from tvmdml.doors._made import described, door
 from tvmdml.functions import AnyArray, Described, call, describes
-from tvmdml.numbers import Takes
 from tvmdml.operators.cast import Cast
 from tvmdml.operators.element_wise_logical import ElementWiseLogicalEquals
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType

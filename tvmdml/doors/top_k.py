@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml import symbols
 from tvmdml.doors._index_types import index_type, usual_index_type
 from tvmdml.doors._made import door
 from tvmdml.doors._renamed import ABSENT, refuse
@@ -13,6 +12,7 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._inference import dimension
 from tvmdml.operators.top_k import TopK1
+from tvmdml.sizes import symbols
 from tvmdml.tensors import ArrayTensorDesc
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import numpy as np
 from tvmdml import arrays, functions, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.arrays.numbers import PYTHON, as_arrays
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
@@ -27,7 +28,6 @@ from tvmdml.graph.open_graph import OWN_SIZES, OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.graph.templates import ProgramTemplate, Template
-from tvmdml.numbers import PYTHON, as_arrays
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tvmdml import doors, symbols
+from tvmdml import doors
 from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
 from tvmdml.graph.nodes import Edge
 from tvmdml.graph.templates import Template
-from tvmdml.sizes import Size, is_one, naming_sizes, texts_for_messages
+from tvmdml.sizes import Size, is_one, naming_sizes, symbols, texts_for_messages
 from tvmdml.sizes.evaluating import own
 from tvmdml.system.names import no_attribute
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, packed_strides

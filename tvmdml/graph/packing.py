@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import persistent
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.graph import passes
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.nodes import Constant
 from tvmdml.graph.plan import Packed
-from tvmdml.persistent import Packing
+from tvmdml.kernels import persistent
+from tvmdml.kernels.persistent import Packing
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc

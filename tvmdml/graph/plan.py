@@ -16,8 +16,8 @@ from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.program import Program, Value
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.kernels.persistent import Packing
 from tvmdml.operators._contract import Operator, Role, Shared
-from tvmdml.persistent import Packing
 from tvmdml.targets import Launch, Target
 
 ARENA = 0

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tvmdml import exact
 from tvmdml.enums import TensorFlags
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.program import Finished, Program, Result
+from tvmdml.operators import _exact
 from tvmdml.operators._contract import Operator
 from tvmdml.scheduling import remembered
 from tvmdml.sizes import Size, is_open
@@ -26,7 +26,7 @@ class Other:
     integers = 0
 
     def __init__(self, value: Any) -> None:
-        self.value, self._key = value, exact.key(value)
+        self.value, self._key = value, _exact.key(value)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Other) and self._key == other._key)

@@ -184,7 +184,8 @@ def _listed(folders: tuple[str, ...]) -> list[str]:
 @functools.cache
 def _source_stamp(module: str, schedules: str, kind: str, sources: tuple[str, ...]) -> str:
     """A hash of all source that affects an operator's kernels, so that a changed schedule never uses an old kernel."""
-    from tvmdml import kernels, mathematics, operators
+    from tvmdml import kernels, operators
+    from tvmdml.kernels import mathematics
 
     package = f"tvmdml.schedules.{schedules}"
     found = importlib.util.find_spec(package)

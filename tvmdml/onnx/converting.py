@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tvmdml
-from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, message, safe_repr
 from tvmdml.graph import Expression, Graph
-from tvmdml.onnx import described, dimensions, folding, inference, versions
+from tvmdml.onnx import bounds, described, dimensions, folding, inference, versions
+from tvmdml.onnx.descriptors import Refused, element_of
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.mapped import Model, is_known
 from tvmdml.onnx.node import Node, Result
@@ -23,7 +23,6 @@ from tvmdml.onnx.results import by_rule, finished, wide
 from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
-from tvmdml.onnx_nodes import Refused, element_of
 from tvmdml.sizes import Record
 from tvmdml.tensors import MAX_RANK
 
@@ -59,7 +58,7 @@ class Conversion:
         self._is_eager = False
         self._inferred: inference.Known = {}
         self._model, self._nodes, self._depth = model, 0, 0
-        self._functions = onnx_bounds.functions(model.source.model)
+        self._functions = bounds.functions(model.source.model)
         self._scope = self._top = Scope(dict(opsets(model.source.model)))
 
     @classmethod
@@ -223,8 +222,8 @@ class Conversion:
             ModelError: there are too many.
         """
         self._nodes += nodes
-        if self._nodes > onnx_bounds.MAX_NODES:
-            raise self._model.source.error(f"more than {onnx_bounds.MAX_NODES} nodes, with all loops unrolled", "fewer")
+        if self._nodes > bounds.MAX_NODES:
+            raise self._model.source.error(f"more than {bounds.MAX_NODES} nodes, with all loops unrolled", "fewer")
 
     @contextlib.contextmanager
     def _deeper(self) -> Iterator[None]:
@@ -233,8 +232,8 @@ class Conversion:
         Raises:
             ModelError: they are nested too deep.
         """
-        if self._depth == onnx_bounds.MAX_DEPTH:
-            limit = f"{onnx_bounds.MAX_DEPTH} functions and graphs in each other"
+        if self._depth == bounds.MAX_DEPTH:
+            limit = f"{bounds.MAX_DEPTH} functions and graphs in each other"
             raise self._model.source.error(f"more than {limit}", f"at most {limit}")
         self._depth += 1
         try:
@@ -471,7 +470,7 @@ class Conversion:
 
     def _own(self, proto: Any, scope: Scope) -> Any:
         """The model's own function that a node calls, if any. It is not one that has the name of an operator of ONNX's."""
-        found = self._functions.get(onnx_bounds.key_of(proto))
+        found = self._functions.get(bounds.key_of(proto))
         return None if found is None or inference.schema(proto, scope.versions) is not None else found
 
     def _called(

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import doors, onnx_nodes
+from tvmdml import doors
 from tvmdml.graph import Expression
 from tvmdml.graph.templates import Template
+from tvmdml.onnx import descriptors
 from tvmdml.onnx.node import Node, Results
 from tvmdml.onnx.values import Value
 from tvmdml.operators import Operator, of_onnx
@@ -31,7 +32,7 @@ def _function(kind: str) -> Any:
 
 def is_mapped(kind: str) -> bool:
     """Whether an operator has a descriptor class."""
-    return kind in onnx_nodes.OPERATORS
+    return kind in descriptors.OPERATORS
 
 
 def convert(node: Node) -> Results:
@@ -45,18 +46,18 @@ def convert(node: Node) -> Results:
     return add(node, descriptor(node))
 
 
-def read(node: Node, known: _Known | None = None) -> onnx_nodes.OnnxNode:
+def read(node: Node, known: _Known | None = None) -> descriptors.OnnxNode:
     """A node as descriptor classes read it; ``known`` are the elements of its inputs."""
     names = [str(i) if value is not None else "" for i, value in enumerate(node.inputs)]
     tensors = {
-        name: onnx_nodes.Tensor(value.dtype, value.shape)
+        name: descriptors.Tensor(value.dtype, value.shape)
         for name, value in zip(names, node.inputs, strict=True)
         if value is not None
     }
     proto = SimpleNamespace(
         op_type=node.kind.rpartition(".")[2], input=names, output=["y" if used else "" for used in node.outputs], attribute=()
     )
-    found = onnx_nodes.OnnxNode(proto, tensors, _Known(node) if known is None else known)
+    found = descriptors.OnnxNode(proto, tensors, _Known(node) if known is None else known)
     found.attributes = node.attributes
     return found
 
@@ -73,9 +74,9 @@ def descriptor(node: Node) -> Operator:
         key = Template((node.kind, node.outputs, attributes, tuple(map(_form, node.inputs)))).key
         found = node.graph.described.get(key)
     except Exception:  # an attribute that cannot be hashed
-        return onnx_nodes.OPERATORS[node.kind](read(node, known))
+        return descriptors.OPERATORS[node.kind](read(node, known))
     if found is None:
-        found = onnx_nodes.OPERATORS[node.kind](read(node, known))
+        found = descriptors.OPERATORS[node.kind](read(node, known))
         if not known.is_read:
             node.graph.described[key] = found
     return found
@@ -91,7 +92,7 @@ def _form(value: Value | None) -> Any:
 
 def add(node: Node, desc: Operator) -> list[Expression | None]:
     """Add a call whose inputs are the node's, as ONNX orders them."""
-    bound = onnx_nodes.bound(desc, node.kind, node.inputs)
+    bound = descriptors.bound(desc, node.kind, node.inputs)
     edges = {}
     for name, tensor in desc.tensors(Role.INPUT):
         if tensor is not None and (value := bound.get(name)) is not None:

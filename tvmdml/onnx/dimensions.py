@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml.onnx import folding
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Result, axis_of, broadcast_sizes
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.tensors import MAX_RANK
 
 Shape = tuple[int, ...]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, axis_of, broadcast_sizes
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.operators.cast import converted
 from tvmdml.operators.element_wise_binary import greater, less, quotient
 from tvmdml.operators.fill_value import length

@@ -87,11 +87,11 @@ class Foreign:
 
     def reads(self) -> set[str]:
         """As every node between stages does."""
-        at_hand("tvmdml.onnx_bounds")
-        from tvmdml import onnx_bounds
+        at_hand("tvmdml.onnx.bounds")
+        from tvmdml.onnx import bounds
 
-        names = {str(name) for node in onnx_bounds.all_nodes(self.nodes) for name in node.input if name}
-        made = {str(name) for node in onnx_bounds.all_nodes(self.nodes) for name in node.output}
+        names = {str(name) for node in bounds.all_nodes(self.nodes) for name in node.input if name}
+        made = {str(name) for node in bounds.all_nodes(self.nodes) for name in node.output}
         return names - made
 
     def shown(self) -> tuple[str, str]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.onnx.descriptors import element_of
 from tvmdml.onnx.node import Result
 from tvmdml.onnx.scopes import kind_of
 from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
-from tvmdml.onnx_nodes import element_of
 from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_keys, texts_for_messages
 
 _MOST_DATA = 1024

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
-from tvmdml.onnx import described, folding, inference
+from tvmdml.onnx import bounds, described, folding, inference
 from tvmdml.onnx.own_operators import OWN
 from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
@@ -50,7 +49,7 @@ class Model(NamedTuple):
 
     def missing(self) -> list[Problem]:
         """The nodes whose operators map to nothing, whatever the sizes are."""
-        own = onnx_bounds.functions(self.source.model)
+        own = bounds.functions(self.source.model)
         versions = dict(opsets(self.source.model))
         bodies = [(self.source.model.graph.node, versions), *((one.node, dict(opsets(one))) for one in own.values())]
         return [problem for nodes, around in bodies for problem in self._missing(nodes, around)]
@@ -60,13 +59,13 @@ class Model(NamedTuple):
         return not self._missing([proto], dict(opsets(self.source.model)))
 
     def _missing(self, nodes: Iterable[Any], around: Mapping[str, int]) -> list[Problem]:
-        own, missing = onnx_bounds.functions(self.source.model), []
-        for proto in onnx_bounds.all_nodes(nodes):
+        own, missing = bounds.functions(self.source.model), []
+        for proto in bounds.all_nodes(nodes):
             kind = kind_of(proto)
             if is_known(kind):
                 continue
             schema = inference.schema(proto, around)
-            if schema is None and onnx_bounds.key_of(proto) in own:
+            if schema is None and bounds.key_of(proto) in own:
                 continue
             if schema is None:
                 missing.append(Problem(kind, place_of(proto), "no operator of this name is known", False))

@@ -12,8 +12,8 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.types import wide_of
-from tvmdml.onnx_nodes import Refused
 
 
 class _Float(NamedTuple):

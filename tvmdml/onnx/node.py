@@ -14,8 +14,8 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.scattering import along as along
 from tvmdml.onnx import versions
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.values import TooLate, Value, dependencies
-from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import are_equal, is_one, is_open
 
 

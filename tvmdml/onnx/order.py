@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tvmdml import onnx_bounds
 from tvmdml.errors import safe_repr
+from tvmdml.onnx import bounds
 
 Refuse = Callable[[str, str], Exception]
 """Makes an error of what was given, and what is allowed."""
@@ -22,11 +22,11 @@ def arrange(model: Any, refuse: Refuse) -> None:
     Raises:
         ModelError: two tensors of a graph, or two functions, have one name.
     """
-    if len(onnx_bounds.functions(model)) != len(model.functions):
+    if len(bounds.functions(model)) != len(model.functions):
         raise refuse("functions of the same domain, name and overload", "functions that differ in one of them")
     _require_different((one.name for one in model.graph.output), "outputs", refuse)
     read_outside: dict[int, frozenset[str]] = {}
-    graphs = list(onnx_bounds.graphs(model))
+    graphs = list(bounds.graphs(model))
     for graph in reversed(graphs):  # inner ones first
         given = [one.name for one in graph.input]
         weights = {one.name for one in graph.initializer}
@@ -84,7 +84,7 @@ def _read(nodes: Iterable[Any], read_outside: dict[int, frozenset[str]]) -> set[
     found: set[str] = set()
     for node in nodes:
         found.update(node.input)
-        for graph in onnx_bounds.subgraphs([node]):
+        for graph in bounds.subgraphs([node]):
             found |= read_outside[id(graph)]
     return found
 

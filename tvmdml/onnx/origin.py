@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tvmdml import onnx_bounds, targets
+from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
@@ -19,9 +19,12 @@ from tvmdml.graph.nodes import Input
 from tvmdml.graph.open_graph import OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
+from tvmdml.onnx import bounds
 from tvmdml.onnx.arguments import ModelMetadata
+from tvmdml.onnx.bounds import tensors
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.counting import COUNTING, plain
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
@@ -35,8 +38,6 @@ from tvmdml.onnx.stage import Stage
 from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import ACCURACIES, dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_bounds import tensors
-from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import Record, is_open, key_of
 from tvmdml.sizes.evaluating import evaluator
 from tvmdml.system import logger, not_collected
@@ -437,7 +438,7 @@ def _is_given(value: Value) -> bool:
 
 def _read(nodes: Sequence[Any]) -> list[str]:
     """The names that nodes read, those of graphs in their attributes included."""
-    return sorted({str(name) for proto in onnx_bounds.all_nodes(nodes) for name in proto.input})
+    return sorted({str(name) for proto in bounds.all_nodes(nodes) for name in proto.input})
 
 
 def _needed(nodes: Sequence[Any], wanted: Iterable[str]) -> list[Any]:

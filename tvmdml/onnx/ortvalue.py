@@ -164,10 +164,10 @@ class OrtValue:
         Raises:
             InvalidArgument: it is nothing, or a sequence without tensors whose type nobody gave.
         """
-        at_hand("onnx", "tvmdml.onnx_nodes")
+        at_hand("onnx", "tvmdml.onnx.descriptors")
         import onnx
 
-        from tvmdml.onnx_nodes import element_of
+        from tvmdml.onnx.descriptors import element_of
 
         if self._dtype is None:
             raise InvalidArgument(message("OrtValue element_type", f"{self!r}, whose type is not known", "a tensor"))

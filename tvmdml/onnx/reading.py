@@ -13,13 +13,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tvmdml import onnx_bounds
 from tvmdml.arrays import NumpyArray
 from tvmdml.disk import mapping
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
-from tvmdml.onnx import order, weights
+from tvmdml.onnx import bounds, order, weights
+from tvmdml.onnx.descriptors import numpy_type
 from tvmdml.onnx.types import is_narrow
-from tvmdml.onnx_nodes import numpy_type
 from tvmdml.system import at_hand, inside
 
 MOST_BYTES = 1 << 31
@@ -71,7 +70,7 @@ class Source:
         self._check_names()
         self._check_tensors(size)
         try:
-            onnx_bounds.check_nodes(Path(self.name), self.model)
+            bounds.check_nodes(Path(self.name), self.model)
         except TvmdmlError as error:
             raise ModelError(str(error)) from None
         order.arrange(self.model, self.error)
@@ -119,13 +118,13 @@ class Source:
 
     def _check_names(self) -> None:
         """All names are text: Protocol Buffers gives what is none as bytes."""
-        for graph in onnx_bounds.graphs(self.model):
+        for graph in bounds.graphs(self.model):
             for one in (*graph.initializer, *graph.input, *graph.output):
                 self._require_text(one.name)
         functions = [node for one in self.model.functions for node in one.node]
         for function in self.model.functions:
             self._require_text(function.name, function.domain, *function.input, *function.output, *function.attribute)
-        for node in onnx_bounds.all_nodes([*self.model.graph.node, *functions]):
+        for node in bounds.all_nodes([*self.model.graph.node, *functions]):
             attributes = [name for one in node.attribute for name in (one.name, one.ref_attr_name)]
             self._require_text(node.op_type, node.domain, node.name, *node.input, *node.output, *attributes)
 
@@ -136,7 +135,7 @@ class Source:
 
     def _check_tensors(self, size: int) -> None:
         """Sizes that the file can hold, before anything is made of them."""
-        for tensor in onnx_bounds.tensors(self.model):
+        for tensor in bounds.tensors(self.model):
             count = math.prod(tensor.dims)
             outside = tensor.data_location == self.onnx.TensorProto.EXTERNAL
             if len(tensor.dims) > _MOST_RANK or min(tensor.dims, default=1) < 0 or (not outside and count > 4 * size):
@@ -262,4 +261,4 @@ def _onnx() -> Any:
 def opsets(source: Any) -> Iterator[tuple[str, int]]:
     """The versions of the operator sets that a model or function imports."""
     for one in source.opset_import:
-        yield onnx_bounds.domain_of(one), int(one.version)
+        yield bounds.domain_of(one), int(one.version)

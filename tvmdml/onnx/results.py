@@ -12,12 +12,12 @@ import numpy as np
 from tvmdml.errors import safe_repr
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import RULES, Node, Result, Results, Rule
 from tvmdml.onnx.own_operators import OWN
 from tvmdml.onnx.types import is_narrow
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import hint, is_one, key_of
 from tvmdml.sizes.evaluating import own
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml import onnx_bounds
 from tvmdml.errors import ModelError, Unsupported, clean, counted, safe_repr
+from tvmdml.onnx import bounds
 from tvmdml.onnx.node import Node
 from tvmdml.onnx.values import Value
 
@@ -89,7 +89,7 @@ class Scope:
 
 def kind_of(proto: Any) -> str:
     """ONNX's name of a node's operator; with its domain, unless that is ONNX's own."""
-    return f"{domain}.{proto.op_type}" if (domain := onnx_bounds.domain_of(proto)) else str(proto.op_type)
+    return f"{domain}.{proto.op_type}" if (domain := bounds.domain_of(proto)) else str(proto.op_type)
 
 
 class Place(NamedTuple):

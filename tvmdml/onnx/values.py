@@ -11,9 +11,9 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input, SizesArray
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.types import Undecided, decides, is_narrow, is_ours, wide_of
-from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import is_open
 from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import MAX_RANK, TensorDataType

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from tvmdml import symbols
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.sizes import are_equal, is_open
+from tvmdml.sizes import are_equal, is_open, symbols
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
 
 D = TypeVar("D", bound=TensorDesc)

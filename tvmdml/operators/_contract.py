@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from typing_extensions import dataclass_transform
 
-from tvmdml import exact, symbols
 from tvmdml.enums import FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.operators import _exact
 from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
 from tvmdml.operators._broadcast import common_sizes, repeated
@@ -63,7 +63,7 @@ from tvmdml.operators._roles import Size as Size
 from tvmdml.operators._roles import Uint as Uint
 from tvmdml.operators._roles import Uints as Uints
 from tvmdml.operators._support import Support, refusal, where_supported
-from tvmdml.sizes import has_open_sizes, texts_for_keys, texts_for_messages
+from tvmdml.sizes import has_open_sizes, symbols, texts_for_keys, texts_for_messages
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
@@ -426,7 +426,7 @@ class Operator(Frozen, metaclass=Shown):
         """The name of each attribute, and its value as text followed by the bits of its floats."""
         names = [field.name for field in self.fields() if field.role not in TENSORS and field.name not in left_out]
         values = ((name, getattr(self, name)) for name in names)
-        return tuple((name, f"{value!r} {exact.bits(value).hex()}") for name, value in values)
+        return tuple((name, f"{value!r} {_exact.bits(value).hex()}") for name, value in values)
 
     # -- Speed ----------------------------------------------------------------------------------------------------
 
@@ -587,4 +587,4 @@ def _bits_of(value: Any) -> bytes:
         return value._bits()
     if type(value) is tuple:
         return b"".join(map(_bits_of, value))
-    return b"" if value is None or type(value) in (bool, int) else exact.bits(value)
+    return b"" if value is None or type(value) in (bool, int) else _exact.bits(value)

@@ -16,11 +16,26 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import symbols
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.structs import ScaleBias, Size2D
+from tvmdml.sizes import symbols
 from tvmdml.tensors import MOST_VALUES, TensorDesc
+
+
+class ScaleBias(NamedTuple):
+    """``DML_SCALE_BIAS``: an operator computes ``x * scale + bias`` first, and its own function of that."""
+
+    scale: float
+    """Kept in single precision."""
+    bias: float
+    """Kept in single precision."""
+
+
+class Size2D(NamedTuple):
+    """``DML_SIZE_2D``."""
+
+    width: int
+    height: int
 
 
 class Role(Enum):

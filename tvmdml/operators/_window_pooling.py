@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml import mathematics
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._contract import Array, Input, Output, Uints

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import mathematics
 from tvmdml.enums import FeatureLevel
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Array, Float, defaults
 from tvmdml.operators._gradients import gradients

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tvmdml import mathematics
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import LARGEST_NUMBER, SUM, Walk, places
 from tvmdml.operators._accuracy import Expected

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import mathematics
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected, within_steps
 from tvmdml.operators._contract import Array, Float, Input, Output, defaults

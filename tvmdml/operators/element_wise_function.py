@@ -1,4 +1,4 @@
-"""Functions of ``tvmdml.mathematics`` as pointwise operators: exp, log, sin … Their results are within a number of steps."""
+"""``tvmdml.kernels.mathematics`` as pointwise operators: exp, log, sin … Their results are within a number of steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import mathematics
+from tvmdml.kernels import mathematics
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._pointwise import Binary
 from tvmdml.operators._pointwise_forms import Scaled

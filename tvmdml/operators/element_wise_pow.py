@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import mathematics
 from tvmdml.enums import FeatureLevel
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.launched import Words, with_fields
 from tvmdml.operators._contract import Array, Float, Input, OptionalScaleBias, Output

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tvmdml import mathematics
 from tvmdml.enums import AxisDirection, ReduceFunction
+from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import LARGEST, PRODUCT, SMALLEST, SUM, Walk, itself, places
 from tvmdml.operators._accuracy import Expected

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import persistent, targets
+from tvmdml import targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
@@ -25,6 +25,7 @@ from tvmdml.graph.launching import Launching
 from tvmdml.graph.launching import Source as Memory
 from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
+from tvmdml.kernels import persistent
 from tvmdml.operators import Operator
 from tvmdml.packs import format as container
 from tvmdml.packs import open_graphs, records, spec

@@ -19,14 +19,15 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.arrays.device_array import launched
+from tvmdml.arrays.guarded import Place
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
 from tvmdml.graph.loading import in_pack, is_open, open_in_pack
 from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saving import reading
-from tvmdml.guarded import Place
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
+from tvmdml.operators._trial import Trial, any_values
 from tvmdml.packs import answers, lines, look, signing
 from tvmdml.packs.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
 from tvmdml.packs.shelf import LoadedPack
@@ -34,7 +35,6 @@ from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
-from tvmdml.trial import Trial, any_values
 
 MAX_BYTES = 256 << 20
 """The limit for an operation's tensors and temporaries together. Larger operations are not run."""

@@ -12,14 +12,14 @@ import numpy as np
 from tvmdml import operators, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
+from tvmdml.arrays.guarded import GUARD, Place
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.bench.work import Traffic
-from tvmdml.guarded import GUARD, Place
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role
+from tvmdml.operators._trial import mostly_within
 from tvmdml.packs import lines
 from tvmdml.targets import Target
-from tvmdml.trial import mostly_within
 from tvmdml.tuning import clocks
 from tvmdml.tuning.terms import Job
 

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml import cli, operation_options
-from tvmdml.operation_options import Operation
+from tvmdml import cli
+from tvmdml.dxdispatch import options
+from tvmdml.dxdispatch.options import Operation
 from tvmdml.operators import all_operators
 from tvmdml.tensors import TensorDataType
 
@@ -41,14 +42,12 @@ def one(choices: Choices) -> None:
         _whole(choices)
         return
     with refusals(click.UsageError):
-        sizes = operation_options._sizes(choices.text(("2,3", "4", "[2,", "3]", ",", "4,5,6"), 3)) if choices.flag() else (3, 4)
+        sizes = options._sizes(choices.text(("2,3", "4", "[2,", "3]", ",", "4,5,6"), 3)) if choices.flag() else (3, 4)
         dtype = (
-            operation_options._data_type(choices.text(tuple(TensorDataType.__members__), 2))
-            if choices.flag(3)
-            else TensorDataType.FLOAT32
+            options._data_type(choices.text(tuple(TensorDataType.__members__), 2)) if choices.flag(3) else TensorDataType.FLOAT32
         )
-        attributes = tuple(operation_options._attribute(_attribute(choices)) for _ in range(choices.integer(0, 4)))
-        tensors = tuple(operation_options._tensor(_tensor(choices)) for _ in range(choices.integer(0, 2)))
+        attributes = tuple(options._attribute(_attribute(choices)) for _ in range(choices.integer(0, 4)))
+        tensors = tuple(options._tensor(_tensor(choices)) for _ in range(choices.integer(0, 2)))
         name = choices.pick(tuple(all_operators()))
         desc = Operation(sizes, dtype, attributes, tensors, None, None).describe(name, extensions=choices.flag())
         repr(desc)

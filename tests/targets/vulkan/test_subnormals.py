@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvmdml.flushing import flushing
 
 import tvmdml
 from tvmdml import TensorDesc, operators, targets
-from tvmdml.flushing import flushing
 from tvmdml.operators import Operator, _accuracy
+from tvmdml.operators._trial import Trial
 from tvmdml.targets.vulkan import subnormals
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
-from tvmdml.trial import Trial
 
 FLAT = frozenset({"float32"})
 X = TensorDesc("float32", (6,))

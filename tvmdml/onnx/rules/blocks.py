@@ -11,9 +11,9 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.enums import QuantizationType
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._gather_blocks_fused import BlockwiseGather
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm, packed
 from tvmdml.operators.gather import Gather

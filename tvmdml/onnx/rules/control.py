@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import tvmdml
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, along, axis_of, rule
 from tvmdml.onnx.types import Undecided, dtype_of
 from tvmdml.onnx.values import TooLate, Value, dependencies
-from tvmdml.onnx_nodes import Refused
 
 _MOST_ROUNDS = 1 << 14
 

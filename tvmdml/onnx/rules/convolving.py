@@ -10,9 +10,9 @@ import numpy as np
 import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 _EXACT = 1 << 24
 """Integers up to here are exact in float32."""

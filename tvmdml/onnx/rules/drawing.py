@@ -9,8 +9,8 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, rule
-from tvmdml.onnx_nodes import Refused
 
 _FLOATS = ("float16", "float32", "float64")
 _BITS = 24

@@ -11,11 +11,11 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Results, rule
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 _CHAINS = {"Sum": "add", "Max": "max", "Min": "min", "Mean": "add"}
 

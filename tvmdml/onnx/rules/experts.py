@@ -10,10 +10,10 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.blocks import in_blocks, of_bits, typed
 from tvmdml.onnx.rules.elements import gelu
-from tvmdml.onnx_nodes import Refused
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": lambda x: tvmdml.activation_relu(x),

@@ -7,11 +7,11 @@ from typing import Any
 
 import tvmdml
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import RULES, Node, Results, channels_first, channels_last, rule
 from tvmdml.onnx.rules.elements import gelu
 from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 
 @rule("com.microsoft.BiasGelu")

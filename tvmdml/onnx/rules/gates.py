@@ -8,9 +8,9 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.experts import swiglu
-from tvmdml.onnx_nodes import Refused
 
 
 @rule("com.microsoft.SwiGLU")

@@ -9,11 +9,11 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.graph import Expression
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.normalizing import normalized
 from tvmdml.onnx.rules.transformers import rotated, with_elements
 from tvmdml.onnx.rules.views import parted
-from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._attention_limited_fused import LimitedAttention
 from tvmdml.operators.multihead_attention import MultiheadAttention1
 

@@ -9,9 +9,9 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import is_open
 
 

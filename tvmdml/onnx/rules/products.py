@@ -10,8 +10,8 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Result, Results, rule
-from tvmdml.onnx_nodes import Refused
 
 _MOST_PRODUCTS = 1 << 24
 """Of integers, the products of elements that are in memory before they are added."""

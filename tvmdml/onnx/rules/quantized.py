@@ -11,13 +11,13 @@ import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.passes.recurrent_bytes import read_bytes
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.narrow import limits, rounded
 from tvmdml.onnx.node import Node, Results, along, axis_of, channels_first, channels_last, reshaped, rule
 from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.rules.reductions import dropped, from_axis_on
 from tvmdml.onnx.types import is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.sizes import is_open
 
 

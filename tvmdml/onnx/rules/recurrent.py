@@ -10,9 +10,9 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, rule
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._recurrent_onnx import Function, activation, functions_of
 
 _MOST_STEPS = 1 << 12

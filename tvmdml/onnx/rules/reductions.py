@@ -11,8 +11,8 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, axis_of, reshaped, rule
-from tvmdml.onnx_nodes import Refused
 from tvmdml.operators.cast import converted
 from tvmdml.operators.reduce import Reduce
 

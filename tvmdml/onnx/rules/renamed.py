@@ -9,9 +9,9 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import RULES, Node, Results, channels_first, channels_last, reshaped, rule
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 _SAME = {"GatherND": 13, "Trilu": 14, "Range": 11, "GridSample": 16, "LinearAttention": 27, "CausalConvWithState": 27}
 """Those with the same inputs and attributes, and the version of ONNX's operator."""

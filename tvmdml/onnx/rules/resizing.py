@@ -13,10 +13,10 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.resizing_open import by_open_weights
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 from tvmdml.operators._resampling_onnx import SIMPLE, Axis, axes_of
 from tvmdml.operators._resampling_reference import weighed
 from tvmdml.sizes import hint, is_open

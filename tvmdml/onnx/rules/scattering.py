@@ -10,8 +10,8 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import ReduceFunction
 from tvmdml.graph.scattering import scattered, scattered_nd
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, axis_of, reshaped, rule
-from tvmdml.onnx_nodes import Refused
 
 _FUNCTIONS: Mapping[str, ReduceFunction | None] = {
     "none": None,

@@ -9,10 +9,10 @@ import numpy as np
 
 import tvmdml
 from tvmdml.errors import reason
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.rules.views import parted
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 
 def _parts(node: Node) -> list[Value]:

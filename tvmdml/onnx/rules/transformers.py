@@ -10,11 +10,11 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.products import product
 from tvmdml.onnx.rules.views import parted
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 
 def _value(x: Any) -> Value | None:

@@ -9,9 +9,9 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, along, axis_of, broadcast_sizes, reshaped, rule
 from tvmdml.onnx.values import Value
-from tvmdml.onnx_nodes import Refused
 
 
 @rule("Identity", "MemcpyFromHost", "MemcpyToHost")

@@ -1,7 +1,7 @@
 """The package's names for type checkers, which cannot see names that are loaded on first use.
 
-``python -m tvmdml._stub`` writes them to ``__init__.pyi``: imports from the modules that define them, and the functions, each once
-for NumPy's arrays and once for those of any other library.
+``python -m tvmdml.commands.stub`` writes them to ``__init__.pyi``: imports from the modules that define them, and the functions,
+each once for NumPy's arrays and once for those of any other library.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tvmdml import doors, enums, operators
 from tvmdml.doors._made import annotation, signatures
 from tvmdml.operators._roles import MISSING
 
-PATH = Path(__file__).with_name("__init__.pyi")
+PATH = Path(__file__).parents[1] / "__init__.pyi"
 _HEAD = """\
-# Written by `python -m tvmdml._stub`.
+# Written by `python -m tvmdml.commands.stub`.
 # mypy: disable-error-code="overload-overlap"
 # An array of another library beside one of NumPy's decides the kind of the result.
 from collections.abc import Sequence

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import choice, fixed, fused, nan, polynomial
-from tvmdml.mathematics.coefficients import ASIN, ATAN, HALF_PI
+from tvmdml.kernels.mathematics._steps import choice, fixed, fused, nan, polynomial
+from tvmdml.kernels.mathematics.coefficients import ASIN, ATAN, HALF_PI
 
 
 def asin(x: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
+from tvmdml.kernels.mathematics._steps import choice, fixed, polynomial, power_of_two
+from tvmdml.kernels.mathematics.coefficients import LOG1P
+from tvmdml.kernels.mathematics.exponential import exp_above, exp_between, reduced
+from tvmdml.kernels.mathematics.logarithm import log1p_of_positive
 from tvmdml.kernels.seldom import seldom
-from tvmdml.mathematics._steps import choice, fixed, polynomial, power_of_two
-from tvmdml.mathematics.coefficients import LOG1P
-from tvmdml.mathematics.exponential import exp_above, exp_between, reduced
-from tvmdml.mathematics.logarithm import log1p_of_positive
 
 _LEAST = {32: -174.0, 64: -1415.0}
 """The power of two of exp is a product of two normal numbers from here on."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from tvmdml.doctor.terms import BROKEN, LIMITED, Check, Finding
+from tvmdml.commands.doctor.terms import BROKEN, LIMITED, Check, Finding
 from tvmdml.errors import TvmdmlError, counted
 from tvmdml.system import children
 
@@ -23,7 +23,7 @@ PATIENCE = 90.0
 """The most seconds that a check's process may take."""
 _SETTINGS, _KERNEL, _PACKS = "settings", "kernel", "packs"
 """Names of checks: the environment variables; a kernel on the processor; the packs in use."""
-_CHILD = "from tvmdml import doctor; doctor.answer({name!r})"
+_CHILD = "from tvmdml.commands import doctor; doctor.answer({name!r})"
 
 
 class Row(NamedTuple):
@@ -109,7 +109,7 @@ def answer(name: str) -> None:
 
 
 def _checks() -> tuple[Check, ...]:
-    from tvmdml.doctor.checks import CHECKS
+    from tvmdml.commands.doctor.checks import CHECKS
 
     return CHECKS
 

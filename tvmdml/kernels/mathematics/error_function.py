@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import choice, fixed, fused, not_above, polynomial, rounded_product
-from tvmdml.mathematics.coefficients import ERF_CENTRE, ERF_FAR_LOG, ERF_LIMIT, ERF_NEAR, ERF_PIECES, ERF_STEP
-from tvmdml.mathematics.exponential import exp
+from tvmdml.kernels.mathematics._steps import choice, fixed, fused, not_above, polynomial, rounded_product
+from tvmdml.kernels.mathematics.coefficients import ERF_CENTRE, ERF_FAR_LOG, ERF_LIMIT, ERF_NEAR, ERF_PIECES, ERF_STEP
+from tvmdml.kernels.mathematics.exponential import exp
 
 
 def erf(x: Any) -> Any:

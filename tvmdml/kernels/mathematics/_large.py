@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import Form, fixed
-from tvmdml.mathematics.coefficients import QUADRANT, TWO_OVER_PI
+from tvmdml.kernels.mathematics._steps import Form, fixed
+from tvmdml.kernels.mathematics.coefficients import QUADRANT, TWO_OVER_PI
 
 _HIGH_BITS = {32: 12, 64: 31}
 """The number of bits of the first part of ``QUADRANT``."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tvmdml
+from tvmdml.commands.doctor import settings
+from tvmdml.commands.doctor.terms import ABSENT, BROKEN, LIMITED, OK, Check, Finding
 from tvmdml.disk import stores
-from tvmdml.doctor import settings
-from tvmdml.doctor.terms import ABSENT, BROKEN, LIMITED, OK, Check, Finding
 from tvmdml.errors import CompileError, NoDevice, TvmdmlError, counted
 from tvmdml.scheduling import kernel_for
 from tvmdml.system import imports, installing
@@ -208,7 +208,7 @@ def _run_on(target: Target | str, desc: Operator) -> Finding:
 def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
     import numpy as np
 
-    from tvmdml.guarded import Place
+    from tvmdml.arrays.guarded import Place
     from tvmdml.operators._contract import Role
 
     rng, inputs = np.random.default_rng(0), dict(desc.tensors(Role.INPUT))

@@ -1,4 +1,4 @@
-"""Derives the numbers in ``coefficients.py``: ``python -m tvmdml.mathematics.derive`` prints that file. It needs mpmath.
+"""Derives the numbers in ``coefficients.py``: ``python -m tvmdml.kernels.mathematics.derive`` prints that file. It needs mpmath.
 
 Polynomials have the least largest error on their interval (Remez's exchange). Their first coefficients are rounded to the type one
 after the other, and the rest is derived again, which makes up for most of the rounding.
@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.mathematics._fitting import Points, mp, to_float
+from tvmdml.kernels.mathematics._fitting import Points, mp, to_float
 
 HALF_LN2 = mp.log(2) / 2
 QUARTER_PI = mp.pi / 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import (
+from tvmdml.kernels.mathematics._steps import (
     Form,
     apart,
     choice,
@@ -22,7 +22,7 @@ from tvmdml.mathematics._steps import (
     rounded_to_integer,
     scaled,
 )
-from tvmdml.mathematics.coefficients import EXP2, LOG2_RATIO, LOG2_SCALE
+from tvmdml.kernels.mathematics.coefficients import EXP2, LOG2_RATIO, LOG2_SCALE
 
 _LIMITS = {32: (-152.0, 129.0), 64: (-1077.0, 1025.0)}
 """2 to a power is 0 below and infinite above."""

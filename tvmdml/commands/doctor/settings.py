@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tvmdml.doctor.terms import BROKEN, LIMITED, OK, Finding
+from tvmdml.commands.doctor.terms import BROKEN, LIMITED, OK, Finding
 from tvmdml.errors import TvmdmlError
 
 

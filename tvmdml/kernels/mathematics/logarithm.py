@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._steps import Form, apart, apart_of_any, choice, fixed, fused, infinity, nan, polynomial
-from tvmdml.mathematics.coefficients import ACOSH, ASINH, ATANH, LN2, LOG, LOG_RATIO, LOG_WHOLE
+from tvmdml.kernels.mathematics._steps import Form, apart, apart_of_any, choice, fixed, fused, infinity, nan, polynomial
+from tvmdml.kernels.mathematics.coefficients import ACOSH, ASINH, ATANH, LN2, LOG, LOG_RATIO, LOG_WHOLE
 
 _FAR = {32: 2.0**28, 64: 2.0**60}
 """From here on x + sqrt(x**2 + 1) is 2 * x, after rounding."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
-from tvmdml.mathematics._steps import (
+from tvmdml.kernels.mathematics._steps import (
     Form,
     choice,
     fixed,
@@ -24,7 +24,7 @@ from tvmdml.mathematics._steps import (
     rounded_product,
     scaled,
 )
-from tvmdml.mathematics.coefficients import EXP, EXP2_SHORT, LN2
+from tvmdml.kernels.mathematics.coefficients import EXP, EXP2_SHORT, LN2
 
 _LIMITS = {32: (-104.0, 89.5), 64: (-746.0, 711.0)}
 """exp is 0 below and infinite above, and sinh and cosh are infinite above."""

@@ -11,9 +11,9 @@ import math
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.mathematics._large import reduced_large
-from tvmdml.mathematics._steps import Form, choice, fixed, fused, infinity, nan, polynomial, rounded_product
-from tvmdml.mathematics.coefficients import COS, HALF_PI, QUADRANT, SIN, TAN
+from tvmdml.kernels.mathematics._large import reduced_large
+from tvmdml.kernels.mathematics._steps import Form, choice, fixed, fused, infinity, nan, polynomial, rounded_product
+from tvmdml.kernels.mathematics.coefficients import COS, HALF_PI, QUADRANT, SIN, TAN
 
 _FAR = {32: 4096.0, 64: 2.0**22}
 

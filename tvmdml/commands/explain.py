@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.device_options import device_option
+from tvmdml.dxdispatch.options import named_size
 from tvmdml.errors import Unsupported
-from tvmdml.operation_options import named_size
 from tvmdml.system.console import parsed, say, shown_seconds
+from tvmdml.targets._options import device_option
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph, Timed
@@ -137,7 +137,8 @@ def write_page(path: str, name: str, graph: CompiledGraph, given: Mapping[str, A
 
 def _knobs(graph: CompiledGraph) -> Callable[[Timed], str]:
     """What says of a kernel which schedule wrote it, and which knobs that has."""
-    from tvmdml import operators, reference
+    from tvmdml import operators
+    from tvmdml.commands import reference
 
     def said(one: Timed) -> str:
         cls: type[Operator] | None
