@@ -66,7 +66,7 @@ static int errors(const char *folder) {
     int i;
     memset(tensors, 0, sizeof tensors);
     tensors[0] = tensors;
-    net_run_in_(NULL, &net_graphs[0], tensors);
+    net_run_at_(NULL, &net_graphs[0], NULL, tensors);
     puts(net_error());
     if (net_open(folder) != 0) fail("net_open");
     if (net_new(net_find_graph("no such graph")) != NULL) fail("net_new");
@@ -74,7 +74,7 @@ static int errors(const char *folder) {
     copy = net_graphs[0];
     if (net_new(&copy) != NULL) fail("net_new");
     puts(net_error());
-    net_run_in_(NULL, &net_graphs[0], tensors);
+    net_run_at_(NULL, &net_graphs[0], NULL, tensors);
     puts(net_error());
     context = net_new(&net_graphs[0]);
     for (i = 0; i < 3; i++) {

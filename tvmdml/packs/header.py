@@ -1,7 +1,7 @@
 """The CPU kernels of a pack for C and C++: a header with a function for each operation and each graph, and the files that it loads.
 
 The fixed text of the header is in files of C (``_header_c``); this module adds the tables that describe the pack, with
-``_header_graphs`` and ``_header_open``.
+``_header_graphs``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import _header_c, files, lines
 from tvmdml.packs._header_graphs import GraphTables
-from tvmdml.packs._header_open import OpenTables
-from tvmdml.packs._header_open_rows import Context
+from tvmdml.packs._header_rows import Context
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Kernel, Launch, Operation, Packed
 from tvmdml.targets.cpu import host
@@ -45,7 +44,7 @@ _C_TYPES = {
     TensorDataType.FLOAT16: ("uint16_t", "f16"),
     **{t: (f"{t.stored.tvm}_t", t.tvm.replace("uint", "u").replace("int", "i")) for t in TensorDataType if not t.is_float},
 }
-_NO_TENSOR, _NO_LAUNCH = "{{0, 8, 1}, 0, 0, NULL, NULL, 0},", "{0, 0, 0, 0, 0, 0, 0, 0},"
+_NO_TENSOR, _NO_LAUNCH = "{{0, 8, 1}, 0, 0, NULL, NULL, 0},", "{0, 0, 0, 0, 0, 0},"
 _DLPACK_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}
 
 
@@ -74,9 +73,9 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
     for part, path in zip(content.libraries, written[1:], strict=True):
         files.replace(path, pack.unpacked(part))
-    if (graphs := content.graphs or content.opened) is not None:
+    if content.graphs is not None:
         written.append(folder / f"{name}.data")
-        files.replace(written[-1], graphs.data())
+        files.replace(written[-1], content.graphs.data())
     files.replace(written[0], [header.encode()])
     return written
 
@@ -99,16 +98,12 @@ class _Entry(NamedTuple):
     def tensors(self) -> list[tuple[str, TensorDesc, bool]]:
         """The tensors of its kernels: name, tensor, and whether it is written. Inputs in an output's memory are left out."""
         desc = self.desc.canonical()
-        outputs = {name for name, _ in desc.tensors(Role.OUTPUT)}
-        return [(_parameter(name), tensor, name in outputs) for name, tensor in self._present()]
-
-    def names(self) -> list[str]:
-        """The names of the same tensors in the descriptor."""
-        return [name for name, _ in self._present()]
-
-    def _present(self) -> list[tuple[str, TensorDesc]]:
-        same = dict(self.shared)
-        return [(name, one) for name, one in self.desc.canonical().tensors() if name not in same and one is not None]
+        outputs, same = {name for name, _ in desc.tensors(Role.OUTPUT)}, dict(self.shared)
+        return [
+            (_parameter(name), tensor, name in outputs)
+            for name, tensor in desc.tensors()
+            if name not in same and tensor is not None
+        ]
 
 
 class Content:
@@ -117,37 +112,31 @@ class Content:
     def __init__(self, pack: Pack, name: str) -> None:
         self._pack = pack
         self._name = name
-        self._entries, self._more, self._left_out = _entries(pack)
-        self._every = [*self._entries, *self._more]
-        wanted = [graph for graph in pack.graphs() if graph.kind == "cpu"]
-        several = [graph for graph in wanted if is_open(pack, graph)]
-        if several and len(several) < len(wanted):
+        self._entries, self._left_out, codes = _entries(pack)
+        records = [graph for graph in pack.graphs() if graph.kind == "cpu"]
+        several = [graph for graph in records if is_open(pack, graph)]
+        if several and len(several) < len(records):
             raise pack.error("models with open sizes beside graphs of certain sizes", "one or the other", "Build a pack for each.")
-        self.opened = OpenTables(pack, several, name) if several else None
-        if not self._every and not several:
-            if still := next((graph.name for graph in pack.graphs() if graph.kind == "cpu"), ""):
-                given = f"a graph {still!r} without kernels: all its outputs are constants"
+        if not codes and not several:
+            if records:
+                given = f"a graph {records[0].name!r} without kernels: all its outputs are constants"
                 raise pack.error(given, "graphs that compute something", "Write the constants into the program.")
             raise pack.error("nothing for CPUs", "a pack with operations for a target such as cpu:x86-64-v3")
-        codes = {code for entry in self._every for code in entry.launches} | (self.opened.codes if self.opened else set())
+        self.graphs = GraphTables(pack, records, name, bool(several), sorted(codes)) if records else None
+        if self.graphs is not None:
+            codes |= self.graphs.codes
         self._levels = _levels(pack, codes)
         self._kernels: dict[bytes, Kernel] = {}
         self._numbers_of_kernels: dict[bytes, int] = {}
         self._numbers, self._lists = _Sequences(), _Sequences()
         self._temporaries = _Sequences()
         self._launch_rows: list[str] = []
-        self._packing_rows: list[str] = []
-        self._packer_rows: list[str] = []
-        self.chosen: list[list[tuple[Launch, ...]]] = []
-        """The launches of each operation, by level."""
         self._most_arguments = self._most_temporaries = 1  # C has no empty arrays
         self.libraries: dict[int, str] = {}
         """The names of the library files, by part number."""
         for kernel in sorted(pack.kernels(), key=lambda kernel: (kernel.target, kernel.operator, kernel.part)):
             if kernel.target.startswith(_TARGET):
                 self._add_library(kernel)
-        closed = wanted if not several else []
-        self.graphs = GraphTables(pack, closed, [entry.text for entry in self._every]) if closed else None
 
     def _add_library(self, kernel: Kernel) -> None:
         self._kernels[kernel.key] = kernel
@@ -163,17 +152,16 @@ class Content:
     def header(self) -> str:
         """The text of the header."""
         prefix = f"{self._name}_"
-        names = [prefix + name for name in (*_names(self._entries), *_names(self._more))]
+        names = [prefix + name for name in _names(self._entries)]
         tensors: list[str] = []
         operations, functions = [], []
-        for number, (entry, function) in enumerate(zip(self._every, names, strict=True)):
+        for number, (entry, function) in enumerate(zip(self._entries, names, strict=True)):
             rows = [self._tensor(tensor, written) for _, tensor, written in entry.tensors()]
             operations.append(f'{{"{_escaped(entry.text)}", "{function}", {len(rows)}, &{prefix}tensors_[{len(tensors)}]}},')
             tensors += rows
-            if number < len(self._entries):
-                functions.append(_function(entry, function, prefix, number))
+            functions.append(_function(entry, function, prefix, number))
         count = len(self._entries)
-        opened: dict[str, Iterable[str]] = {} if self.opened is None else self.opened.columns(self._context())
+        graphs = {} if self.graphs is None else self.graphs.columns(self._context(), self._tensor)
         levels, tables = self._level_rows()
         kernels = [self._kernels[key] for key in self._numbers_of_kernels]
         numbers_of = {part: number for number, part in enumerate(self.libraries)}
@@ -182,7 +170,7 @@ class Content:
             "COUNT": [str(count)],
             "OPERATION_ROWS": [str(max(count, 1))],
             "FUNCTIONS": [*functions, *(f"/* Only in graphs, as its inputs are packed: {text} */" for text in self._left_out)],
-            "MOST_TENSORS": [str(max((len(entry.tensors()) for entry in self._every), default=1))],
+            "MOST_TENSORS": [str(max((len(entry.tensors()) for entry in self._entries), default=1))],
             "MOST_ARGUMENTS": [str(self._most_arguments)],
             "MOST_TEMPORARIES": [str(self._most_temporaries)],
             "LEVEL_COUNT": [str(len(levels))],
@@ -190,7 +178,7 @@ class Content:
             "KERNEL_COUNT": [str(len(kernels))],
             "NUMBERS": _wrapped(map(_c_integer, self._numbers.items or [0])),
             "TENSORS": tensors or [_NO_TENSOR],
-            "OPERATIONS": operations[:count] or ["{NULL, NULL, 0, NULL},"],
+            "OPERATIONS": operations or ["{NULL, NULL, 0, NULL},"],
             "LIBRARIES": [f'"{file}",' for file in self.libraries.values()],
             "KERNELS": [f'{{{numbers_of[kernel.part]}, "__tvm_ffi_{kernel.symbol}"}},' for kernel in kernels],
             "TEMPORARIES": [f"{{{{{kind}, {bits}, 1}}, {count}}}," for kind, bits, count in self._temporaries.items or [(0, 8, 0)]],
@@ -201,31 +189,20 @@ class Content:
         }
         pieces = dict.fromkeys(("INCLUDES", "DECLARATIONS", "TABLES", "MAPPING", "WEIGHTS", "CLOSING", "RUNS"), "")
         columns.update({"OPEN_WEIGHTS": [], "CLOSE_WEIGHTS": []})
-        if self.graphs is not None or self.opened is not None:
+        if self.graphs is not None:
             pieces = _header_c.pieces("graphs")
+            pieces["RUNS"] = _header_c.text("choices") + pieces["RUNS"]
             columns["OPEN_WEIGHTS"] = [" && pack_open_weights_(folder, level) == 0"]
             columns["CLOSE_WEIGHTS"] = ["    pack_close_weights_();\n"]
-        if self.opened is not None:
-            pieces.update(_header_c.pieces("open"))
-            pieces["RUNS"] = _header_c.text("choices") + pieces["RUNS"]
-            columns.update(opened)
-            if (steps := self.opened.text()) is not None:
+            columns.update(graphs)
+            if (steps := self.graphs.text()) is not None:
                 texts = _header_c.pieces("texts")
                 pieces = {name: piece + texts.get(name, "") for name, piece in pieces.items()}
                 columns.update(steps)
             columns["LISTS"] = _wrapped(map(str, self._lists.items or [0]))
-            columns["MOST_TENSORS"] = [str(max(int("".join(columns["MOST_TENSORS"])), self.opened.most_inputs))]
-            columns["MOST_ARGUMENTS"] = [str(max(self._most_arguments, int("".join(opened["MOST_ARGUMENTS"]))))]
-            columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.opened.functions()]
-        if self.graphs is not None:
-            more = f"&{prefix}more_operations_[number - {count}]"  # C compilers warn of a comparison with 0
-            columns["OPERATION_OF"] = [f"number < {count} ? &{prefix}operations[number] : {more}" if count else more]
-            columns["MORE_OPERATIONS"] = operations[count:] or ["{NULL, NULL, 0, NULL},"]
-            columns["PACKINGS"] = self._packing_rows or ["{0, {0, 8, 1}, 0, 0, 0, 0},"]
-            columns["PACKERS"] = self._packer_rows or [_NO_LAUNCH]
-            columns.update(self.graphs.columns(self._name, self._tensor, self.chosen))
-            columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.graphs.functions(self._name)]
-            columns["NUMBERS"] = _wrapped(map(_c_integer, self._numbers.items or [0]))
+            columns["MOST_TENSORS"] = [str(max(int("".join(columns["MOST_TENSORS"])), self.graphs.most_inputs))]
+            columns["MOST_ARGUMENTS"] = [str(max(self._most_arguments, int("".join(graphs["MOST_ARGUMENTS"]))))]
+            columns["FUNCTIONS"] = [*columns["FUNCTIONS"], *self.graphs.functions()]
         text = _header_c.text("operations")
         for name, piece in pieces.items():
             text = text.replace(f"@GRAPH_{name}@", piece)
@@ -253,16 +230,12 @@ class Content:
             starts: list[int] = []
             used: set[int] = set()
             usable = self._usable(number)
-            self.chosen.append([])
-            if self.opened is not None:
-                used.update(numbers_of[self._kernels[key].part] for key in self.opened.used[number])
-            for entry in self._every:
+            if self.graphs is not None:
+                used.update(numbers_of[self._kernel(key, "a graph").part] for key in self.graphs.used[number])
+            for entry in self._entries:
                 starts.append(len(self._launch_rows))
-                launches = sorted(next((entry.launches[other] for other in usable if other in entry.launches), ()))
-                alike = tuple(launch for launch in launches if launch.layouts == launches[0].layouts)
-                self.chosen[-1].append(alike)  # weights are packed once, for any number of threads
-                for launch in alike:
-                    used.update(numbers_of[part] for part in self._add_launch(entry, launch))
+                for launch in sorted(next((entry.launches[other] for other in usable if other in entry.launches), ())):
+                    used.add(numbers_of[self._add_launch(entry, launch)])
             starts.append(len(self._launch_rows))
             tables += [f"static const uint32_t {prefix}launches_of_{number}_[] = {{", *_wrapped(map(str, starts)), "};"]
             tables += [f"static const uint16_t {prefix}libraries_of_{number}_[] = {{", *_wrapped(map(str, sorted(used))), "};"]
@@ -280,45 +253,32 @@ class Content:
         about = "a model"
         return Context(
             *(self._numbers, self._lists, lambda key: self._kernel_number(key, about)),
-            lambda packed: self._launch_row(about, len(packed.inputs), packed, 0, 0, 0),
+            lambda packed: self._launch_row(about, len(packed.inputs), packed, 0),
             [self._usable(i) for i in range(len(self._levels))],
         )
 
-    def _kernel_number(self, key: bytes, about: str) -> int:
+    def _kernel(self, key: bytes, about: str) -> Kernel:
         if key not in self._kernels:
             raise self._pack.damaged(f"it lacks a kernel of {about}")
-        return self._numbers_of_kernels.setdefault(key, len(self._numbers_of_kernels))
+        return self._kernels[key]
 
-    def _add_launch(self, entry: _Entry, launch: Launch) -> list[int]:
-        """Add a row to the table of launches. Returns the parts of its kernels."""
+    def _kernel_number(self, key: bytes, about: str) -> int:
+        return self._numbers_of_kernels.setdefault(self._kernel(key, about).key, len(self._numbers_of_kernels))
+
+    def _add_launch(self, entry: _Entry, launch: Launch) -> int:
+        """Add a row to the table of launches. Returns the part of its kernel."""
         if not 0 <= launch.threads < 1 << 31:
             raise self._pack.damaged(f"it has a launch of {entry.text} on {launch.threads} threads")
-        packings = len(self._packing_rows)
-        for one in launch.owned:
-            self._add_packing(entry, one)
-        row = self._launch_row(entry.text, len(entry.tensors()), launch, launch.threads, packings, len(launch.owned))
-        self._launch_rows.append(row)
-        return [self._kernels[key].part for key in launch.kernels]
+        self._launch_rows.append(self._launch_row(entry.text, len(entry.tensors()), launch, launch.threads))
+        return self._kernels[launch.kernel].part
 
-    def _launch_row(self, about: str, tensors: int, launch: Launch | Packed, threads: int, packings: int, count: int) -> str:
+    def _launch_row(self, about: str, tensors: int, launch: Launch | Packed, threads: int) -> str:
         index = self._kernel_number(launch.kernel, about)
         temporaries = [self._temporary(dtype, number) for dtype, number in launch.temporaries]
         scalars_at, temporaries_at = self._numbers.add(launch.scalars), self._temporaries.add(temporaries)
         self._most_temporaries = max(self._most_temporaries, len(temporaries))
         self._most_arguments = max(self._most_arguments, tensors + 1 + len(temporaries) + len(launch.scalars))
-        counts = f"{len(launch.scalars)}, {len(temporaries)}, {count}"
-        return f"{{{threads}, {index}, {scalars_at}, {temporaries_at}, {packings}, {counts}}},"
-
-    def _add_packing(self, entry: _Entry, one: Packed) -> None:
-        """Add rows for an input that a kernel takes packed, and for the launch that packs it."""
-        names = entry.names()
-        if one.name not in names or not one.inputs or not set(one.inputs) <= set(names):
-            raise self._pack.damaged(f"it packs {one.name} of {entry.text}")
-        kind, bits, elements = self._temporary(one.dtype, one.elements)
-        inputs = self._numbers.add([names.index(name) for name in one.inputs])
-        packing = f"{names.index(one.name)}, {{{kind}, {bits}, 1}}, {elements}, {inputs}, {len(one.inputs)}"
-        self._packing_rows.append(f"{{{packing}, {len(self._packer_rows)}}},")
-        self._packer_rows.append(self._launch_row(entry.text, len(names), one, 0, 0, 0))
+        return f"{{{threads}, {index}, {scalars_at}, {temporaries_at}, {len(launch.scalars)}, {len(temporaries)}}},"
 
     def _temporary(self, dtype: str, count: int) -> tuple[int, int, int]:
         """DLPack's kind and bits, and the count."""
@@ -350,22 +310,21 @@ class _Sequences:
 # -- What is in the pack ------------------------------------------------------------------------------------------
 
 
-def _entries(pack: Pack) -> tuple[list[_Entry], list[_Entry], list[str]]:
-    """The operations for CPUs, in the order of their text: those with a function, and those that only graphs run, since a target
-    takes inputs packed; and the text of those among the latter that have no function for any target.
+def _entries(pack: Pack) -> tuple[list[_Entry], list[str], set[str]]:
+    """The operations for CPUs that have a function, in the order of their text; the text of those that only graphs run, since all
+    their targets take inputs packed; and the codes of the targets.
     """
-    found: dict[str, _Entry] = {}
-    more: dict[str, _Entry] = {}
+    entries: dict[str, _Entry] = {}
+    texts: set[str] = set()
+    codes: set[str] = set()
     for operation in pack.operations():
         if operation.target.startswith(_TARGET):
             entry = _entry(pack, operation)
-            more.setdefault(entry.text, entry).launches[operation.target] = operation.launches
+            texts.add(entry.text)
+            codes.add(operation.target)
             if not any(launch.owned for launch in operation.launches):
-                found.setdefault(entry.text, entry._replace(launches={})).launches[operation.target] = operation.launches
-    packed = {
-        text: entry for text, entry in more.items() if any(one.owned for several in entry.launches.values() for one in several)
-    }
-    return [found[text] for text in sorted(found)], [packed[text] for text in sorted(packed)], sorted(packed.keys() - found.keys())
+                entries.setdefault(entry.text, entry).launches[operation.target] = operation.launches
+    return [entries[text] for text in sorted(entries)], sorted(texts - entries.keys()), codes
 
 
 def _entry(pack: Pack, operation: Operation) -> _Entry:

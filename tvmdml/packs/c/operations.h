@@ -110,10 +110,8 @@ typedef struct {
     uint32_t kernel;
     uint32_t scalars;
     uint32_t temporaries;
-    uint32_t packings; /* the inputs that it takes packed */
     uint16_t scalar_count;
     uint16_t temporary_count;
-    uint16_t packing_count;
 } pack_launch_;
 
 typedef struct {
@@ -337,18 +335,16 @@ static size_t pack_place_(const pack_launch_ *launch, DLTensor *views, char *mem
     return at;
 }
 
-/* Launch a kernel on views, which have room for its temporaries behind them. They are placed in memory of their own, unless some is
-   given. */
-static int pack_call_(const char *name, const pack_launch_ *launch, DLTensor *views, int count, void *given) {
+/* Launch a kernel on views, which have room for its temporaries behind them. */
+static int pack_call_(const char *name, const pack_launch_ *launch, DLTensor *views, int count) {
     TVMFFIAny arguments[@MOST_ARGUMENTS@], result;
-    char *memory = NULL, *room = (char *)given;
+    char *memory = NULL;
     int i, status;
-    if (launch->temporary_count != 0 && room == NULL) {
+    if (launch->temporary_count != 0) {
         memory = (char *)malloc(pack_place_(launch, views + count, NULL) + PACK_LINE_);
         if (memory == NULL) return pack_fail_("%s: no memory for its temporaries", name);
-        room = memory + (PACK_LINE_ - (uintptr_t)memory % PACK_LINE_);
+        pack_place_(launch, views + count, memory + (PACK_LINE_ - (uintptr_t)memory % PACK_LINE_));
     }
-    if (launch->temporary_count != 0) pack_place_(launch, views + count, room);
     count += launch->temporary_count;
     memset(&result, 0, sizeof result);
     for (i = 0; i < count; i++) {
@@ -409,7 +405,6 @@ static int pack_share_(const pack_tensor *one, const char *begin, const pack_ten
     return begin == other_begin || (!pack_has_gaps_(one) && !pack_has_gaps_(other));
 }
 
-/* Refuse tensors that kernels cannot use. */
 /* Pairs of tensors that may be the same memory: the first is read, and the second written. */
 static int pack_may_share_(const uint32_t *pairs, uint32_t pair_count, int first, int second) {
     uint32_t i;
@@ -419,6 +414,7 @@ static int pack_may_share_(const uint32_t *pairs, uint32_t pair_count, int first
     return 0;
 }
 
+/* Refuse tensors that kernels cannot use. */
 static int pack_check_(const char *name, const pack_tensor *tensors, int count, void *const *given, const uint32_t *pairs,
                        uint32_t pair_count) {
     int i, k;
@@ -451,7 +447,7 @@ int pack_run(const pack_operation *operation, void *const *tensors) {
     if (launch == NULL) return -1;
     if (pack_check_(operation->function, operation->tensors, operation->count, tensors, NULL, 0) != 0) return -1;
     for (i = 0; i < operation->count; i++) pack_view_(&views[i], &operation->tensors[i], tensors[i]);
-    return pack_call_(operation->function, launch, views, operation->count, NULL);
+    return pack_call_(operation->function, launch, views, operation->count);
 }
 
 @GRAPH_RUNS@

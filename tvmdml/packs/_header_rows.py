@@ -1,30 +1,40 @@
-"""The rows of a header's tables for a model with open sizes: those of one recording after another."""
+"""The rows of a header's tables for graphs: those of one plan after another.
+
+A graph for certain sizes has one plan without sizes. A model with open sizes has one for each recording.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import targets
+from tvmdml.arrays import NumpyArray
 from tvmdml.graph.launching import Argument, Launching, Tensor
-from tvmdml.graph.loading import open_in_pack
+from tvmdml.graph.loading import in_pack, open_in_pack
 from tvmdml.graph.open_saved import drawn
+from tvmdml.graph.saved_plan import PackedKey, SavedPlan
 from tvmdml.graph.saving import reading
+from tvmdml.graph.written import ReadPlan
 from tvmdml.onnx.packed_open import OpenRecording
-from tvmdml.packs import answers
-from tvmdml.packs._header_graphs import Data, kind_of
+from tvmdml.packs import answers, lines, records
+from tvmdml.packs._header_data import Data, distinct, kind_of
 from tvmdml.packs._header_values import Values
 from tvmdml.packs.answers import Answer
 from tvmdml.packs.format import Pack
 from tvmdml.packs.records import Graph, Launch, Packed
+from tvmdml.sizes.evaluating import Function
 
 _ARENA, _DATA, _ARRAY, _GIVEN = range(4)
 _CHECKED = 8
 """So many sizes are checked as Python checks them when a pack is loaded."""
+_MOST_BYTES = 1 << 47
+"""Of an array: more than a process has."""
 _TEXT = re.compile(r"[^\w .,:;()\[\]<>=!*/%+'-]", re.ASCII)
 _LONGEST_TEXT = 200
 
@@ -60,41 +70,104 @@ class _Group(NamedTuple):
     """The arrays that some of them read as they are. That without a name is a condition."""
 
 
-class Recording:
-    """One recording of the model."""
+class Recording(NamedTuple):
+    """One plan of a graph."""
 
-    def __init__(self, pack: Pack, record: Graph) -> None:
-        self.record = record
-        opened = open_in_pack(pack, record, targets.resolve(record.kind), {})
-        self.described = opened.described
-        with reading(f"{pack.shown}: {record.name}"):
-            self.model = OpenRecording(opened)
-            self.plan = opened.plan.whole()
-            self.limits = opened.plan.limits
-            for sizes in itertools.islice(
-                filter(opened.plan.allows, drawn(self.limits, _CHECKED, np.random.default_rng(0))), _CHECKED
-            ):
-                assert opened.plan.at(sizes).calls is not None  # they are checked
-            if opened.answers is None:
-                raise pack.error("a model without answers of schedules", "one that this version built", "Build it again.")
-            self.answers = list(answers.read(opened.answers, len(self.plan.groups)))
+    record: Graph
+    described: Mapping[str, Any]
+    plan: ReadPlan
+    answers: Sequence[Answer]
+    """The launches of its groups."""
+    inputs: Mapping[str, Tensor]
+    """Those that a run is given, by their names; an input that has none has its number."""
+    packed: Mapping[PackedKey, NumpyArray]
+    """Weights as kernels read them."""
+    absent: frozenset[int]
+    """The constants that are there in packed forms only."""
+    ranges: Mapping[str, range]
+    """The sizes that are open in the plan, in the order of its function's symbols."""
+    model: OpenRecording | None
+    """What is said of a model with open sizes."""
 
-    def shown(self, inputs: Sequence[str]) -> list[tuple[np.dtype[Any], str]]:
-        """The type and shape of each input and output, in words."""
-        numbers = self.plan.function.shown(self.model.names)
-        own = {node.name: node for node in self.plan.inputs}
+    def shown(self, names: Sequence[str]) -> list[tuple[np.dtype[Any], str]]:
+        """The type and shape of each input and output of a model with open sizes, in words."""
+        assert self.model is not None
+        numbers = self.plan.function.shown(list(self.ranges))
         forms = []
-        for name in inputs:
-            shape = [numbers[n] for n in own[name].shape] if name in own else list(map(str, self.model.inputs[name]))
-            forms.append((own[name].dtype if name in own else self.model.types[name], f"[{', '.join(shape)}]"))
+        for name in names:
+            own = self.inputs.get(name)
+            shape = list(map(str, self.model.inputs[name])) if own is None else [numbers[n] for n in own.shape]
+            forms.append((self.model.types[name] if own is None else own.dtype, f"[{', '.join(shape)}]"))
         return [*forms, *((result.dtype, f"[{', '.join(numbers[n] for n in result.shape)}]") for result in self.plan.results)]
+
+
+def open_recording(pack: Pack, record: Graph) -> Recording:
+    """A recording of a model with open sizes.
+
+    Raises:
+        PackError, ModelError: it is damaged, or has no answers of schedules.
+    """
+    opened = open_in_pack(pack, record, targets.resolve(record.kind), {})
+    with reading(f"{pack.shown}: {record.name}"):
+        model = OpenRecording(opened)
+        plan = opened.plan.whole()
+        ranges = {limit.name: limit.values for limit in opened.plan.limits}
+        for sizes in itertools.islice(
+            filter(opened.plan.allows, drawn(opened.plan.limits, _CHECKED, np.random.default_rng(0))), _CHECKED
+        ):
+            assert opened.plan.at(sizes).calls is not None  # they are checked
+        if opened.answers is None:
+            raise pack.error("a model without answers of schedules", "one that this version built", "Build it again.")
+        chosen = list(answers.read(opened.answers, len(plan.groups)))
+        inputs = {node.name: node for node in plan.inputs}
+        return Recording(record, opened.described, plan, chosen, inputs, {}, frozenset(), ranges, model)
+
+
+def fixed_recording(pack: Pack, record: Graph, codes: Iterable[str]) -> Recording:
+    """The plan of a graph for certain sizes. Its launches are those of the pack's operations for targets with these codes.
+
+    Raises:
+        PackError, ModelError: it is damaged.
+    """
+    graph = in_pack(pack, record, targets.resolve(record.kind))
+    plan = graph.plan
+    with reading(f"{pack.shown}: {record.name}"):
+        assert plan.calls is not None  # they are checked
+        # An owned input that nothing reads was given when the graph was compiled.
+        places = [i for i, node in enumerate(plan.inputs) if not node.owned or node.source is not None]
+        names = distinct([plan.inputs[i].name or str(k) for k, i in enumerate(places)])
+        plan.inputs = list(plan.inputs)
+        for i, name in zip(places, names, strict=True):
+            plan.inputs[i] = plan.inputs[i]._replace(name=name)
+        inputs = {plan.inputs[i].name: plan.inputs[i] for i in places}
+        chosen = list(_of_operations(pack, record, plan, list(codes)))
+        return Recording(record, graph.described, plan, chosen, inputs, plan.packed_weights, plan.absent, {}, None)
+
+
+def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[str]) -> Iterator[Answer]:
+    for number, group in enumerate(plan.groups):
+        found = [(code, pack.operation(records.operation_key(code, group.line, group.in_place))) for code in codes]
+        if not any(operation is not None for _, operation in found):
+            text = lines.toml(group.line, group.in_place)
+            raise pack.damaged(f"it lacks an operation of its graph {record.name!r}: {text}")
+        for code, operation in found:
+            launches: list[Launch] = [] if operation is None else sorted(operation.launches)
+            for launch in launches:
+                if not launch.threads < 1 << 31:
+                    raise pack.damaged(f"it has a launch of {group.title} on {launch.threads} threads")
+                if launch.layouts == launches[0].layouts:  # weights are packed once, for any number of threads
+                    counts = [count for _, count in launch.temporaries]
+                    fixed = Function((), (), (), (), (*launch.scalars, *counts))
+                    yield Answer(number, code, launch.threads, launch, fixed)
 
 
 class Rows:
     """The rows of all tables."""
 
-    def __init__(self, pack: Pack, context: Context, data: Data, names: Sequence[str], inputs: Sequence[str]) -> None:
-        self._pack, self._context, self._data, self._names, self._inputs = pack, context, data, names, inputs
+    def __init__(self, pack: Pack, context: Context, data: Data) -> None:
+        self._pack, self._context, self._data = pack, context, data
+        self._names: Sequence[str] = ()
+        self._inputs: Sequence[str] = ()
         self.rows: dict[str, list[str]] = {
             name: []
             for name in (
@@ -120,19 +193,23 @@ class Rows:
     def _grown(self, what: str, number: int) -> None:
         self.most[what] = max(self.most[what], number)
 
-    def plan(self, recording: Recording) -> str:
+    def plan(self, recording: Recording, names: Sequence[str], inputs: Sequence[str]) -> str:
         """The row of a recording, whose other rows are added.
+
+        Args:
+            recording: it.
+            names: the open sizes of its graph.
+            inputs: the inputs of its graph.
 
         Raises:
             PackError, ValueError: it is damaged, or has numbers that are too large.
         """
+        self._names, self._inputs = names, inputs
         values = Values(self._context.numbers.add, self._context.lists.add)
-        limits = {each.name: each.values for each in recording.limits}
-        fixed = {name: recording.model.sizes[name] for name in self._names if name not in limits}
         first_limit = len(self.rows["SIZES"])
-        for name in self._names:
-            self.rows["SIZES"].append(size_row(name, limits.get(name) or range(fixed[name], fixed[name] + 1)))
-        sizes = [values.size(self._names.index(name)) for name in recording.model.names]
+        for name in names:
+            self.rows["SIZES"].append(size_row(name, recording.ranges.get(name) or _only(recording, name)))
+        sizes = [values.size(names.index(name)) for name in recording.ranges]
         read = values.reading(recording.plan.function, sizes)
         numbers = read.wanted()
         first_condition = len(self.rows["CONDITIONS"])
@@ -172,26 +249,22 @@ class Rows:
     @staticmethod
     def _condition(recording: Recording, condition: Any) -> str:
         only = recording.plan.function._replace(conditions=(condition,), choices=())
-        return " and ".join(only.texts(recording.model.names))
+        return " and ".join(only.texts(list(recording.ranges)))
 
     # -- Tensors
 
     def _forms(self, recording: Recording, values: Values, numbers: Sequence[int]) -> int:
         first, dimensions = len(self.rows["FORMS"]), 0
-        own = {node.name: node for node in recording.plan.inputs}
         for name in self._inputs:
-            if name in own:
-                node = own[name]
+            if (node := recording.inputs.get(name)) is not None:
                 shape, strides = ([numbers[n] for n in places] for places in (node.shape, node.strides))
                 dtype, nbytes = node.dtype, numbers[node.nbytes]
             else:  # nothing reads it
+                assert recording.model is not None
                 dtype = recording.model.types[name]
-                places = dict(
-                    zip(
-                        recording.model.names, (values.size(self._names.index(size)) for size in recording.model.names), strict=True
-                    )
-                )
-                shape = [places[n] if isinstance(n, str) else values.number(n) for n in recording.model.inputs[name]]
+                open_sizes = {size: values.size(self._names.index(size)) for size in recording.ranges}
+                own = recording.model.inputs[name]
+                shape = [open_sizes[n] if isinstance(n, str) else values.number(n) for n in own]
                 item = values.number(dtype.itemsize)
                 strides = [values.product([item, *shape[i + 1 :]]) for i in range(len(shape))]
                 nbytes = values.product([item, *shape])
@@ -224,6 +297,9 @@ class Rows:
                 self.rows["COPIES"].append(f"{{{inputs + i}, {_GIVEN}, {inputs + result.copies}, 0, 0}},")
             elif result.source is None:
                 array = np.ascontiguousarray(result.copies)
+                sizes = [recording.plan.function.wanted[n] for n in result.shape]
+                if not recording.ranges and math.prod(sizes) * result.dtype.itemsize != array.nbytes:
+                    raise ValueError(f"an output of the sizes {sizes}, which has {array.nbytes} bytes")
                 self.rows["COPIES"].append(f"{{{inputs + i}, {_DATA}, 0, {self._data.add(array)}, {array.nbytes}}},")
         return f"{first}, {len(self.rows['COPIES']) - first}"
 
@@ -238,7 +314,7 @@ class Rows:
         count = len(launching.arguments) - len(launching.wanted)
         places = len(self.rows["PLACES"])
         for argument in launching.arguments:
-            self.rows["PLACES"].append(self._place(recording, argument, numbers, argument.name in group.read))
+            self.rows["PLACES"].append(self._place(recording, argument, numbers, argument.name in group.read, launching.title))
         guards = len(self.rows["GUARDS"])
         for i, wanted in enumerate(launching.wanted):
             self.rows["GUARDS"].append(f"{{{places + count + i}, {int(wanted)}}},")
@@ -246,7 +322,7 @@ class Rows:
         row = f"{first_group + launching.group}, {places}, {count}, {guards}, {len(launching.wanted)}, {weights}"
         self.rows["STEPS"].append(f"{{{row}}},")
 
-    def _place(self, recording: Recording, argument: Argument, numbers: Sequence[int], is_read: bool) -> str:
+    def _place(self, recording: Recording, argument: Argument, numbers: Sequence[int], is_read: bool, title: str) -> str:
         source, rest = argument.source, f"{numbers[argument.offset]}, {numbers[argument.size]}"
         if source.kind == "piece":
             return f"{{{_ARENA}, {source.number}, {rest}, 0, 0}},"
@@ -254,6 +330,10 @@ class Rows:
             array = recording.plan.arrays[source.number]
             return f"{{{_ARRAY}, {source.number}, {rest}, 0, {array.dtype.itemsize * len(array.strides)}}},"
         if source.kind == "constant":
+            if source.number in recording.absent:
+                if is_read:
+                    raise self._lacks(recording, argument, title)
+                return f"{{{_DATA}, 0, {rest}, 0, {_MOST_BYTES}}},"
             constant = recording.plan.constants[source.number]
             return f"{{{_DATA}, 0, {rest}, {self._data.add(constant) if is_read else 0}, {constant.nbytes}}},"
         if source.kind == "input":
@@ -306,7 +386,7 @@ class Rows:
                 raise ValueError(f"a kernel that packs {packed.name}")
             packings.append(f"{{{names.index(packed.name)}, {forms.index(form)}}},")
         first_packing = self._sequence("PACKINGS", packings)
-        types = self._context.numbers.add([np.dtype(dtype).itemsize for dtype, _ in launch.temporaries])
+        types = self._context.numbers.add([_numpy_type(dtype).itemsize for dtype, _ in launch.temporaries])
         self._grown("views", len(names) + len(launch.temporaries))
         self._grown("arguments", len(names) + len(wanted))
         lists = f"{self._list(conditions)}, {self._list(wanted[:count])}, {self._list(wanted[count:])}, {types}, {first_packing}"
@@ -327,24 +407,64 @@ class Rows:
         """The number of a weight in a packed form."""
         by_name = {argument.name: argument for argument in launching.arguments}
         sources = tuple((by_name[name].source, by_name[name].offset) for name in form.packed.inputs)
+        stored = recording.packed.get((form.packed.layout, sources))
+        dtype = _numpy_type(form.packed.dtype)
+        if form.packed.elements > _MOST_BYTES // dtype.itemsize:  # whose bytes C could not count
+            raise ValueError(f"a weight of {form.packed.elements} elements")
+        if stored is not None and stored.nbytes == form.packed.elements * dtype.itemsize:
+            at = self._data.add(stored)
+            return self._one_weight(
+                ("stored", at, form.packed), lambda: f"{{{_type(dtype)}, {form.packed.elements}, {at}, 0, 0, 0}},"
+            )
+        if any(source.kind == "input" for source, _ in sources):
+            given = f"a graph {recording.record.name!r} with owned inputs"
+            raise self._pack.error(given, "graphs whose weights are constants, for C")
         offsets = [recording.plan.function.wanted[offset] for _, offset in sources]
         if any(source.kind != "constant" for source, _ in sources) or not all(isinstance(offset, int) for offset in offsets):
             raise ValueError(f"{launching.title}: {form.packed.name} is packed, and is no weight")
+        for name in form.packed.inputs:
+            if by_name[name].source.number in recording.absent:
+                raise self._lacks(recording, by_name[name], launching.title)
         arrays = [recording.plan.constants[source.number] for source, _ in sources]
         begins = [self._data.add(array) + offset for array, offset in zip(arrays, offsets, strict=True)]  # type: ignore[operator] # checked
-        key = (form.target, form.packed.layout, *begins)
+        return self._one_weight((form.target, form.packed.layout, *begins), lambda: self._packed_here(form, begins))
+
+    def _one_weight(self, key: tuple[Any, ...], row: Callable[[], str]) -> int:
         if key not in self._weights:
             self._weights[key] = len(self._weights)
-            self._add_weight(form, begins)
+            self.rows["ALL_WEIGHTS"].append(row())
         return self._weights[key]
 
-    def _add_weight(self, form: _Form, begins: Sequence[int]) -> None:
-        dtype = np.dtype(form.packed.dtype)
+    def _packed_here(self, form: _Form, begins: Sequence[int]) -> str:
+        """The row of a weight that is packed when it is needed first."""
         inputs = f"{self._context.numbers.add(begins)}, {len(begins)}"
-        packer = len(self.rows["PACKERS"])
         self.rows["PACKERS"].append(self._context.packer(form.packed))
-        self.rows["ALL_WEIGHTS"].append(f"{{{_type(dtype)}, {form.packed.elements}, {inputs}, {packer}}},")
         self.most_inputs = max(self.most_inputs, len(begins) + 1)
+        packer = len(self.rows["PACKERS"]) - 1
+        return f"{{{_type(_numpy_type(form.packed.dtype))}, {form.packed.elements}, -1, {inputs}, {packer}}},"
+
+    def _lacks(self, recording: Recording, argument: Argument, title: str) -> Exception:
+        what = "weight" if argument.name else "condition"
+        return self._pack.damaged(f"its graph {recording.record.name!r} lacks a {what} of {title}")
+
+
+def _only(recording: Recording, name: str) -> range:
+    """The value of a size that is not open in a recording."""
+    assert recording.model is not None
+    size = recording.model.sizes[name]
+    return range(size, size + 1)
+
+
+def _numpy_type(name: str) -> np.dtype[Any]:
+    """The type of temporaries and weights. C divides by the bytes of an element: they must not be 0.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    dtype = np.dtype(name)
+    if dtype.kind not in "iufb":
+        raise ValueError(f"the type {name!r}")
+    return dtype
 
 
 def size_row(name: str, values: range) -> str:
