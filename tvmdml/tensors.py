@@ -186,6 +186,8 @@ _TYPES = {
 BYTE_TYPES = tuple(data_type for data_type in TensorDataType if not data_type.is_nibble)
 """The types whose elements are whole bytes: all but INT4 and UINT4."""
 _FROM_NUMPY = {data_type.numpy: data_type for data_type in BYTE_TYPES} | {np.dtype(bool): TensorDataType.UINT8}
+PRECISIONS = ("exact", "bf16")
+"""What factors of products and convolutions of float32 may be rounded to: nothing, or bfloat16."""
 NO_BFLOAT16 = "DirectML has no bfloat16: convert to float32, which has all its values, or to float16."
 """The advice for a bfloat16 array."""
 TYPE_NAMES = ", ".join(names.tvm for data_type, names in _TYPES.items() if not data_type.is_nibble)

@@ -1,7 +1,7 @@
 """Matrix tiles of x86 processors (AMX) in kernels: registers of 16 rows of 64 bytes, and instructions that multiply them.
 
 A block of ``rows`` by ``columns`` tiles has sums of int32 or float32. A step adds the products of as many tiles of bytes, or of
-bfloat16 in two parts. A thread configures tiles before, and releases them afterwards: until then its context has 8 KiB more.
+bfloat16 in one or two parts. A thread configures tiles before, and releases them afterwards: until then its context has 8 KiB more.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ class Block(NamedTuple):
     rows: int
     columns: int
     signed: tuple[bool, bool] | None
-    """Which factor's bytes are signed; ``None`` for values that are sums of two bfloat16."""
+    """Which factor's bytes are signed; ``None`` for bfloat16."""
     streamed: int | None = None
     """The factor that need not stay in the first cache, which then has room for the other one."""
+    parts: int = 1
+    """Of how many bfloat16 a value is the sum: 1 or 2."""
 
     # -- In a kernel
 
@@ -151,9 +153,9 @@ def _order(block: Block) -> tuple[int, list[tuple[Any, ...]]]:
 
     These name of each factor the tile's number and part, its register, and whether it is loaded before.
     """
-    rows, columns, signed, _ = block
+    rows, columns = block.rows, block.columns
     left = _TILE_REGISTERS - rows * columns
-    if signed is not None:
+    if block.parts == 1:
         a_registers, parts = rows, [(0, 0)]
     else:  # next to each other are different sums, which need not wait for each other
         a_registers, parts = min(2 * rows, left - 2), [(0, 0), (0, 1), (1, 1), (1, 0)]

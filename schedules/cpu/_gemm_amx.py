@@ -1,4 +1,4 @@
-"""Products of bytes and of float16 in matrix tiles (AMX): the loops of ``_gemm.py`` around a block of tiles.
+"""Products of bytes, of bfloat16 and of float16 in matrix tiles (AMX): the loops of ``_gemm.py`` around a block of tiles.
 
 Sums of a block are finished from memory, where they stay in the first cache.
 """
@@ -12,7 +12,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.schedules.cpu._amx import SIDE, Block
 from tvmdml.schedules.cpu._gemm import KC, Product, Shape, _Where, blocks
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves, TilePairs
 from tvmdml.schedules.cpu._sums import zeros
 
 _LEAST_COLUMNS = SIDE
@@ -32,13 +32,14 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
     """Writes the loops."""
 
     PARTS = False
-    arithmetic: TileBytes | TileHalves
+    arithmetic: TileBytes | TilePairs
 
     @property
     def _block(self) -> Block:
         """With several rows of tiles, a panel of columns stays in the first cache; otherwise the only panel of rows."""
         high = self.shape.rows // SIDE
-        return Block(high, self.shape.vectors, getattr(self.arithmetic, "signed", None), 0 if high > 1 else 1)
+        signed, parts = (self.arithmetic.signed, 1) if isinstance(self.arithmetic, TileBytes) else (None, self.arithmetic.parts)
+        return Block(high, self.shape.vectors, signed, 0 if high > 1 else 1, parts)
 
     def _enter(self) -> None:
         self._block.configure(T.hold(T.min(self.plan.rows, T.i64(SIDE))))

@@ -1,7 +1,8 @@
 """What the inner loop of a product computes with: the type of a packed element, of a sum, and the step between them.
 
 A packed element has one factor's values of ``group`` places of the contraction: one float; a pair of int16, or four bytes, in an
-int32. Zero points are subtracted where values are packed, or, of bytes, when the sum is finished (``Bytes``).
+int32. Zero points are subtracted where values are packed, or, of bytes, when the sum is finished (``Bytes``). Pairs of bfloat16 are
+in ``_gemm_bfloat16.py``.
 """
 
 from __future__ import annotations
@@ -244,13 +245,35 @@ class TileBytes(Bytes):
         return f"{super().key()} {' '.join('signed' if one else 'unsigned' for one in self.signed)}"
 
 
-class TileHalves(Arithmetic):
-    """float16 as the sum of two bfloat16, which is exact: instructions on tiles multiply each by each (``_gemm_amx.py``).
+class TilePairs(Arithmetic):
+    """float32 or float16 as pairs of bfloat16, as instructions on tiles multiply them (``_gemm_amx.py``).
 
-    A line's packed elements for ``unit`` places are pairs of the first parts, and then as many pairs of the second ones.
+    A line's packed elements for ``PLACES`` places are the pairs of each part that a value has.
     """
 
-    packed, total, unit = "int32", "float32", 32
+    PLACES: ClassVar[int] = 32
+    packed, total = "int32", "float32"
+    parts: ClassVar[int]
+    """Of how many bfloat16 a value is the sum."""
+    apart: ClassVar[int]
+    """From the first place of a pair to its second one."""
+
+    def pairs(self, raw: Any) -> tuple[Any, ...]:
+        """The pairs of each part, of values of ``PLACES`` places."""
+        raise NotImplementedError
+
+    def woven_pairs(self, raws: list[Any]) -> tuple[Any, ...]:
+        """The pairs of each part, from vectors of both places."""
+        raise NotImplementedError
+
+
+class TileHalves(TilePairs):
+    """float16 as the sum of two bfloat16, which is exact: instructions on tiles multiply each by each.
+
+    The pairs of the first parts are followed by those of the second ones.
+    """
+
+    unit, parts, apart = 32, 2, 1
 
     def split(self, raw: Any) -> tuple[Any, Any]:
         """Both parts, as words with the bits of float32, whose lower halves are 0. An infinity's second one is not a number."""

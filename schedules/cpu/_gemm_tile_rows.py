@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TilePairs
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, AHEAD, ALONG, Factor, Packer, up
 from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
@@ -24,8 +24,8 @@ PLACES = 64
 
 def packer_of(factor: Factor, arithmetic: Arithmetic) -> Packer:
     """What writes panels of a factor."""
-    if isinstance(arithmetic, TileHalves):
-        return HalfColumns(factor, arithmetic) if factor.side else HalfRows(factor, arithmetic)
+    if isinstance(arithmetic, TilePairs):
+        return PairColumns(factor, arithmetic) if factor.side else PairRows(factor, arithmetic)
     rows = isinstance(arithmetic, TileBytes) and factor.side == 0
     return TileRows(factor, arithmetic) if rows else Packer(factor, arithmetic)
 
@@ -91,31 +91,31 @@ class TileRows(Packer):  # type: ignore[misc] # mypy knows these modules by anot
         return columns[0]
 
 
-class _Halves(Packer):  # type: ignore[misc] # as above
-    """Panels of float16: for each unit of places the tiles of first parts, and then those of second ones."""
+class _Pairs(Packer):  # type: ignore[misc] # as above
+    """Panels of pairs: for each unit of places the tiles of first parts, and then those of second ones, if there are any."""
 
-    arithmetic: TileHalves
+    arithmetic: TilePairs
 
     def _fill(self) -> None:
         """The forms write whole units."""
 
-    def _parts(self, at: Any, parts: tuple[Any, Any]) -> None:
+    def _parts(self, at: Any, parts: tuple[Any, ...]) -> None:
         for i, one in enumerate(parts):
             T.store(self.to, T.run(T.hold(at + i * (SIDE * self.width)), SIDE), one)
 
     def _units(self, row: Callable[[Any, Any, Callable[[Any], Any]], None]) -> None:
         """Call ``row(unit, start, read)`` for each unit; ``read(line)`` has the values of a line that begins there."""
-        unit, buffer = self.arithmetic.unit, self.factor.buffer
+        unit, buffer = self.arithmetic.PLACES, self.factor.buffer
         whole = T.hold(T.truncdiv(self.count, T.i64(unit)))
         left = T.hold(T.cast(self.count - whole * unit, "int32"))
-        nothing = T.splat(T.const(0, "float16"), unit)
+        nothing = T.splat(T.const(0, str(buffer.dtype)), unit)
         with T.loop(whole) as k:
             row(k, T.hold(k * unit), lambda at: T.hold(buffer[T.run(at, unit)]))
         with T.when(left > T.const(0, "int32")):
             row(whole, T.hold(whole * unit), lambda at: T.hold(load_part(buffer, at, T.const(0, "int32"), left, nothing)))
 
 
-class HalfRows(_Halves):
+class PairRows(_Pairs):
     """Of the first factor, whose places are contiguous."""
 
     def _along(self) -> None:
@@ -129,7 +129,7 @@ class HalfRows(_Halves):
             self._units(row)
 
 
-class HalfColumns(_Halves):
+class PairColumns(_Pairs):
     """Of the second one, whose columns or places are contiguous."""
 
     def _along(self) -> None:
@@ -139,35 +139,39 @@ class HalfColumns(_Halves):
         def row(k: Any, start: Any, read: Callable[[Any], Any]) -> None:
             for first in range(0, self.width, SIDE):
                 pairs = [self.arithmetic.pairs(read(T.hold(line + start))) for line in lines[first : first + SIDE]]
-                columns = zip(*(transposed([one[part] for one in pairs]) for part in (0, 1)), strict=True)
+                columns = zip(*(transposed([one[i] for one in pairs]) for i in range(self.arithmetic.parts)), strict=True)
                 for i, parts in enumerate(columns):
                     self._parts(T.hold(self.at + k * size + (i * self.width + first)), parts)
 
         self._units(row)
 
     def _across(self) -> None:
-        half = self.arithmetic.unit // 2
-        whole = T.hold(T.truncdiv(self.count, T.i64(2)))
+        own, kind = self.arithmetic, str(self.factor.buffer.dtype)
+        pairs, apart = own.PLACES // 2, own.apart
 
-        def pair(k: Any, places: int) -> None:
-            to = T.hold(self.at + T.truncdiv(k, T.i64(half)) * (2 * half * self.width) + T.truncmod(k, T.i64(half)) * self.width)
+        def pair(k: Any, is_whole: bool) -> None:
+            """Both places; of the last unit those that there are."""
+            unit = T.hold(T.truncdiv(k, T.i64(pairs)))
+            number = T.hold(k - unit * pairs)
+            low = T.hold(unit * own.PLACES + number * (2 if apart == 1 else 1))
+            to = T.hold(self.at + unit * (own.unit * self.width) + number * self.width)
             for start in range(0, self.width, SIDE):
-                raws = [T.splat(T.const(0, "float16"), SIDE)] * 2
-                for r in range(places):
-                    read_ahead(self.factor.buffer, self._offset(self.line + start, self.place + (k + AHEAD) * 2 + r))
-                    offset = T.hold(self._offset(self.line + start, self.place + k * 2 + r))
-                    raws[r] = T.hold(self.factor.buffer[T.run(offset, SIDE)])
-                self._parts(T.hold(to + start), self.arithmetic.woven_pairs(raws))
+                raws = []
+                for place in (low, T.hold(low + apart)):
+                    read_ahead(self.factor.buffer, self._offset(self.line + start, self.place + place + 2 * AHEAD))
+                    inside = place if is_whole else T.min(place, self.count - 1)
+                    raw = T.hold(self.factor.buffer[T.run(T.hold(self._offset(self.line + start, self.place + inside)), SIDE)])
+                    there = None if is_whole else T.splat(T.hold(place < self.count), SIDE)
+                    raws.append(raw if there is None else T.hold(T.Select(there, raw, T.splat(T.const(0, kind), SIDE))))
+                self._parts(T.hold(to + start), own.woven_pairs(raws))
 
+        whole = T.hold(T.truncdiv(self.count, T.i64(own.PLACES)) * pairs)
         with T.loop(whole) as k:
-            pair(k, 2)
-        with T.when(self.count > whole * 2):
-            pair(whole, 1)
-        some = T.hold(up(self.count, 2))
-        with T.loop(T.hold(up(self.count, 2 * half) * half - some)) as k:
-            pair(T.hold(some + k), 0)
+            pair(k, True)
+        with T.loop(T.hold(up(self.count, own.PLACES) * pairs - whole)) as k:
+            pair(T.hold(whole + k), False)
 
 
 def suit(forms: tuple[str, str]) -> bool:
-    """Whether factors of float16 lie as these packers read them."""
+    """Whether factors lie as the packers of pairs read them."""
     return forms[0] == ALONG and forms[1] in (ACROSS, ALONG)

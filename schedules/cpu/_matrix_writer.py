@@ -23,6 +23,8 @@ class Plain(NamedTuple):
     contraction: Contraction
     turned: bool = False
     """Whether the factors have changed places."""
+    image: tuple[int, ...] = ()
+    """Where the image is of which the first factor is made (``_gemm_image.py``)."""
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -85,7 +87,7 @@ class Writer:
         self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
         self.vnni = has("avx512vnni")
         self.tiles = self.vnni and has("amx-int8") and has("amx-tile")
-        self.tiles_of_halves = has("avx512f") and has("amx-bf16") and has("amx-tile")
+        self.tiles_of_pairs = has("avx512f") and has("amx-bf16") and has("amx-tile")
         self.operands = self.contraction.operands()
         self.packed: dict[int, tuple[int, ...]] = {}
         """The factors that are packed already, by their number: the steps of the batch."""

@@ -1,5 +1,6 @@
 """Convolutions on the CPU.
 
+- Filters that are rounded to bfloat16 are factors of a product of matrices, with all that they meet (``_gemm_image.py``).
 - Filters with one tap, of stride 1 and without padding, are factors of a product of matrices (``matrix.py``).
 - ``direct``: a register tile of filters by places, on a copy of the image with its padding (``_convolution_direct.py``).
 - ``lanes``: a register tile of places by vectors of filters, of bytes, narrow images and transposed convolutions
@@ -47,6 +48,9 @@ _MOST_PHASES = 64
 
 def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the convolution."""
+    if desc.BFLOAT16:
+        rounded: Kernel = matrix.kernel(desc, target, shared, knobs)
+        return rounded
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     lanes = found is not None and _convolution_register_tile.suits(desc, found, target)

@@ -10,6 +10,7 @@ the default kernel, unless the operator has a schedule of its own.
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -19,9 +20,11 @@ from tvmdml.kernels.kernel import Kernel, Offers, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, split
+from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution
+from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, _gemm_image, split
 from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves
+from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves, TilePairs
+from tvmdml.schedules.cpu._gemm_bfloat16 import Bfloat16, Bfloat16Product, TileBfloat16
 from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker
 from tvmdml.schedules.cpu._gemm_bits import Bits
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
@@ -58,6 +61,8 @@ KNOBS = Knobs(
     **_convolution_knobs.FOR_IMAGES,
 )  # fmt: skip
 
+_TILE_OF_PAIRS = "6x2"
+"""The tile of pairs of bfloat16 in vectors, which have three sums for each of the result."""
 _FEW_OWNED = {True: 1, False: 0}
 """The most rows for which a factor is read where it is as fast as its panels are: if its columns are contiguous, or not."""
 
@@ -67,6 +72,8 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     contraction = desc.simplified()
     own_bits = of_bits(desc)
     found = plain(contraction) if own_bits is None else Plain(contraction) if serves(own_bits) else None
+    if found is None and isinstance(desc, Bfloat16Convolution):
+        found = _gemm_image.product_of(desc)
     if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
         own: Kernel = _default.kernel(desc, target, shared)
         return own
@@ -88,6 +95,8 @@ def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]
     if contraction.computed == "int32":
         given = contraction.b.name not in desc.owned()
         return FewBytes if given and FewBytes.serves(target) and found.few(knobs.few_rows_of_bytes) else _Tiles
+    if desc.BFLOAT16:
+        return _ImageTiles if found.image else _Tiles
     few = knobs.few_rows
     if _packs_as_it_is(desc, found):
         few = min(few, _FEW_OWNED[found.steps(contraction.b)[2] == 1])
@@ -117,17 +126,22 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             blocks_of_tiles = None
         lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
         short = self._may_be_short(total)
+        wanted = _TILE_OF_PAIRS if desc.BFLOAT16 and knobs.tile == "auto" else knobs.tile
         self.shape = blocks_of_tiles or Shape(
-            *tiles.of_product(rows, columns, lanes, knobs.tile, self.x86, short, self._sides_that_never_change())
+            *tiles.of_product(rows, columns, lanes, wanted, self.x86, short, self._sides_that_never_change())
         )
         self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
         mr, nr = self.shape.rows, self.shape.columns
-        self.short = SIDE <= columns < nr and blocks_of_tiles is None
+        self.short = short and SIDE <= columns < nr and blocks_of_tiles is None
         self.forms = self._forms(self.shape)
         packs = self._packed_sides()
         # Rows that lie right are read where they are.
         plain_rows = (
-            not packs[0] and self.contraction.a_zero is None and self._type(self.contraction.a) == total and self.forms[0] == ALONG
+            not packs[0]
+            and self.contraction.a_zero is None
+            and isinstance(self.arithmetic, Floats)
+            and self._type(self.contraction.a) == total
+            and self.forms[0] == ALONG
         )
         self.as_it_lies = plain_rows and columns <= knobs.few_columns * nr
         # Columns that need no arranging are packed by the first tile that reads them.
@@ -190,7 +204,8 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
 
     def _may_be_short(self, total: str) -> bool:
         """Whether the last vector of the only panel of columns may begin within the one before: these are ``SIDE`` floats."""
-        return total == "float32" and self.bytes_of_vector == 4 * SIDE and self.contraction.b.name not in self.desc.owned()
+        floats = total == "float32" and not self.desc.BFLOAT16
+        return floats and self.bytes_of_vector == 4 * SIDE and self.contraction.b.name not in self.desc.owned()
 
     def _sides_that_never_change(self) -> tuple[bool, bool]:
         """Which factors do, so that the number of their lines belongs to the network."""
@@ -203,15 +218,22 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             return bool(self.tiles)
         a, b, a_zero, b_zero = (getattr(self.contraction, name) for name in ("a", "b", "a_zero", "b_zero"))
         halves = total == "float32" and a_zero is None and b_zero is None and {self._type(a), self._type(b)} == {"float16"}
-        return bool(halves and self.tiles_of_halves)
+        return bool((halves or self.desc.BFLOAT16) and self.tiles_of_pairs)
 
     def _writer(self) -> type[Product]:
         """What writes the loops."""
-        tiles = {TileBytes: _gemm_amx.TileProduct, TileHalves: _gemm_amx.HalfProduct}
+        tiles = {
+            TileBytes: _gemm_amx.TileProduct,
+            TileBfloat16: _gemm_amx.TileProduct,
+            TileHalves: _gemm_amx.HalfProduct,
+            Bfloat16: Bfloat16Product,
+        }
         found: type[Product] = tiles.get(type(self.arithmetic), Product)
         return found
 
     def _arithmetic(self, total: str, in_tiles: bool) -> Arithmetic:
+        if self.desc.BFLOAT16:
+            return TileBfloat16() if in_tiles else Bfloat16()
         if total != "int32":
             return TileHalves() if in_tiles else Floats(total)
         signed = self._type(self.contraction.a).startswith("int"), self._type(self.contraction.b).startswith("int")
@@ -338,6 +360,22 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         of_row = T.splat(self.lines[0][sums[0]], lanes) if of_rows else None
         of_column = self.lines[1][T.run(sums[1], lanes)] if of_columns else None
         self.put(row, column, self.corrected(row, column, total, (of_row, of_column)))
+
+
+class _ImageTiles(_Tiles):
+    """Both factors packed, where the first one is made of an image."""
+
+    WAY = "image_tiles"
+    MORE = _gemm_image.NAMES
+
+    def _more(self) -> tuple[int, ...]:
+        image: tuple[int, ...] = self.plain.image
+        return image
+
+    def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
+        packer = _gemm_image.ImageRows if isinstance(self.arithmetic, TilePairs) else _gemm_image.ImageColumns
+        product.a = packer(product.a.factor, self.arithmetic)
+        product.a.image = SimpleNamespace(**dict(zip(self.MORE, more, strict=True)))
 
 
 class _TilesOfBits(_Tiles):

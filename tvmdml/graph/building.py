@@ -32,7 +32,7 @@ from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, hint, is_open, key_of, naming_sizes, texts_for_messages
-from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, TensorDesc
+from tvmdml.tensors import MOST_VALUES, PRECISIONS, ArrayTensorDesc, TensorDataType, TensorDesc
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,12 +55,20 @@ class Graph:
     expressions depend on; the graph may be compiled again, extended, or dropped after that.
     """
 
-    def __init__(self, name: str = "", record: Record | None = None) -> None:
+    def __init__(self, name: str = "", record: Record | None = None, *, precision: str = PRECISIONS[0]) -> None:
         """
         Args:
             name: for messages and pictures.
             record: not public: of sizes that are open, with the case at hand.
+            precision: "bf16" lets products and convolutions of float32 by weights that never change round both factors to bfloat16,
+                with sums in float32, on processors; with "exact" nothing is rounded that operators do not round.
+
+        Raises:
+            InvalidArgument: there is no such precision.
         """
+        if precision not in PRECISIONS:
+            raise InvalidArgument(message("Graph precision", safe_repr(precision), " or ".join(map(repr, PRECISIONS))))
+        self.precision = precision
         self.name = name
         """A name for messages and pictures."""
         self.inputs: list[Input] = []
@@ -512,7 +520,7 @@ def recorded(graph: Graph, outputs: Sequence[Expression], instead: Mapping[Value
     """The same before all passes."""
     results, copies = _results(outputs)
     every = [*graph.calls, *copies]
-    program = Program(needed(every, results), results)
+    program = Program(needed(every, results), results, graph.precision)
     program.replace(instead)
     return Finished(graph.name, list(graph.inputs), program, [(one.dtype, one.shape) for one in outputs])
 

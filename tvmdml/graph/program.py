@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.operators._contract import Operator
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import PRECISIONS, TensorDesc
 
 Value = tuple[Node, int]
 """The memory of a node's output."""
@@ -54,8 +54,8 @@ class Program:
     A pass changes ``calls`` and ``results``, with ``replace``, ``forget`` and ``fuse``; ``note`` says what became of a call.
     """
 
-    def __init__(self, calls: Iterable[Call], results: Iterable[Result]) -> None:
-        self.results = list(results)
+    def __init__(self, calls: Iterable[Call], results: Iterable[Result], precision: str = PRECISIONS[0]) -> None:
+        self.results, self.precision = list(results), precision
         copies: dict[int, Call] = {}
         self.calls: list[Call] = []
         for call in calls:

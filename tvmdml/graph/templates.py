@@ -243,6 +243,8 @@ class ProgramTemplate:
     """The type and shape of each output."""
     names: tuple[str, ...]
     """Of the inputs."""
+    precision: str
+    """That of the graph."""
 
     @classmethod
     def of(cls, finished: Finished) -> ProgramTemplate:
@@ -267,6 +269,7 @@ class ProgramTemplate:
             templates(end.desc for end in results),
             templates(finished.forms),
             tuple(node.name for node in finished.inputs),
+            finished.program.precision,
         )
 
     def templates(self) -> Iterator[Template]:
@@ -288,7 +291,7 @@ class ProgramTemplate:
         for (name, where), desc, edges in zip(self.titles, self.descs, self.edges, strict=True):
             calls.append(Call(value(desc), {tensor: edge(of) for tensor, of in value(edges)}, name, where))
         results = [Result(edge(value(end)), value(desc)) for end, desc in zip(self.ends, self.results, strict=True)]
-        return Finished(self.name, inputs, Program(calls, results), list(map(value, self.forms)))
+        return Finished(self.name, inputs, Program(calls, results, self.precision), list(map(value, self.forms)))
 
 
 def input_of(form: tuple[TensorDesc, Any, bool], name: str) -> Input:

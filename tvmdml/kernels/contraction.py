@@ -6,7 +6,8 @@ step for each, and rules for coordinates that may be outside. What is outside co
 
 A sum of floats has an order, which is a part of the family, so that results do not depend on tiles or threads: within a block of
 ``KC`` products, in ascending order of the inner coordinates (row-major), each product is added by ``multiply_add``, the first one
-to 0; the sums of the blocks are added in ascending order.
+to 0; the sums of the blocks are added in ascending order. Factors that are rounded to bfloat16 have an order of their own
+(``operators/_matrix_bfloat16.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule, Steps, both, co
 
 KC = 256
 """The products of a block."""
+CHAIN = 16
+"""Those of a half of a block, of factors that are rounded to bfloat16."""
 
 
 class Operand(NamedTuple):
@@ -254,6 +257,16 @@ def factor(x: Any, zero: Any, computed: str) -> Any:
     # Both halves are exact, and so is the product.
     high, low = (part(x) - part(zero) for part in (_high, _low))
     return T.rounded(T.cast(high, computed) * T.like(T.cast(high, computed), 65536.0)) + T.cast(low, computed)
+
+
+def bfloat16(x: Any) -> Any:
+    """float32 as the nearest bfloat16, the even one of two, in the upper half of an int32; subnormals are 0."""
+    bits = T.hold(T.reinterpret(x, "int32"))
+    magnitude = T.hold(bits & T.like(bits, 0x7FFFFFFF))
+    odd = (bits >> T.like(bits, 16)) & T.like(bits, 1)
+    near = T.Select(magnitude > T.like(bits, 0x7F800000), bits | T.like(bits, 0x400000), bits + T.like(bits, 0x7FFF) + odd)
+    near = T.Select(magnitude < T.like(bits, 0x800000), bits ^ magnitude, near)
+    return T.hold(near & T.like(bits, -0x10000))
 
 
 def _high(x: Any) -> Any:

@@ -45,7 +45,7 @@ class Conversion:
 
     def __init__(self, model: Model, record: Record | None = None) -> None:
         """Not public: ``of`` converts."""
-        self.graph = Graph(str(model.source.model.graph.name), record)
+        self.graph = Graph(str(model.source.model.graph.name), record, precision=model.precision)
         self.outputs: list[Value] = []
         self.problems: list[Problem] = []
         self.trace: list[Traced] = []

@@ -48,7 +48,7 @@ class Kept:
     """The cache's entries of a model. ``of`` makes it."""
 
     def __init__(
-        self, content: Content, around: str, own: str, options: tuple[str, str], sizes: Mapping[str, int], target: Target
+        self, content: Content, around: str, own: str, options: tuple[str, ...], sizes: Mapping[str, int], target: Target
     ) -> None:
         """Not public."""
         self.content = content
@@ -62,7 +62,9 @@ class Kept:
         """So many parts each recording has at least."""
 
     @classmethod
-    def of(cls, given: Any, sizes: Mapping[str, int], target: Target, fallback: str = "", accuracy: str = "") -> Kept | None:
+    def of(
+        cls, given: Any, sizes: Mapping[str, int], target: Target, fallback: str = "", exactness: Sequence[str] = ()
+    ) -> Kept | None:
         """Of a path, or bytes; ``None`` for anything else, for what cannot be read, and where no plans are kept.
 
         Args:
@@ -70,7 +72,7 @@ class Kept:
             sizes: as for ``load``.
             target: where it will run.
             fallback: the name of the library that runs other nodes.
-            accuracy: as for ``load``.
+            exactness: as for ``load``.
         """
         around, own = surroundings(target), _own_operators()
         if not isinstance(given, (str, os.PathLike, bytes)) or around is None or own is None:
@@ -78,7 +80,7 @@ class Kept:
         if any(type(name) is not str or not isinstance(n, (int, np.integer)) for name, n in sizes.items()):
             return None
         try:
-            return cls(Content(given), around, own, (fallback, accuracy), {name: int(n) for name, n in sizes.items()}, target)
+            return cls(Content(given), around, own, (fallback, *exactness), {name: int(n) for name, n in sizes.items()}, target)
         except (OSError, ValueError, TypeError):
             return None
 

@@ -12,6 +12,7 @@ from tvmdml.onnx.reading import Source, opsets
 from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.scopes import Problem, kind_of, place_of
 from tvmdml.onnx.steps import STEPS
+from tvmdml.tensors import PRECISIONS
 
 if TYPE_CHECKING:
     from tvmdml.onnx.foreign import Library
@@ -29,6 +30,8 @@ class Model(NamedTuple):
     """What runs nodes that cannot be converted."""
     may_round: bool = False
     """Whether nodes may round what they multiply, where they say so."""
+    precision: str = PRECISIONS[0]
+    """That of its graphs."""
 
     def in_steps(self, proto: Any, kind: str) -> list[Any] | None:
         """The nodes that are converted in the place of one, made once; ``None`` for itself."""

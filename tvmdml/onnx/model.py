@@ -23,10 +23,11 @@ from tvmdml.onnx.random_state import Numbers
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed, unnamed
 from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
-from tvmdml.onnx.types import ACCURACIES, Undecided
+from tvmdml.onnx.types import ACCURACIES, Exactness, Undecided
 from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.system import at_hand
 from tvmdml.system.logger import timed
+from tvmdml.tensors import PRECISIONS
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
@@ -47,6 +48,7 @@ def load(
     seed: int | None = None,
     fallback: str | None = None,
     accuracy: str = ACCURACIES[0],
+    precision: str = PRECISIONS[0],
 ) -> Runnable:
     """Read an ONNX model, or one of a pack, which needs neither the compiler nor the package onnx; or a saved graph.
 
@@ -65,6 +67,8 @@ def load(
         accuracy: "file" lets DynamicQuantizeLSTM, and MatMulNBits where its accuracy_level is 4, round what they multiply to bytes,
             as ONNX Runtime does; with "exact" products and sums are as exact as those of float32. Packs and saved graphs have what
             they were made with.
+        precision: "bf16" lets products and convolutions of float32 by weights round both factors to bfloat16, with sums in float32,
+            on processors; ``explain`` names those that do. With "exact" none does. Packs and saved graphs as above.
 
     Raises:
         ModelError: it is not a valid model.
@@ -86,8 +90,8 @@ def load(
                 if records := open_models(loaded, place):
                     return OpenPackedModel(model, loaded, records, sizes or {}, place, seed)
         return PackedModel(model, sizes or {}, place, progress, seed)
-    if accuracy not in ACCURACIES:
-        raise InvalidArgument(message("load accuracy", safe_repr(accuracy), " or ".join(map(repr, ACCURACIES))))
+    exactness = Exactness(accuracy, precision)
+    exactness.check()
     library = None
     if fallback is not None:
         at_hand("tvmdml.onnx.foreign")
@@ -95,7 +99,7 @@ def load(
 
         library = Library(fallback)
     begun = time.perf_counter()
-    found = Model(model, sizes or {}, place, progress, seed, library, accuracy)
+    found = Model(model, sizes or {}, place, progress, seed, library, exactness)
     found.compile_if_known()
     timed(time.perf_counter() - begun, "%s: loaded%s", clean(found.name), " from the cache" * (found._read is None))
     return found
@@ -115,10 +119,10 @@ class Model(Runnable):
         progress: Progress | None = None,
         seed: int | None = None,
         fallback: Library | None = None,
-        accuracy: str = ACCURACIES[0],
+        exactness: Exactness = Exactness(),  # noqa: B008 - it does not change
     ) -> None:
         """Not public: ``load`` makes models."""
-        self._fallback, self._accuracy = fallback, accuracy
+        self._fallback, self._exactness = fallback, exactness
         self.numbers = Numbers(seed)
         self.target = target
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
@@ -129,7 +133,7 @@ class Model(Runnable):
         self._stages: WeakValueDictionary[str, Stage] = WeakValueDictionary()
         """Those of recordings that are there."""
         self._is_known = False
-        self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name, accuracy)
+        self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name, exactness)
         header = None if self._kept is None else self._kept.header()
         if header is None:
             self._about, self._deciding = self._origin().about(sizes), frozenset[str]()
@@ -208,7 +212,7 @@ class Model(Runnable):
 
                 content = None if self._kept is None else self._kept.content
                 file = None if content is None else content.opened()
-                read = Origin(self._given, file, self.target, self._following, self._fallback, self._accuracy)
+                read = Origin(self._given, file, self.target, self._following, self._fallback, self._exactness)
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"
@@ -265,6 +269,7 @@ class InferenceSession(Runnable):
         *,
         fallback: str | None = None,
         accuracy: str = ACCURACIES[0],
+        precision: str = PRECISIONS[0],
         **others: Any,
     ) -> None:
         """Read a model, or one of a pack.
@@ -278,6 +283,7 @@ class InferenceSession(Runnable):
             provider_options: ``device_id`` has an effect.
             fallback: as for ``load``.
             accuracy: as for ``load``.
+            precision: as for ``load``.
             others: what else ONNX Runtime takes; it has no effect.
 
         Raises:
@@ -288,7 +294,7 @@ class InferenceSession(Runnable):
             from tvmdml.onnx.options import SessionOptions, given
 
             self.options = given(SessionOptions, "sess_options", sess_options)
-        self._given, self._fallback, self._accuracy = path_or_bytes, fallback, accuracy
+        self._given, self._fallback, self._exactness = path_or_bytes, fallback, Exactness(accuracy, precision)
         self.threads = self.options.threads()
         level = self.options.log_severity_level
         severity = WARNING if level == -1 else checked(level, "log_severity_level")
@@ -342,13 +348,13 @@ class InferenceSession(Runnable):
     def _loaded(self, sizes: Mapping[str, int]) -> Runnable:
         """The model. Sizes that it does not have are passed over, as in ONNX Runtime."""
         try:
-            return load(self._given, sizes, target=self.target, fallback=self._fallback, accuracy=self._accuracy)
+            return load(self._given, sizes, target=self.target, fallback=self._fallback, **self._exactness._asdict())
         except InvalidArgument:
             symbols = Model(self._given, {}, self.target).symbols
             known = {name: n for name, n in sizes.items() if name in symbols}
             if len(known) == len(sizes):
                 raise
-            return load(self._given, known, target=self.target, fallback=self._fallback, accuracy=self._accuracy)
+            return load(self._given, known, target=self.target, fallback=self._fallback, **self._exactness._asdict())
 
     def _denoted(self) -> dict[str, int]:
         """The sizes that ``add_free_dimension_override_by_denotation`` closes, by name."""

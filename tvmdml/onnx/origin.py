@@ -36,7 +36,7 @@ from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
 from tvmdml.onnx.stage import Stage
 from tvmdml.onnx.tail import Counting, HostNode, Tail
-from tvmdml.onnx.types import ACCURACIES, dtype_of, is_narrow, is_ours, wide_of
+from tvmdml.onnx.types import ACCURACIES, Exactness, dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.sizes import Record, is_open, key_of
 from tvmdml.sizes.evaluating import evaluator
@@ -75,7 +75,7 @@ class Origin:
         target: targets.Target,
         stage: Following | None = None,
         fallback: Library | None = None,
-        accuracy: str = ACCURACIES[0],
+        exactness: Exactness = Exactness(),  # noqa: B008 - it does not change
     ) -> None:
         """Read it.
 
@@ -85,7 +85,7 @@ class Origin:
             target: where it will run.
             stage: the stage of nodes that follow another one.
             fallback: what runs nodes that cannot be converted.
-            accuracy: as for ``load``.
+            exactness: as for ``load``.
 
         Raises:
             ModelError: it is not a valid model.
@@ -97,8 +97,8 @@ class Origin:
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
-        may_round = accuracy == ACCURACIES[1] and target.kind == "cpu"  # kernels of devices multiply floats
-        self.model, self._target = Model(source, {}, {}, fallback, may_round), target
+        may_round = exactness.accuracy == ACCURACIES[1] and target.kind == "cpu"  # kernels of devices multiply floats
+        self.model, self._target = Model(source, {}, {}, fallback, may_round, exactness.precision), target
         self._stage = stage or self._own_stage
         self._weights: Shared = WeakValueDictionary()
         """The packed weights of all sizes."""

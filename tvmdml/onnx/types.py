@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.errors import TvmdmlError
+from tvmdml.errors import InvalidArgument, TvmdmlError, message, safe_repr
 from tvmdml.system import at_hand
-from tvmdml.tensors import TensorDataType
+from tvmdml.tensors import PRECISIONS, TensorDataType
 
 ACCURACIES = ("exact", "file")
 """How exact products are: as of float32, or as nodes of the model allow."""
+
+
+class Exactness(NamedTuple):
+    """What a model is loaded with. See ``load``."""
+
+    accuracy: str = ACCURACIES[0]
+    precision: str = PRECISIONS[0]
+
+    def check(self) -> None:
+        """
+        Raises:
+            InvalidArgument: there is no such value.
+        """
+        for name, given, allowed in zip(self._fields, self, (ACCURACIES, PRECISIONS), strict=True):
+            if given not in allowed:
+                raise InvalidArgument(message(f"load {name}", safe_repr(given), " or ".join(map(repr, allowed))))
+
+
 _MOST_DECIDING = 4096
 _MOST_MEASURED = 16
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multiply_add, place
+from tvmdml.kernels.contraction import CHAIN, KC, Contraction, Operand, bfloat16, factor, multiply_add, place
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
@@ -37,6 +37,8 @@ class Matrix(Operator):
     SUMS = True
     FAMILY: ClassVar[str] = "matrix"
     ANY_NAN = True
+    BFLOAT16: ClassVar[bool] = False
+    """Whether factors, which are float32, are rounded to bfloat16."""
     CONSTANT_SHAPES = "a size of 1 says that an element is repeated"
 
     if TYPE_CHECKING:  # each operator's own field
@@ -140,7 +142,7 @@ class Matrix(Operator):
             else:
                 with T.elements(each, contraction.outer) as outer:
                     at = counted(contraction, outer)
-                    total = summed(contraction, tensors, at)
+                    total = summed(contraction, tensors, at, self.BFLOAT16)
                     values = [T.hold(tensors[one.name][place(one, at)[0]]) for one in contraction.addends]
                     found = T.hold(self.element(total, values))
                     T.store(tensors[contraction.result.name], place(contraction.result, at)[0], found)
@@ -166,8 +168,8 @@ def counted(contraction: Contraction, at: Sequence[Any]) -> list[Any]:
     return [T.let(T.cast(one, "int64")) for one in at] if contraction.span >= _FAR else list(at)
 
 
-def summed(contraction: Contraction, tensors: dict[str, Any], at: Sequence[Any]) -> Any:
-    """The sum for the coordinates of an element, in the family's order."""
+def summed(contraction: Contraction, tensors: dict[str, Any], at: Sequence[Any], rounds: bool = False) -> Any:
+    """The sum for the coordinates of an element, in the family's order, or that of factors that are rounded to bfloat16."""
     computed, depth = contraction.computed, contraction.depth
     zero = T.const(0, computed)
     zeros: list[Any] = []
@@ -183,22 +185,34 @@ def summed(contraction: Contraction, tensors: dict[str, Any], at: Sequence[Any])
             T.hold(factor(tensors[one.name][T.let(offset)], offset_zero, computed))
             for one, offset, offset_zero in zip((contraction.a, contraction.b), (a, b), zeros, strict=True)
         )
+        if rounds:
+            x, y = (T.hold(T.reinterpret(bfloat16(one), computed)) for one in (x, y))
         found = multiply_add(x, y, own.value)
         for inside in (a_inside, b_inside):
             found = found if inside is None else T.Select(inside, found, own.value)
         own.set(found)
 
+    total = T.Variable(computed, zero)
+
+    def add_each(first: Any, count: int) -> Any:
+        """The sum of so many products."""
+        own.set(zero)
+        with T.loop(T.index(count)) as i, T.when(first + i < T.index(depth)):
+            add(T.let(first + i))
+        return T.hold(own.value)
+
+    if rounds:
+        with T.loop(T.index(-(-depth // (2 * CHAIN)))) as block:
+            halves = [add_each(T.let(block * T.index(2 * CHAIN) + T.index(start)), CHAIN) for start in (0, CHAIN)]
+            total.set(total.value + (halves[0] + halves[1]))
+        return T.hold(total.value)
     if depth <= KC:
         with T.loop(T.index(depth)) as i:
             add(i)
         return T.hold(own.value)
-    total = T.Variable(computed, zero)
     with T.loop(T.index(-(-depth // KC))) as block:
-        first = T.let(block * T.index(KC))
-        own.set(zero)
-        with T.loop(T.index(KC)) as i, T.when(first + i < T.index(depth)):
-            add(T.let(first + i))
-        total.set(T.Select(block == T.index(0), own.value, total.value + own.value))
+        found = add_each(T.let(block * T.index(KC)), KC)
+        total.set(T.Select(block == T.index(0), found, total.value + found))
     return T.hold(total.value)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvmdml.operators._followed import Followed
 from tvmdml.operators._matrix import Matrix
+from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.gemm import Gemm
@@ -89,6 +90,22 @@ class FusedGemm(FollowedMatrix, Gemm):
     HEAD = Gemm
 
 
+class FollowedBfloat16Convolution(FollowedMatrix, Bfloat16Convolution):
+    """A convolution with factors of bfloat16, and pointwise operators behind it."""
+
+    NAME = "FUSED_BFLOAT16_CONVOLUTION_CHAIN"
+    SCHEDULE = "convolution"
+    HEAD = Bfloat16Convolution
+
+
+class FollowedBfloat16Gemm(FollowedMatrix, Bfloat16Gemm):
+    """A product with factors of bfloat16, and pointwise operators behind it."""
+
+    NAME = "FUSED_BFLOAT16_GEMM_CHAIN"
+    SCHEDULE = "gemm"
+    HEAD = Bfloat16Gemm
+
+
 class FollowedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
     """A product with a matrix of few bits, and pointwise operators behind it."""
 
@@ -123,6 +140,7 @@ class FusedQuantizedLinearMatrixMultiply(FollowedMatrix, QuantizedLinearMatrixMu
 
 CLASSES: tuple[type[Any], ...] = (
     *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FollowedBlockwiseGemm),
+    *(FollowedBfloat16Convolution, FollowedBfloat16Gemm),
     *(FusedMatrixMultiplyInteger, FusedMatrixMultiplyIntegerToFloat, FusedQuantizedLinearMatrixMultiply),
 )
 

@@ -20,6 +20,7 @@ from tvmdml.graph.passes import (
     layouts,
     owned,
     paddings,
+    precision,
     quantized,
     quantized_moves,
     recurrent_bytes,
@@ -49,6 +50,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("pointwise operators on the same elements become one kernel", chains.run),
     ("pointwise operators follow in the kernels of products, convolutions, reductions, movement and attention", epilogues.run),
     ("images between convolutions have their channels last", layouts.run),
+    ("factors of products and convolutions are rounded, where the graph says so", precision.run),
     ("weights are taken as kernels pack them", owned.run),
     ("inputs of joins have the strides of parts of the result", joins.run),
 )

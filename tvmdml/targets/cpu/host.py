@@ -25,6 +25,7 @@ _X86_EXTRAS = (
     ("amx-bf16", "amx_bf16"),
     ("amx-int8", "amx_int8"),
     ("amx-tile", "amx_tile"),
+    ("avx512bf16", "avx512_bf16"),
     ("avx512bitalg", "avx512_bitalg"),
     ("avx512fp16", "avx512_fp16"),
     ("avx512vbmi", "avx512vbmi"),

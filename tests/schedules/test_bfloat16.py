@@ -1,0 +1,162 @@
+"""Products and convolutions rounded to bfloat16: the same bits with matrix tiles, with AVX512_BF16, and without either."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import amx
+import numpy as np
+import pytest
+from fenced import Place, Work, run
+from support import Array, assert_outputs_agree, assert_same_bits, desc_of, seeded
+
+from tvmdml import targets
+from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm, rounded
+from tvmdml.scheduling import kernel_for
+from tvmdml.targets.cpu import host
+
+_SHAPES: dict[str, tuple[int, ...]] = {
+    "a row": (1, 130, 64),
+    "one tile": (16, 32, 16),
+    "less than a tile": (5, 7, 21),
+    "few columns": (9, 70, 5),
+    "edges": (70, 300, 101),
+    "several blocks": (33, 2100, 65),
+    "a batch": (2, 20, 48, 40),
+}
+
+
+def nearest(exact: Array, rest: Array) -> Array:
+    """The float32 that is nearest to the sum of two float64, of which the second is what the first is off by."""
+    odd = exact.view(np.int64) | (rest != 0)  # rounding to odd first makes rounding twice the same as rounding once
+    low = (rest != 0) & ((exact.view(np.int64) & 1) == 0) & ((rest < 0) == (exact > 0))
+    odd = np.where(low, (exact.view(np.int64) - 1) | 1, odd)
+    return odd.view(np.float64).astype(np.float32)
+
+
+def fused(x: Array, y: Array, total: Array) -> Array:
+    """``x * y + total``, rounded once. Products of bfloat16 are exact in float64."""
+    p, t = x.astype(np.float64) * y.astype(np.float64), total.astype(np.float64)
+    found = p + t
+    back = found - p
+    return nearest(found, (p - (found - back)) + (t - back))
+
+
+def product(a: Array, b: Array) -> Array:
+    """The product of matrices, in the order that the family states."""
+    x, y = rounded(a), rounded(b)
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+    for block in range(0, a.shape[-1], 32):
+        halves = []
+        for start in (block, block + 16):
+            own = np.zeros_like(total)
+            for k in range(start, min(start + 16, a.shape[-1])):
+                own = fused(x[..., k, None], y[..., k, :][..., None, :], own)
+            halves.append(own)
+        total = total + (halves[0] + halves[1])
+    return total
+
+
+def processors() -> list[str]:
+    own = host.host()
+    found = ["x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+avx512bf16"]
+    return [name for name in found if own.runs(host.parse(name))]
+
+
+def checked(desc: Any, inputs: list[Array | None], expected: Array, owned: tuple[str, ...], names: list[str]) -> None:
+    flags = {name: dataclasses.replace(getattr(desc, name), flags="OWNED_BY_DML") for name in owned}
+    given = dataclasses.replace(desc, **flags)
+    for name in names:
+        for at_end in (True, False):
+            found = run(Work(given, targets.resolve(f"cpu:{name}")), inputs, "kernel", Place(at_end), Place(not at_end))
+            assert_outputs_agree(desc, found, desc.reference(*inputs))
+            assert_same_bits(found[0], expected)
+
+
+@pytest.mark.parametrize("turned", ["none", "a", "b"])
+@pytest.mark.parametrize("shape", list(_SHAPES))
+def test_products_have_the_same_bits_everywhere(shape: str, turned: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    *batch, rows, depth, columns = _SHAPES[shape]
+    random = seeded(shape, turned)
+    a, b = (random.standard_normal((*batch, *sizes)).astype(np.float32) for sizes in ((rows, depth), (depth, columns)))
+    a[..., 0, 0] = 1e-40  # it counts as 0
+    expected = product(a, b)
+    x = np.asfortranarray(a) if turned == "a" else a
+    y = b.swapaxes(-1, -2).copy() if turned == "b" else b
+    desc = Bfloat16Gemm.of(desc_of(x), desc_of(y), trans_b="transpose" if turned == "b" else "none")
+    for owned in (("b_tensor",), ()):
+        checked(desc, [x, y, None], expected, owned, processors())
+    if not amx.missing():
+        with amx.tiles(monkeypatch) as tiles:
+            name = tiles.name.removeprefix("cpu:")
+            kernel = kernel_for(desc.canonical(), targets.resolve(tiles.name))
+            in_tiles = str(dict(kernel.parameters)["arithmetic"]).startswith("TileBfloat16")
+            assert in_tiles == (columns >= 16 and (turned != "a" or rows == 1))
+            checked(desc, [x, y, None], expected, ("b_tensor",), [name])
+
+
+class Case(NamedTuple):
+    """A convolution."""
+
+    sizes: tuple[int, ...]
+    """Of the image."""
+    filters: int
+    kernel: tuple[int, ...]
+    numbers: dict[str, Any] = {}  # noqa: RUF012 - none changes it
+    has_kernel: bool = True
+    """Whether it is a product with packed filters."""
+
+
+_CASES = {
+    "one tap": Case((2, 40, 5, 6), 21, (1, 1)),
+    "steps": Case((2, 32, 7, 9), 17, (1, 1), {"strides": [2, 3]}),
+    "padding": Case((2, 32, 7, 9), 33, (3, 3), {"start_padding": [1, 2], "end_padding": [0, 1]}),
+    "dilations and steps": Case((1, 64, 13, 11), 16, (3, 2), {"strides": [2, 1], "dilations": [2, 3], "start_padding": [3, 0]}),
+    "deep": Case((1, 96, 6, 5), 20, (3, 3), {"start_padding": [1, 1], "end_padding": [1, 1]}),
+    "a line": Case((2, 32, 19), 18, (5,), {"start_padding": [2], "strides": [2]}),
+    "few channels": Case((1, 5, 6, 7), 3, (3, 3), has_kernel=False),
+}
+
+
+_USUAL = {"strides": 1, "dilations": 1, "start_padding": 0, "end_padding": 0, "output_padding": 0}
+
+
+def convolved(case: Case, x: Array, w: Array) -> Array:
+    """What filters meet as a matrix, channels of a tap after those of another, times the filters."""
+    rank = len(case.kernel)
+    strides, dilations, start, end = (case.numbers.get(name, [usual] * rank) for name, usual in list(_USUAL.items())[:4])
+    padded = np.pad(x, ((0, 0), (0, 0), *zip(start, end, strict=True)))
+    reach = [(k - 1) * d + 1 for k, d in zip(case.kernel, dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, 2 + rank)))
+    windows = windows[
+        (slice(None), slice(None), *(slice(None, None, n) for n in strides), *(slice(None, None, n) for n in dilations))
+    ]
+    met = np.moveaxis(windows, 1, -1)
+    rows = met.reshape(*met.shape[: 1 + rank], -1)
+    found = product(rows.reshape(-1, rows.shape[-1]), np.moveaxis(w, 1, -1).reshape(len(w), -1).T)
+    return np.moveaxis(found.reshape(*rows.shape[:-1], -1), -1, 1)
+
+
+def last(array: Array) -> Array:
+    """The same with channels last in memory."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, 1, -1)), -1, 1)
+
+
+@pytest.mark.parametrize("name", list(_CASES))
+def test_convolutions_have_the_same_bits_everywhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case, random = _CASES[name], seeded(name)
+    x = random.standard_normal(case.sizes).astype(np.float32)
+    w = random.standard_normal((case.filters, case.sizes[1], *case.kernel)).astype(np.float32)
+    expected = convolved(case, x, w)
+    for order in (last, np.ascontiguousarray):
+        y = order(expected)
+        numbers = {name: [usual] * len(case.kernel) for name, usual in _USUAL.items()} | case.numbers
+        desc = Bfloat16Convolution.of(desc_of(order(x)), desc_of(order(w)), output_tensor=desc_of(y), **numbers)
+        has_kernel = case.has_kernel and (order is last or (math.prod(case.kernel) == 1 and "strides" not in case.numbers))
+        owned = ("filter_tensor",) if has_kernel else ()
+        checked(desc, [order(x), order(w), None], expected, owned, processors())
+        if not amx.missing():
+            with amx.tiles(monkeypatch) as tiles:
+                checked(desc, [order(x), order(w), None], expected, owned, [tiles.name.removeprefix("cpu:")])

@@ -1,0 +1,80 @@
+"""Round the factors of products and convolutions of float32 to bfloat16, where the graph's precision is "bf16".
+
+Both must be worth it: a weight that never changes is rounded and packed once, in half the bytes, and sums are so long that the
+factors' errors meet in them. What is left is float32; so are all results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from tvmdml.errors import TvmdmlError
+from tvmdml.graph.nodes import Call, Constant, Edge, never_changes
+from tvmdml.graph.passes.asking import kernel_in_this_case
+from tvmdml.graph.passes.constants import reading
+from tvmdml.graph.passes.owned import marked
+from tvmdml.graph.program import Program
+from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm
+from tvmdml.operators._matrix_fused import FollowedBfloat16Convolution, FollowedBfloat16Gemm, FusedConvolution, FusedGemm
+from tvmdml.operators.convolution import Convolution
+from tvmdml.operators.gemm import Gemm
+from tvmdml.sizes import is_open
+from tvmdml.targets import Target
+from tvmdml.tensors import TensorDataType, TensorDesc
+
+FORMS: dict[type[Any], tuple[type[Any], str]] = {
+    Gemm: (Bfloat16Gemm, "b_tensor"),
+    FusedGemm: (FollowedBfloat16Gemm, "b_tensor"),
+    Convolution: (Bfloat16Convolution, "filter_tensor"),
+    FusedConvolution: (FollowedBfloat16Convolution, "filter_tensor"),
+}
+"""The form that rounds, and the input that must never change, of each operator."""
+LEAST_PRODUCTS = 32
+"""The least products of a sum: those of one step of a matrix tile."""
+
+
+def run(program: Program, target: Target) -> None:
+    """Take the form that rounds wherever the target has a kernel for it."""
+    if program.precision != "bf16" or target.kind != "cpu":
+        return
+    for call in program.calls:
+        if type(call.desc) in FORMS:
+            with contextlib.suppress(TvmdmlError):  # what is wrong is found when the kernel is chosen
+                _round(call, target)
+
+
+def _round(call: Call, target: Target) -> None:
+    desc: Any = call.desc
+    form, weight = FORMS[type(desc)]
+    tensor = getattr(desc, weight)
+    if tensor.data_type is not TensorDataType.FLOAT32 or not never_changes(call.edges[weight].source):
+        return
+    products = desc.contraction().depth
+    if is_open(products) or products < LEAST_PRODUCTS or desc.of_rows() is not None:
+        return
+    if weight == "filter_tensor" and (ordered := _channels_last(call)) is not None:
+        desc, edges = ordered
+    else:
+        edges = call.edges
+    rounded = form(**{field.name: getattr(desc, field.name) for field in type(desc).fields()})
+    if any(owned.name == weight for owned in kernel_in_this_case(marked(rounded, [weight]), target).owned):
+        call.desc, call.edges = rounded, edges
+
+
+def _channels_last(call: Call) -> tuple[Any, dict[str, Edge]] | None:
+    """The convolution with filters whose channels are last, as those of the image are; ``None`` where the image's are not."""
+    desc: Any = call.desc
+    source, tensor = call.edges["filter_tensor"].source, desc.filter_tensor
+    if not isinstance(source, Constant) or desc.input_tensor.layout[1] != 1 or math.prod(tensor.sizes[2:]) == 1:
+        return None
+    array = reading(source.array, call.edges["filter_tensor"].offset, tensor)
+    moved = np.ascontiguousarray(np.moveaxis(array, 1, -1))
+    steps = [step // moved.itemsize for step in moved.strides]
+    own = TensorDesc(tensor.data_type, tensor.sizes, (steps[0], steps[-1], *steps[1:-1]))
+    edge = Edge(Constant(moved, source.name, source.where))
+    return dataclasses.replace(desc, filter_tensor=own), {**call.edges, "filter_tensor": edge}
