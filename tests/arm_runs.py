@@ -18,8 +18,8 @@ import numpy as np
 
 from tvmdml import packs
 from tvmdml.conformance.references import ReferenceCase, line
+from tvmdml.library.spec import Spec, Wanted, once
 from tvmdml.operators._trial import Trial
-from tvmdml.packs.spec import Spec, Wanted, once
 from tvmdml.packs.verify import Report, verify
 from tvmdml.targets.cpu import host, threads
 

@@ -24,7 +24,8 @@ import cuda_emulator
 import hypothesis
 import pytest
 
-from tvmdml import errors, finding, functions, knobs, targets
+from tvmdml import errors, functions, knobs, targets
+from tvmdml.library import finding
 from tvmdml.onnx import own_operators
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import host
@@ -411,8 +412,8 @@ def _smallest_tasks() -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def own_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """The test has a user's folder of tuning logs of its own, no other logs, and has not been warned of anything."""
-    from tvmdml.disk import stores
-    from tvmdml.tuning import log_folders, logs
+    from tvmdml.library import log_folders, logs
+    from tvmdml.system.disk import stores
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for name in ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS"):

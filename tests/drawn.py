@@ -19,7 +19,7 @@ import amx
 import numpy as np
 import pytest
 
-from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, scheduling, targets
+from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, targets
 from tvmdml.arrays.guarded import Place
 from tvmdml.conformance import cases, references
 from tvmdml.conformance.cases import Case
@@ -28,10 +28,11 @@ from tvmdml.conformance.fills import FILLS
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Value
+from tvmdml.library import scheduling
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
 from tvmdml.operators._trial import Trial, Values, any_values
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, caches, host
 

@@ -17,9 +17,10 @@ import pytest
 from support import round_desc, tensor
 
 import tvmdml
-from tvmdml import finding, functions, packs
-from tvmdml.disk import stores
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml import functions, packs
+from tvmdml.library import finding
+from tvmdml.library.spec import Spec, Wanted
+from tvmdml.system.disk import stores
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import CpuTarget
 

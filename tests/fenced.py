@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from support import Array, ready
 
-from tvmdml import Operator, TensorDesc, arrays, finding, functions
+from tvmdml import Operator, TensorDesc, arrays, functions
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import finding
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 _PAGE = mmap.PAGESIZE

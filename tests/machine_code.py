@@ -19,8 +19,8 @@ import cubin
 import tvmdml
 from tvmdml import Operator, TensorDesc
 from tvmdml.conformance.cases.multihead_attention import attention
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import all_operators
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cuda import CudaTarget, compilers
 
 _CORES = ("HMMA", "IMMA")

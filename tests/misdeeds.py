@@ -101,7 +101,7 @@ def round_otherwise(patch: Any) -> None:
 
 def compiled_here() -> int:
     """How many kernels this process has compiled."""
-    from tvmdml import finding
+    from tvmdml.library import finding
 
     return finding.compiled_count
 

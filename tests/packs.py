@@ -12,8 +12,8 @@ import numpy as np
 from support import IN_PLACE, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import packs
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
-from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
 
 ROWS = (24, 3000)

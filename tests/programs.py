@@ -9,7 +9,7 @@ from pathlib import Path
 
 from folders import TESTS, TOP
 
-from tvmdml.disk import stores
+from tvmdml.system.disk import stores
 
 BARE = """
 import faulthandler, os, signal, sys, threading, time
@@ -54,9 +54,10 @@ def child(work):
 
 PREFACE = f"""{BARE}
 import asyncio, atexit, concurrent.futures, gc, multiprocessing, random
-from tvmdml import compiler, finding, knobs
+from tvmdml import compiler, knobs
+from tvmdml.library import finding
 from tvmdml.system import imports
-from tvmdml.disk import stores
+from tvmdml.system.disk import stores
 """
 
 

@@ -7,8 +7,8 @@ import hashlib
 import struct
 from typing import Any
 
-from tvmdml.packs.format import Contents, Part
-from tvmdml.packs.records import Kernel, Launch, Operation
+from tvmdml.library.format import Contents, Part
+from tvmdml.library.records import Kernel, Launch, Operation
 
 NO_PART = 0xFFFFFFFF
 PARTS = [Part(".so", b"\x7fELF" + bytes(40)), Part(".cuda", hashlib.sha256(b"code").digest()), Part(".o", b"")]

@@ -374,7 +374,8 @@ RARELY: dict[str, float] = {"in_threads": 5, "in_a_child": 20, "packed": 240}
 
 def soak(minutes: float, every: float, seed: int, devices: tuple[str, ...], folder: Path, csv: Path | None) -> tuple[Any, Run]:
     """Do it; returns the samples, and what was done."""
-    from tvmdml import finding, functions
+    from tvmdml import functions
+    from tvmdml.library import finding
     from tvmdml.targets.vulkan import pipelines
 
     run = Run(seed, devices, folder)

@@ -65,7 +65,8 @@ _SHOWN = {"rate": "calls a second of CPU time", "kernels": "kernels in memory", 
 
 def take(seconds: float, calls: int, cpu: float, probe: float, cache: Path) -> Sample:
     """This moment of this process, and of its cache's folder."""
-    from tvmdml import finding, functions
+    from tvmdml import functions
+    from tvmdml.library import finding
 
     memory = _memory()
     lines = Path("/proc/self/maps").read_text().splitlines()

@@ -10,11 +10,10 @@ from click.testing import CliRunner, Result
 from support import tensor, top_k_desc
 
 from tvmdml.cli import main
+from tvmdml.library import lines, log_lines, logs
+from tvmdml.library.log_terms import Machine, Record
+from tvmdml.library.logs import Found, Logs
 from tvmdml.operators import Operator, tuned_as
-from tvmdml.packs import lines
-from tvmdml.tuning import log_lines, logs
-from tvmdml.tuning.logs import Found, Logs
-from tvmdml.tuning.terms import Machine, Record
 
 HERE = Machine("cpu:x86-64-v3", "AuthenticAMD 25.17", 2)
 THERE = Machine("vulkan", "llvmpipe (LLVM 15.0.6, 256 bits), CPU", 0)

@@ -82,7 +82,7 @@ class _Main(click.Group):
 
 
 def _bytes(text: str) -> int:
-    from tvmdml.disk import stores
+    from tvmdml.system.disk import stores
 
     return stores.parse_size(text, "size")
 
@@ -201,8 +201,8 @@ def info(as_json: bool) -> None:
     """Show the cache's folder and contents."""
     from datetime import datetime
 
-    from tvmdml.disk import stores
-    from tvmdml.packs import library
+    from tvmdml.library import installed
+    from tvmdml.system.disk import stores
 
     store = stores.DiskStore()
     entries = store.entries()
@@ -217,7 +217,7 @@ def info(as_json: bool) -> None:
         for entry in reversed(entries)
     ]
     beside = store.beside()
-    libraries = {name: found.pack.count for name, path in library.files() if (found := library.opened(path)) is not None}
+    libraries = {name: found.pack.count for name, path in installed.files() if (found := installed.opened(path)) is not None}
     if as_json:
         head = {"folder": str(store.root), "limit": store.limit, "size": total, "count": len(entries)}
         print_json({**head, "kernels": rows, "beside": beside, "library": libraries})
@@ -229,7 +229,7 @@ def info(as_json: bool) -> None:
     for name, size in beside.items():
         click.echo(f"{shown_bytes(size)} in {store.cache / name}: {stores.BESIDE[name]}")
     for name, count in libraries.items():
-        click.echo(f"{count} kernels for {name} in {library.folder()}: the library of kernels, which is searched after the cache")
+        click.echo(f"{count} kernels for {name} in {installed.folder()}: the library of kernels, which is searched after the cache")
 
 
 @cache.command()
@@ -238,7 +238,7 @@ def info(as_json: bool) -> None:
 )
 def clear(everything: bool) -> None:
     """Remove every kernel. Files that tvmdml did not write are kept."""
-    from tvmdml.disk.stores import DiskStore
+    from tvmdml.system.disk.stores import DiskStore
 
     store = DiskStore()
     beside = store.beside() if everything else {}
@@ -254,7 +254,7 @@ def clear(everything: bool) -> None:
 @click.option("--size", metavar="BYTES", callback=parsed(_bytes), help="Bytes to keep, such as 512M.  [default: the cache's limit]")
 def prune(size: int | None) -> None:
     """Remove the least recently used kernels, and files left by killed processes."""
-    from tvmdml.disk.stores import DiskStore
+    from tvmdml.system.disk.stores import DiskStore
 
     click.echo(f"Removed {DiskStore().prune(size)} kernels.")
 

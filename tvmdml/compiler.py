@@ -16,14 +16,14 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray, bound, launched
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, bounded, counted, message
-from tvmdml.finding import Missing, absent, find
 from tvmdml.kernels import persistent
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.persistent import Packing
+from tvmdml.library import notices, shelf
+from tvmdml.library.finding import Missing, absent, find
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import notices, shelf
-from tvmdml.scheduling import kernel_for
 from tvmdml.system import apart, imports, whole
 from tvmdml.targets import Form, Launch, Launcher, Target
 from tvmdml.tensors import TensorDesc
@@ -60,7 +60,7 @@ def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
         Unsupported: the target does not support the operator.
     """
     if folder := os.environ.get("TVMDML_PACK_RECORD", ""):
-        from tvmdml.packs import recording
+        from tvmdml.library import recording
 
         recording.append(folder, desc, target, shared)
     notices.note(desc, target, shared)

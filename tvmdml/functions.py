@@ -24,10 +24,10 @@ from tvmdml.arrays.device_array import DeviceArray, launched
 from tvmdml.arrays.numbers import PYTHON, as_arrays
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
+from tvmdml.library import notices
 from tvmdml.operators import _exact
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
-from tvmdml.packs import notices
 from tvmdml.sizes import is_open, texts_for_messages
 from tvmdml.system import imported
 from tvmdml.targets import Launch, _quick

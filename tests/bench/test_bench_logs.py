@@ -21,8 +21,8 @@ from tvmdml.bench.rows.top_k import top_k
 from tvmdml.bench.work import Work
 from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument
-from tvmdml.tuning import logs
-from tvmdml.tuning.terms import Record
+from tvmdml.library import logs
+from tvmdml.library.log_terms import Record
 
 TUNED, NEAR, UNKNOWN = top_k(8, 200, k=5), top_k(8, 400, k=5), rounding(64)
 

@@ -24,12 +24,12 @@ from tvmdml.bench.task import Task
 from tvmdml.bench.tuned import Row
 from tvmdml.bench.work import Work
 from tvmdml.cli import main
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import logs
+from tvmdml.library.log_terms import Record
+from tvmdml.library.logs import Logs
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.system import console
 from tvmdml.targets import Target
-from tvmdml.tuning import logs
-from tvmdml.tuning.logs import Logs
-from tvmdml.tuning.terms import Record
 
 SORTED = top_k(8, 200, k=5)
 FLAT = rounding(64)

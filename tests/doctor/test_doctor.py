@@ -23,9 +23,9 @@ from tvmdml.commands import doctor
 from tvmdml.commands.doctor import checks as doctor_checks
 from tvmdml.commands.doctor import settings as doctor_settings
 from tvmdml.commands.doctor.terms import Check, Finding
-from tvmdml.disk import stores
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.system import imports, installing
+from tvmdml.system.disk import stores
 from tvmdml.targets.cpu import link
 
 Diagnose = Callable[..., tuple[int, str]]
@@ -85,7 +85,9 @@ def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_it_knows_every_variable_that_is_read() -> None:
     read = {name for path in (ROOT / "tvmdml").rglob("*.py") for name in re.findall(r"\bTVMDML_[A-Z_]+\b", path.read_text())}
     assert read == set(doctor_settings.SETTINGS)
-    documented = set(re.findall(r"^\| `(TVMDML_[A-Z_]+)", (ROOT / "tvmdml" / "disk" / "README.md").read_text(), re.MULTILINE))
+    documented = set(
+        re.findall(r"^\| `(TVMDML_[A-Z_]+)", (ROOT / "tvmdml" / "system" / "disk" / "README.md").read_text(), re.MULTILINE)
+    )
     assert documented <= set(doctor_settings.SETTINGS)
 
 

@@ -13,8 +13,6 @@ from dispatch_models import ABSENT, Run, changed, refusal, resource, rounding, t
 
 import tvmdml
 from tvmdml import operators
-from tvmdml.dxdispatch import descriptors
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import ModelError
 from tvmdml.operators import Operator
@@ -23,6 +21,8 @@ from tvmdml.operators._contract import (
     Int,
     Output,
 )
+from tvmdml.operators._json import descriptors
+from tvmdml.operators._json.nodes import Node
 from tvmdml.tensors import TensorDataType
 
 # -- Descriptors --------------------------------------------------------------------------------------------------

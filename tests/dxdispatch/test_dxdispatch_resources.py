@@ -14,8 +14,8 @@ from dispatch_models import Run, prints, refusal, resource, rounding
 
 from tvmdml import dxdispatch
 from tvmdml.dxdispatch import resources
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.errors import ModelError
+from tvmdml.operators._json.nodes import Node
 
 # -- Resources ----------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import packs as small
 import pytest
 
 from tvmdml.errors import CompileError, TvmdmlError
-from tvmdml.packs import spec
+from tvmdml.library import spec
 from tvmdml.packs.processes import Processes
 from tvmdml.system import children
 from tvmdml.system.workers import Workers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from programs import BARE, assert_consistent, moments, program, start
 
-from tvmdml.disk import stores
+from tvmdml.system.disk import stores
 
 
 @pytest.fixture

@@ -23,12 +23,13 @@ from support import round_desc, tensor
 from tvmdml import packs, targets
 from tvmdml.bench import results
 from tvmdml.cli import main
-from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import change, recording, signing
+from tvmdml.library import log_files, recording, signing
+from tvmdml.library.log_terms import Job, Machine, Outcome, Trial
+from tvmdml.packs import change
+from tvmdml.system.disk import stores
 from tvmdml.targets.cpu import bundle
-from tvmdml.tuning import log_files, session
-from tvmdml.tuning.terms import Job, Machine, Outcome, Trial
+from tvmdml.tuning import session
 
 
 @pytest.fixture

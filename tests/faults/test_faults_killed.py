@@ -15,13 +15,14 @@ from support import tensor, top_k_desc
 
 from tvmdml import packs, targets
 from tvmdml.bench import results
-from tvmdml.disk import stores
-from tvmdml.packs import change, lines, signing
-from tvmdml.packs.format import Pack
+from tvmdml.library import lines, log_files, log_folders, logs, signing
+from tvmdml.library.format import Pack
+from tvmdml.library.log_terms import Job, Machine, Outcome, Record, Trial
+from tvmdml.packs import change
+from tvmdml.system.disk import stores
 from tvmdml.targets.vulkan import pipeline_cache
 from tvmdml.targets.vulkan.physical import Identity
-from tvmdml.tuning import log_files, log_folders, logs, session
-from tvmdml.tuning.terms import Job, Machine, Outcome, Record, Trial
+from tvmdml.tuning import session
 
 
 @pytest.fixture

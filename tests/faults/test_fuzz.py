@@ -17,10 +17,10 @@ from fuzz.choices import Choices
 
 import tvmdml
 from tvmdml import knobs, targets, tuning
-from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import building, shelf, spec
-from tvmdml.tuning import log_files, logs
+from tvmdml.library import log_files, logs, shelf, spec
+from tvmdml.packs import building
+from tvmdml.system.disk import stores
 
 _REGRESSIONS = TESTS / "fuzz" / "regressions"
 _X = tvmdml.TensorDesc("float32", (3, 4))

@@ -84,7 +84,7 @@ def test_sizes_that_are_none_are_refused_at_once(sizes: Any) -> None:
 def test_any_name_of_a_folder_will_do(monkeypatch: pytest.MonkeyPatch, forget: None, tmp_path: Any, folder: str) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TVMDML_CACHE_DIR", folder)
-    monkeypatch.setattr("tvmdml.disk.stores._warned", {str((tmp_path / folder) / "kernels"), folder + "/kernels"})
+    monkeypatch.setattr("tvmdml.system.disk.stores._warned", {str((tmp_path / folder) / "kernels"), folder + "/kernels"})
     assert tvmdml.round(X).tolist() == np.rint(X).tolist()
 
 

@@ -246,7 +246,7 @@ kept = {}
 class Known(stores.DiskStore):
     def lock(self, digest):
         if not kept:  # somebody else has it, and goes on having it
-            code = "import sys, time; from tvmdml.disk import stores; held = stores.DiskStore().lock(sys.argv[1]); " \\
+            code = "import sys, time; from tvmdml.system.disk import stores; held = stores.DiskStore().lock(sys.argv[1]); " \\
                    "held.__enter__(); print(flush=True); sys.stdin.read()"
             kept["other"] = subprocess.Popen([sys.executable, "-c", code, digest], stdin=-1, stdout=-1)
             kept["other"].stdout.readline()

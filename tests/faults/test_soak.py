@@ -13,7 +13,7 @@ from folders import TESTS
 from soak_curves import CURVES, Sample, judge, libraries
 
 import tvmdml
-from tvmdml import finding
+from tvmdml.library import finding
 
 LIMIT = 4 << 20
 

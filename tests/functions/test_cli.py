@@ -21,8 +21,9 @@ import tvmdml
 from tvmdml import dxdispatch, operators, targets
 from tvmdml.cli import main
 from tvmdml.commands import doctor
-from tvmdml.dxdispatch import commands, nodes
+from tvmdml.dxdispatch import commands
 from tvmdml.dxdispatch.options import Operation
+from tvmdml.operators._json import nodes
 from tvmdml.system import console
 
 
@@ -422,7 +423,7 @@ def test_a_failure_of_the_system_names_the_file(monkeypatch: pytest.MonkeyPatch)
     def fails(store: object) -> object:
         raise OSError(28, "No space left on device", "/some/file")
 
-    monkeypatch.setattr("tvmdml.disk.stores.DiskStore.clear", fails)
+    monkeypatch.setattr("tvmdml.system.disk.stores.DiskStore.clear", fails)
     assert failure("cache", "clear") == "/some/file: No space left on device"
 
 

@@ -19,7 +19,7 @@ from support import (
 
 import tvmdml
 from tvmdml import CompiledOperator, ElementWiseRound, InvalidArgument, TensorDesc, targets
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import Target
 
 T = TensorDesc

@@ -14,8 +14,8 @@ import tvmdml
 from tvmdml import FeatureLevel, TensorDataType, TensorDesc, TopK1
 from tvmdml.commands import stub
 from tvmdml.doors._made import made
-from tvmdml.dxdispatch import sketch
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
+from tvmdml.operators._json import sketch
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

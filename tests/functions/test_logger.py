@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml.disk import stores
 from tvmdml.graph import kernels
 from tvmdml.system import logger
+from tvmdml.system.disk import stores
 
 CALL = "import numpy as np, tvmdml; tvmdml.round(np.array([1.5], np.float32))"
 

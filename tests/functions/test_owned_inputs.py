@@ -19,10 +19,10 @@ from support import Array, assert_same_bits, ready, round_desc, seeded
 import tvmdml
 from tvmdml import CompiledOperator, InvalidArgument, TensorDesc, compiler, knobs, packs, targets
 from tvmdml.arrays.guarded import Place
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
 from tvmdml.packs import look, verify
-from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import host
 

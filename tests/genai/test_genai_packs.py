@@ -20,9 +20,9 @@ from onnx import TensorProto
 
 from tvmdml import InvalidArgument, errors, genai, packs, targets
 from tvmdml.cli import main
+from tvmdml.library import format as container
+from tvmdml.library.format import Pack, Part
 from tvmdml.packs import change, header
-from tvmdml.packs import format as container
-from tvmdml.packs.format import Pack, Part
 from tvmdml.packs.sources import read
 
 LENGTH = 24

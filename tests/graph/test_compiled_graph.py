@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import Graph, finding, targets
+from tvmdml import Graph, targets
 from tvmdml.graph import kernels
+from tvmdml.library import finding
 
 
 def normal(*shape: int, seed: int = 0) -> Any:

@@ -16,8 +16,8 @@ from support import assert_same_bits, seeded
 import tvmdml
 from tvmdml import TensorDesc, functions, knobs, targets
 from tvmdml.functions import Described
+from tvmdml.library.scheduling import kernel_for, remembering
 from tvmdml.operators import _exact
-from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.tensors import ArrayTensorDesc
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from programs import program, start
 
-from tvmdml.disk import locks, stores
+from tvmdml.system.disk import locks, stores
 
 _HOLDS = """
 from pathlib import Path
-from tvmdml.disk import locks
+from tvmdml.system.disk import locks
 path = Path(sys.argv[1])
 with locks.locked(path, 0):
     print("held", flush=True)
@@ -140,7 +140,7 @@ def test_a_fork_leaves_the_lock_with_the_parent(tmp_path: Path) -> None:
     program(
         """
 from pathlib import Path
-from tvmdml.disk import locks
+from tvmdml.system.disk import locks
 path = Path(sys.argv[1])
 def busy():
     try:
@@ -180,7 +180,7 @@ def test_a_child_keeps_nobody_out_when_its_parent_is_killed(tmp_path: Path) -> N
     """A descriptor that it had inherited would hold the lock for as long as it lives."""
     code = """
 from pathlib import Path
-from tvmdml.disk import locks
+from tvmdml.system.disk import locks
 with locks.locked(Path(sys.argv[1]), 0):
     process = os.fork()
     if process == 0:

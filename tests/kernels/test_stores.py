@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import finding, targets
-from tvmdml.disk import stores
+from tvmdml import targets
 from tvmdml.kernels import kernel
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import finding
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.system import installing
+from tvmdml.system.disk import stores
 from tvmdml.targets import _quick
 from tvmdml.targets.cpu import link
 
@@ -95,8 +96,8 @@ def test_a_store_that_can_only_be_read_is_read(store: stores.DiskStore, tmp_path
     compiled_by(tvmdml.round)
     code = """
 import os, sys, numpy as np, tvmdml
-from tvmdml import finding
-from tvmdml.disk import stores
+from tvmdml.library import finding
+from tvmdml.system.disk import stores
 def refuse(*a, **k): raise OSError(30, "Read-only file system")
 stores.os.utime = stores.os.replace = refuse
 stores.Path.mkdir = refuse

@@ -17,16 +17,16 @@ import tvmdml
 from tvmdml import TensorDataType, TensorDesc, operators, targets
 from tvmdml.conformance.cases import _pointwise as cases
 from tvmdml.conformance.cases import reference
-from tvmdml.finding import find
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
+from tvmdml.library.finding import find
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators.element_wise_unary import ElementWiseAbs
 from tvmdml.schedules.cpu import pointwise as on_cpu
 from tvmdml.schedules.gpu import pointwise as on_gpu
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import spirv_exact
 from tvmdml.targets.vulkan.spirv_tables import Scalar

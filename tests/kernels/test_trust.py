@@ -21,12 +21,12 @@ from click.testing import CliRunner
 from faults import call
 
 from tvmdml.cli import main
-from tvmdml.disk import _trust, stores
+from tvmdml.library.log_terms import Job, Machine, Outcome, Trial
+from tvmdml.system.disk import _trust, stores
 from tvmdml.targets.cpu.files import load_from_memory, load_library
 from tvmdml.targets.vulkan import pipeline_cache
 from tvmdml.targets.vulkan.physical import Identity
 from tvmdml.tuning.session import Session
-from tvmdml.tuning.terms import Job, Machine, Outcome, Trial
 
 STRANGER = 4242
 IS_ROOT = os.geteuid() == 0

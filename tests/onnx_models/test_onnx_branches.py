@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import tvmdml
-from tvmdml import finding
 from tvmdml.cli import main
+from tvmdml.library import finding
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 

@@ -26,9 +26,9 @@ from test_onnx_models import INT64, N, info, model  # noqa: E402 - they need ONN
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml import finding  # noqa: E402
-from tvmdml.disk import plans, stores  # noqa: E402
+from tvmdml.library import finding  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
+from tvmdml.system.disk import plans, stores  # noqa: E402
 from tvmdml.targets.cpu import threads  # noqa: E402
 
 SIZE = struct.Struct("<Q")
@@ -439,7 +439,7 @@ def test_a_new_size_needs_neither_compiler_nor_onnx_nor_schedules(place: Path) -
     cold = run(place, rows)
     run(place, rows[:25])
     np.save(place.with_name("x.npy"), rows)
-    without = ("onnx", "tvm", "tvmdml.scheduling", "tvmdml.onnx.origin")
+    without = ("onnx", "tvm", "tvmdml.library.scheduling", "tvmdml.onnx.origin")
     command = [sys.executable, "-c", ALONE, str(place), str(place.with_name("x.npy")), *without]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
     assert not done.returncode, done.stderr

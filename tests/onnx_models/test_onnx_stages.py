@@ -420,7 +420,7 @@ def test_places_of_all_elements_are_no_count(rank: int, recordings: list[Any]) -
 
 ALONE = """
 import sys
-for name in ("onnx", "tvm", "tvmdml.scheduling", "tvmdml.onnx.origin"):
+for name in ("onnx", "tvm", "tvmdml.library.scheduling", "tvmdml.onnx.origin"):
     sys.modules[name] = None  # an import would fail
 import numpy as np, tvmdml.onnx
 arrays = np.load(sys.argv[2])

@@ -468,7 +468,7 @@ def test_bits_do_not_depend_on_the_number_of_tasks(sizes: tuple[int, ...]) -> No
 
 
 def test_no_kernel_keeps_the_scores_of_all_rows() -> None:
-    from tvmdml.scheduling import kernel_for
+    from tvmdml.library.scheduling import kernel_for
 
     target: Target = tvmdml.targets.resolve("cpu")
     for rows in (1, 4096):
@@ -495,7 +495,7 @@ def decoding(cls: Any, past: int, mask: MaskType, heads: tuple[int, int] = (4, 4
 @pytest.mark.full
 @pytest.mark.parametrize("cls", [MultiheadAttention, MultiheadAttention1])
 def test_one_kernel_serves_the_past_however_long_it_becomes(target: Target, cls: Any) -> None:
-    from tvmdml.scheduling import kernel_for
+    from tvmdml.library.scheduling import kernel_for
 
     for mask in MaskType:
         for own in (range(1, 131), range(5000, 5003)):
@@ -504,7 +504,7 @@ def test_one_kernel_serves_the_past_however_long_it_becomes(target: Target, cls:
 
 def test_one_kernel_serves_a_few_query_rows_however_many() -> None:
     """One row has a kernel of its own: words are one by one, but what a program is told is of any length."""
-    from tvmdml.scheduling import kernel_for
+    from tvmdml.library.scheduling import kernel_for
 
     found = {}
     for rows in range(1, 9):
@@ -518,7 +518,7 @@ def test_one_kernel_serves_a_few_query_rows_however_many() -> None:
 @pytest.mark.parametrize("past", [130, 700])
 def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> None:
     from tvmdml.conformance.references import tried
-    from tvmdml.scheduling import kernel_for
+    from tvmdml.library.scheduling import kernel_for
 
     def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
         if data_type.is_float:

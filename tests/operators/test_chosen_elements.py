@@ -15,8 +15,8 @@ from support import Array, ready, reference, seeded, top_k_desc
 
 import tvmdml
 from tvmdml import Operator, TensorDesc, TvmdmlError, knobs, operators
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Role
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 inf, nan = np.inf, np.nan

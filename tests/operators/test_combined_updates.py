@@ -17,8 +17,8 @@ from tvmdml.enums import ReduceFunction
 from tvmdml.errors import InvalidArgument, TvmdmlError
 from tvmdml.graph.scattering import _elements, _tuples, scattered, scattered_nd
 from tvmdml.kernels import knobs
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._movement_scatter_fused import FusedScatter
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 from tvmdml.tensors import TensorDesc

@@ -12,7 +12,7 @@ from support import assert_same_bits, seeded
 import tvmdml
 from tvmdml import targets
 from tvmdml import tensorir as T
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import Target
 
 LEVELS = ("cpu:x86-64-v2", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:aarch64")

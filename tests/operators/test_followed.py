@@ -22,10 +22,10 @@ import tvmdml
 from tvmdml import InvalidArgument, TensorDesc, operators, packs, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels import launched
+from tvmdml.library import lines
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._following import FAMILIES, follow, followed
 from tvmdml.operators._pointwise_fused import Result
-from tvmdml.packs import lines
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 Draw = Callable[..., list[Any]]

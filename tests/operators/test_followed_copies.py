@@ -12,10 +12,10 @@ from support import tensor
 import tvmdml
 from tvmdml import InvalidArgument, TensorDesc, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.library import lines
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import _attention_fused, _movement_fused
 from tvmdml.operators._following import follow
-from tvmdml.packs import lines
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 Draw = Callable[..., list[Any]]

@@ -18,14 +18,14 @@ from tvmdml.arrays.guarded import Place
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import references
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
+from tvmdml.library import lines
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import _chain_reference as chains
 from tvmdml.operators import _pointwise_fused as groups
 from tvmdml.operators._accuracy import Near, difference
 from tvmdml.operators._chain_reference import Step
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse, fusible
 from tvmdml.operators._trial import Trial
-from tvmdml.packs import lines
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 Draw = Callable[..., list[Any]]

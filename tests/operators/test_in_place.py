@@ -17,15 +17,16 @@ from support import IN_PLACE, assert_same_bits, round_desc, seeded
 import tvmdml
 from tvmdml import InvalidArgument, Operator, TensorDesc, arrays, functions, operators, packs, targets
 from tvmdml.conformance.references import tried
+from tvmdml.library import lines, logs, records, spec
+from tvmdml.library.log_terms import Job
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.operators._shared import check, read, ways, write
 from tvmdml.operators._trial import Trial, any_values
-from tvmdml.packs import lines, records, spec, verify
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.packs import verify
 from tvmdml.targets import Target
-from tvmdml.tuning import logs, parcels, trials
+from tvmdml.tuning import parcels, trials
 from tvmdml.tuning.stand import Stand
-from tvmdml.tuning.terms import Job
 
 Array = np.ndarray[Any, np.dtype[Any]]
 A, B = ("a_tensor", "output_tensor"), ("b_tensor", "output_tensor")

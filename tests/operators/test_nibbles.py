@@ -15,14 +15,15 @@ from specimens import Recoded
 import tvmdml
 from tvmdml import InvalidArgument, TensorDataType, TensorDesc, Unsupported, functions, operators, packs, targets
 from tvmdml.errors import ModelError
+from tvmdml.library import lines, spec
+from tvmdml.library.format import Pack
+from tvmdml.library.log_terms import Job
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators._trial import Trial, any_values
-from tvmdml.packs import header, lines, spec, verify
-from tvmdml.packs.format import Pack
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.packs import header, verify
 from tvmdml.targets import Target
 from tvmdml.tuning import parcels
 from tvmdml.tuning.stand import Stand
-from tvmdml.tuning.terms import Job
 
 NIBBLES = ("int4", "uint4")
 X = TensorDesc("int8", (9,))

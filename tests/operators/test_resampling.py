@@ -19,13 +19,13 @@ from tvmdml.conformance import onnx_cases
 from tvmdml.conformance.cases import Case
 from tvmdml.conformance.cases.roi_align import described
 from tvmdml.enums import ReduceFunction
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import by_name
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
 from tvmdml.operators.resample import Resample1, Resample3, ResampleGrad
 from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
-from tvmdml.scheduling import kernel_for
 from tvmdml.sizes import Record
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc

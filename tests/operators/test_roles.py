@@ -29,12 +29,12 @@ from tvmdml import (
     operators,
 )
 from tvmdml.conformance import cases
-from tvmdml.dxdispatch import descriptors, sketch
-from tvmdml.dxdispatch.nodes import Node
+from tvmdml.library import lines, spec
 from tvmdml.operators import _fused
 from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._json import descriptors, sketch
+from tvmdml.operators._json.nodes import Node
 from tvmdml.operators._roles import TENSORS, coerce, is_coerced
-from tvmdml.packs import lines, spec
 
 PAYLOAD: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0001_0000_0000))[0]
 X = TensorDesc("float32", (2, 3))

@@ -12,7 +12,7 @@ from support import Array, assert_same_bits, desc_of, seeded
 import tvmdml
 from tvmdml import TensorDesc, knobs, operators, targets
 from tvmdml.compiler import CompiledOperator
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import Target
 
 f32, nan, inf = np.float32, np.nan, np.inf

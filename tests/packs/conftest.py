@@ -9,7 +9,7 @@ import packs as small
 import pytest
 
 from tvmdml import packs, targets
-from tvmdml.packs import opened
+from tvmdml.library import opened
 from tvmdml.targets import Target
 
 

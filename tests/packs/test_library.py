@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from folders import TOP
 
 import tvmdml
-from tvmdml import InvalidArgument, finding, targets
+from tvmdml import InvalidArgument, targets
 from tvmdml.cli import main
 from tvmdml.commands.doctor import checks
 from tvmdml.commands.doctor.terms import ABSENT, LIMITED, OK
@@ -28,8 +28,10 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.errors import Unsupported
 from tvmdml.kernels import kernel as kernels
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.packs import library, listed, notices, signing, spec, wheel
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import finding, notices, signing, spec
+from tvmdml.library import installed as library
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.packs import listed, wheel
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 
@@ -90,10 +92,10 @@ _MODEL = """
 import sys
 import numpy as np
 import tvmdml.onnx
-from tvmdml import finding
+from tvmdml.library import finding
 x = np.linspace(-3, 3, 5 * 32, dtype=np.float32).reshape(5, 32)
 (y,) = tvmdml.onnx.load(sys.argv[1] if len(sys.argv) > 1 else MODEL)(x)
-print("tvm" in sys.modules, "tvmdml.scheduling" in sys.modules, finding.compiled_count, y.tobytes().hex())
+print("tvm" in sys.modules, "tvmdml.library.scheduling" in sys.modules, finding.compiled_count, y.tobytes().hex())
 """
 
 

@@ -26,7 +26,8 @@ import tvmdml
 from tvmdml import CompileError, packs, targets
 from tvmdml.cli import main
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.packs import lines, recording, spec, work
+from tvmdml.library import lines, recording, spec
+from tvmdml.packs import work
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, bundle
 

@@ -19,9 +19,9 @@ import pytest
 from raw_packs import NO_PART, Raw, contents
 
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Pack, Part, write
-from tvmdml.packs.records import Kernel, Launch, Operation, kernel_key, operation_key
+from tvmdml.library import format as container
+from tvmdml.library.format import Contents, Pack, Part, write
+from tvmdml.library.records import Kernel, Launch, Operation, kernel_key, operation_key
 
 
 def ordered(found: Contents) -> tuple[Any, ...]:
@@ -460,7 +460,7 @@ def test_a_file_that_is_replaced_while_it_is_open_is_what_it_was(tmp_path: Path,
 _FRUGAL = """
 import sys
 from tvmdml.errors import PackError
-from tvmdml.packs.format import Pack
+from tvmdml.library.format import Pack
 def used():
     with open("/proc/self/status") as status:  # ru_maxrss would begin with the peak of the process that started this one
         return next(int(line.split()[1]) >> 10 for line in status if line.startswith("VmHWM"))

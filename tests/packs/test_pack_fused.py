@@ -10,11 +10,12 @@ import pytest
 from support import assert_same_bits
 
 import tvmdml
-from tvmdml import TensorDesc, finding, packs
+from tvmdml import TensorDesc, packs
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.packs import change, opened, spec
-from tvmdml.packs import format as container
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import finding, opened, spec
+from tvmdml.library import format as container
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.packs import change
 from tvmdml.targets import Target
 
 X = TensorDesc("float32", (3, 70))

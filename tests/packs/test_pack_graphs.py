@@ -20,12 +20,13 @@ from folders import C as SOURCES
 import tvmdml
 from tvmdml import errors, packs, targets
 from tvmdml.cli import main
+from tvmdml.library import format as container
+from tvmdml.library import signing
+from tvmdml.library.format import DATA, Contents, Pack, Part
+from tvmdml.library.spec import Spec
 from tvmdml.onnx import packed
-from tvmdml.packs import change, header, look, signing, sources, verify
-from tvmdml.packs import format as container
-from tvmdml.packs.format import DATA, Contents, Pack, Part
+from tvmdml.packs import change, header, look, sources, verify
 from tvmdml.packs.graphs import Source
-from tvmdml.packs.spec import Spec
 from tvmdml.targets.cpu import host
 from tvmdml.tuning import of_graphs
 
@@ -714,7 +715,7 @@ def test_other_integers_than_the_schedules_choose_are_refused(path: Path, tmp_pa
             tvmdml.load_graph(tmp_path / "net.pack", TARGETS[-1])
 
 
-ASKED = "print('tvmdml.scheduling' in sys.modules, 'tvmdml.operators' in sys.modules)"
+ASKED = "print('tvmdml.library.scheduling' in sys.modules, 'tvmdml.operators' in sys.modules)"
 
 
 def test_schedules_are_asked_about_a_pack_once(path: Path, tmp_path: Path) -> None:

@@ -20,11 +20,12 @@ from support import IN_PLACE, diagonal_desc, nonzero_desc, round_desc, seeded, s
 
 from tvmdml import MaxUnpooling, Operator, TensorDesc, packs
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError
+from tvmdml.library import format as container
+from tvmdml.library import lines, records
+from tvmdml.library.format import Pack
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators._contract import Role
-from tvmdml.packs import format as container
-from tvmdml.packs import header, lines, records
-from tvmdml.packs.format import Pack
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.packs import header
 from tvmdml.targets.cpu import bundle, host
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -23,9 +23,9 @@ from test_pack_graphs import TARGETS
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.kernels import tiles
+from tvmdml.library import format as container
+from tvmdml.library.format import DATA, Pack, Part
 from tvmdml.packs import _header_c, _header_choices, header, sources, verify
-from tvmdml.packs import format as container
-from tvmdml.packs.format import DATA, Pack, Part
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="no gcc and g++ here")
 

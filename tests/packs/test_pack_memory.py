@@ -16,9 +16,10 @@ import pytest
 from folders import TESTS
 
 from tvmdml.errors import PackError
-from tvmdml.packs import Pack, change, signing
-from tvmdml.packs.format import Contents, Part, write
-from tvmdml.packs.records import Kernel, symbol_of
+from tvmdml.library import signing
+from tvmdml.library.format import Contents, Part, write
+from tvmdml.library.records import Kernel, symbol_of
+from tvmdml.packs import Pack, change
 
 MIB = 1 << 20
 CODE = "cpu:x86-64-v3"
@@ -28,8 +29,9 @@ PARTS, PART_BYTES = 6, 16 * MIB
 _CHILD = """
 import contextlib, shutil, sys
 from tvmdml.errors import PackError
-from tvmdml.packs import Pack, change, header, look, signing, verify
-from tvmdml.packs.format import write
+from tvmdml.packs import Pack, change, header, look, verify
+from tvmdml.library import signing
+from tvmdml.library.format import write
 
 def peak():
     with open("/proc/self/status") as status:
@@ -208,7 +210,7 @@ def with_index(path: Path, count: int, record: bytes) -> Path:
     return path
 
 
-OPEN = "from tvmdml.packs.shelf import LoadedPack; LoadedPack(path)"
+OPEN = "from tvmdml.library.shelf import LoadedPack; LoadedPack(path)"
 
 
 @pytest.mark.full
@@ -239,7 +241,7 @@ def test_the_index_of_a_pack_that_is_not_trusted_is_not_read(small: Path, tmp_pa
 
 
 def test_more_records_than_are_read_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmdml.packs.format.MAX_RECORDS", 1)
+    monkeypatch.setattr("tvmdml.library.format.MAX_RECORDS", 1)
     with pytest.raises(PackError, match="2 records; at most 1 are read"):
         write(tmp_path / "x", Contents(HEAD, [Part(".so", b"")], [kernel(0), kernel(1)._replace(part=0)], []))
     assert not list(tmp_path.iterdir())

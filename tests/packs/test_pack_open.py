@@ -21,9 +21,9 @@ from test_pack_graphs import TARGETS
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.cli import main
+from tvmdml.library import format as container
+from tvmdml.library.format import Contents, Pack, Part
 from tvmdml.packs import change, header, look, sources, verify
-from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Pack, Part
 
 SIZES = [(1, 1), (1, 7), (3, 1), (2, 2), (3, 20), (2, 13), (1, 20)]
 

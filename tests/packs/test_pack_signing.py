@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import format as container
-from tvmdml.packs import signing
-from tvmdml.packs.format import Contents, Pack, Part, write
-from tvmdml.packs.records import Kernel
+from tvmdml.library import format as container
+from tvmdml.library import signing
+from tvmdml.library.format import Contents, Pack, Part, write
+from tvmdml.library.records import Kernel
 
 NOBODY = base64.b64encode(bytes(range(32))).decode()
 PEM = serialization.Encoding.PEM
@@ -274,7 +274,7 @@ def test_without_the_variable_every_pack_is_trusted(path: Path) -> None:
 
 def test_without_keys_nothing_is_imported(path: Path) -> None:
     code = (
-        "import sys\nfrom tvmdml.packs import signing\nfrom tvmdml.packs.format import Pack\n"
+        "import sys\nfrom tvmdml.packs import signing\nfrom tvmdml.library.format import Pack\n"
         "signing.check(Pack(sys.argv[1]))\nassert 'cryptography' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=False)

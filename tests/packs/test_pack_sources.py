@@ -14,8 +14,9 @@ from support import round_desc
 import tvmdml
 import tvmdml.dxdispatch
 from tvmdml import TensorDesc, compiler, errors
-from tvmdml.packs import sources, spec
-from tvmdml.packs.spec import Wanted
+from tvmdml.library import spec
+from tvmdml.library.spec import Wanted
+from tvmdml.packs import sources
 
 MODELS = sorted(folders.MODELS.glob("*.json"))
 

@@ -32,9 +32,9 @@ from tvmdml import (
 from tvmdml.conformance import cases
 from tvmdml.conformance.cases import Case
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.library import spec
+from tvmdml.library.spec import KnobValues, Spec, Wanted
 from tvmdml.operators._shared import ways
-from tvmdml.packs import spec
-from tvmdml.packs.spec import KnobValues, Spec, Wanted
 from tvmdml.tensors import ArrayTensorDesc
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -17,13 +17,13 @@ from support import IN_PLACE, assert_same_bits, diagonal_desc, nonzero_desc, rou
 import tvmdml
 from tvmdml import packs, targets
 from tvmdml.errors import DeviceError, InvalidArgument, PackError
+from tvmdml.library import format as container
+from tvmdml.library.format import Contents, Part
+from tvmdml.library.records import Kernel, Operation
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators._trial import any_values
 from tvmdml.packs import Pack, change, look, verify
-from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Part
-from tvmdml.packs.records import Kernel, Operation
-from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 

@@ -17,9 +17,10 @@ import tvmdml
 from tvmdml import packs
 from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import Pack, change, look, signing, verify
-from tvmdml.packs.format import Contents, Part, write
-from tvmdml.packs.records import Kernel
+from tvmdml.library import signing
+from tvmdml.library.format import Contents, Part, write
+from tvmdml.library.records import Kernel
+from tvmdml.packs import Pack, change, look, verify
 
 CODE = "cpu:x86-64-v3"
 BLANK = ["", "  ", os.pathsep, f" {os.pathsep} {os.pathsep}"]

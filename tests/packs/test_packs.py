@@ -19,10 +19,11 @@ from folders import TESTS
 from support import IN_PLACE, reference, round_desc, tensor, top_k_desc
 
 import tvmdml
-from tvmdml import CompileError, PackError, finding, functions, knobs, packs, targets
+from tvmdml import CompileError, PackError, functions, knobs, packs, targets
 from tvmdml.cli import main
-from tvmdml.packs import files, spec, work
-from tvmdml.packs import format as container
+from tvmdml.library import files, finding, spec
+from tvmdml.library import format as container
+from tvmdml.packs import work
 from tvmdml.packs.change import merge
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import PACKED_THREADS
@@ -245,7 +246,7 @@ def test_a_library_that_lacks_a_kernel_says_so(cpu_pack: Path, tmp_path: Path) -
 _FORK = """
 import os, threading, time
 import numpy as np, tvmdml
-from tvmdml.packs import shelf
+from tvmdml.library import shelf
 opened = shelf.LoadedPack._open
 def slow(*arguments):
     entered.set()

@@ -21,9 +21,9 @@ from support import Array, assert_outputs_agree, assert_same_bits, bytes_of, des
 
 import tvmdml
 from tvmdml import TensorDesc, knobs, packs, targets
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
-from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
 pytestmark = pytest.mark.skipif(bool(amx.missing()), reason=amx.missing())

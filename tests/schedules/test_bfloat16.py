@@ -13,8 +13,8 @@ from fenced import Place, Work, run
 from support import Array, assert_outputs_agree, assert_same_bits, desc_of, seeded
 
 from tvmdml import targets
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm, rounded
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
 _SHAPES: dict[str, tuple[int, ...]] = {

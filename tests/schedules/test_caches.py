@@ -13,10 +13,10 @@ from test_knobs import declared
 import tvmdml
 from tvmdml import knobs, packs, targets
 from tvmdml.kernels.contraction import KC
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.schedules.cpu import diagonal_matrix, matrix, pointwise
 from tvmdml.schedules.cpu._gemm import Plan
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import CpuTarget, caches
 from tvmdml.targets.cpu.caches import GENERIC, Caches
 

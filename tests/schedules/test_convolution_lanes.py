@@ -18,11 +18,11 @@ from support import Array, assert_outputs_agree, reference, seeded
 import tvmdml
 from tvmdml import TensorDesc, knobs, targets
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.schedules.cpu import _convolution_last as last
 from tvmdml.schedules.cpu import _convolution_register_tile as lanes
 from tvmdml.schedules.cpu import convolution
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
 T = TensorDesc

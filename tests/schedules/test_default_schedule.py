@@ -22,24 +22,14 @@ from support import (
     seeded,
 )
 
-from tvmdml import (
-    CompileError,
-    Operator,
-    TensorDataType,
-    TensorDesc,
-    compiler,
-    finding,
-    operators,
-    scheduling,
-    targets,
-)
+from tvmdml import CompileError, Operator, TensorDataType, TensorDesc, compiler, operators, targets
 from tvmdml import tensorir as T
+from tvmdml.library import finding, scheduling, spec
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Bool, Input, Output, Role, Shared
 from tvmdml.operators._support import support
 from tvmdml.operators.cumulative import CumulativeSummation
-from tvmdml.packs import spec
 from tvmdml.schedules.cpu import _default
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 

@@ -13,10 +13,10 @@ from support import Array, assert_outputs_agree, desc_of, reference, seeded
 
 import tvmdml
 from tvmdml import knobs, targets
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._following import follow
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators._pointwise_fused import Result
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
 BITS, BLOCKS, ZEROS, SIGNED, FLOATS = (

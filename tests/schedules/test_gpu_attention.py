@@ -12,8 +12,8 @@ from tvmdml import MultiheadAttention, MultiheadAttention1, Operator, knobs, tar
 from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.conformance.references import tried
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._trial import Trial
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 

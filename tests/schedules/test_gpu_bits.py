@@ -14,9 +14,9 @@ from test_gpu_features import LACKING, refused, without
 import tvmdml
 from tvmdml import knobs
 from tvmdml.kernels.kernel import Offers
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules import gpu
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 
 

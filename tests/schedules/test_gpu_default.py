@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml import functions, scheduling
+from tvmdml import functions
+from tvmdml.library import scheduling
 from tvmdml.schedules.gpu import _default
 from tvmdml.targets import Target
 

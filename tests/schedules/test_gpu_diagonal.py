@@ -17,7 +17,7 @@ from support import (
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.tensors import packed_strides
 

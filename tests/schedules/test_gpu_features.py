@@ -11,9 +11,9 @@ from support import diagonal_desc, round_desc, tensor
 from tvmdml import Operator, TensorDataType, TensorDesc
 from tvmdml.conformance import SEED
 from tvmdml.errors import Lacking, Unsupported
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.schedules import gpu
 from tvmdml.schedules.gpu import _default
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 from tvmdml.targets.vulkan.capabilities import PROFILES

@@ -14,8 +14,8 @@ from tvmdml import TensorDesc, targets
 from tvmdml.conformance import SEED
 from tvmdml.conformance.cases import Case, described
 from tvmdml.kernels.tensorir import reciprocal_of
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets._lower import lower
 

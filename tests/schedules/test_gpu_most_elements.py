@@ -6,8 +6,8 @@ import pytest
 
 import tvmdml
 from tvmdml import Operator, TensorDesc, targets
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.schedules import gpu
-from tvmdml.scheduling import kernel_for
 
 SIZES = ((65535, 65537), (2, 2**31 - 1), (2**31 - 1, 2), (3, 5, 17 * 257, 65537))
 """2^32 - 1 elements, and two fewer."""

@@ -17,8 +17,8 @@ from support import (
 
 from tvmdml import NonzeroCoordinates, TensorDataType, TensorDesc, knobs
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.schedules.gpu import nonzero_coordinates
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
 

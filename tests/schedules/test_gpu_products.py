@@ -13,8 +13,8 @@ from support import Array, assert_outputs_agree, assert_same_bits, reference, se
 
 import tvmdml
 from tvmdml import knobs, targets
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.schedules.gpu._matrix_tiles import TILES
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget, compile_function
 from tvmdml.targets.vulkan.capabilities import PROFILES

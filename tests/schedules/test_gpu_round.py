@@ -14,7 +14,7 @@ from support import (
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import Target
 
 FLOATS = (TensorDataType.FLOAT16, TensorDataType.FLOAT32, TensorDataType.FLOAT64)

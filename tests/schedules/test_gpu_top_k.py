@@ -21,7 +21,7 @@ from support import (
 )
 
 from tvmdml import AxisDirection, TensorDataType, TensorDesc, knobs, targets
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._lower import lower
 from tvmdml.targets.vulkan import VulkanTarget

@@ -12,8 +12,8 @@ import pytest
 import tvmdml
 from tvmdml import TensorDesc as T
 from tvmdml import targets
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
-from tvmdml.scheduling import kernel_for
 
 SHAPES = 250
 """Of each network layer below: 2,500 in all."""

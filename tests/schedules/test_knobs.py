@@ -12,8 +12,8 @@ from support import diagonal_desc, round_desc, tensor
 import tvmdml
 from tvmdml import errors, knobs, schedules, targets
 from tvmdml.kernels.knobs import Knob, Knobs
-from tvmdml.packs import notices
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import notices
+from tvmdml.library.scheduling import kernel_for
 
 KNOBS = Knobs(
     "some_operator",

@@ -12,9 +12,9 @@ from support import Array, assert_same_bits, random_bits, round_desc, seeded, sp
 from tvmdml import TensorDataType, errors, targets
 from tvmdml import tensorir as T
 from tvmdml.enums import RoundingMode
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.schedules.cpu._leaves import _LEAVES, Leaves
-from tvmdml.scheduling import kernel_for
 
 LEVELS = ("", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 Launcher = Callable[..., Any]

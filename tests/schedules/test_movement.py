@@ -19,6 +19,7 @@ import tvmdml
 from tvmdml import TensorDesc, targets
 from tvmdml.enums import PaddingMode
 from tvmdml.kernels import knobs
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Input, Output, Uint, Uints
 from tvmdml.operators._movement import Coordinate, Movement, Source, divided, inside, padded
 from tvmdml.operators._movement_fused import followed
@@ -28,7 +29,6 @@ from tvmdml.operators._support import support
 from tvmdml.operators.fold import Fold, Unfold
 from tvmdml.operators.gather import GatherElements, GatherNd1
 from tvmdml.operators.scatter import Scatter, ScatterNd
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 

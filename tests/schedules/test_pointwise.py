@@ -20,11 +20,12 @@ from support import SIZES, Array, mixture, ready, reference, seeded, special_val
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, targets
 from tvmdml.errors import InvalidArgument
-from tvmdml.finding import find
 from tvmdml.kernels import knobs
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source, composed
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library.finding import find
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Input, OptionalInput, OptionalScaleBias, Output, Shared
 from tvmdml.operators._pointwise import Binary, Pointwise, Unary
 from tvmdml.operators._support import support
@@ -34,7 +35,6 @@ from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.operators.element_wise_unary import ElementWiseAbs, ElementWiseClip
 from tvmdml.schedules.cpu import pointwise as on_cpu
 from tvmdml.schedules.gpu import pointwise as on_gpu
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 

@@ -13,8 +13,8 @@ from support import assert_outputs_agree, bytes_of, desc_of, reference, seeded
 import tvmdml
 from tvmdml import knobs, targets
 from tvmdml.kernels import tiles
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.schedules.cpu._gemm import Product
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import host
 
 FMA = host.host().has("fma") or not host.host().has("x86")

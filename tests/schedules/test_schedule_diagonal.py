@@ -8,7 +8,7 @@ import pytest
 from support import diagonal_desc, tensor
 
 from tvmdml import knobs, targets
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets.cpu import CpuTarget
 
 # Threads, and knobs.

@@ -17,9 +17,9 @@ from support import (
 )
 
 from tvmdml import TensorDataType, TensorDesc, knobs, targets
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.schedules.cpu import nonzero_coordinates as schedule
 from tvmdml.schedules.cpu._leaves import Leaves
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 

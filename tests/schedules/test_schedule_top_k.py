@@ -7,7 +7,7 @@ import pytest
 from support import assert_agrees, random_bits, seeded, top_k_desc
 
 from tvmdml import TensorDataType, TensorDesc, targets
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 
 
 def test_a_bound_that_many_reach_is_found_again_and_again() -> None:

@@ -15,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from tvmdml.cli import main
+from tvmdml.library import log_files, log_folders
 from tvmdml.targets import Target
-from tvmdml.tuning import log_files, log_folders, tuner
+from tvmdml.tuning import tuner
 
 COMMAND = [sys.executable, "-c", "from tvmdml.cli import main; main(prog_name='tvmdml')"]
 ROUND = ("ELEMENT_WISE_ROUND", "--shape", "3000")

@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from support import ALL, IN_PLACE, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 import tvmdml
-from tvmdml import DiagonalMatrix, Operator, PackError, TopK, errors, knobs, packs, scheduling, targets
+from tvmdml import DiagonalMatrix, Operator, PackError, TopK, errors, knobs, packs, targets
 from tvmdml.bench.inputs import FILLS
 from tvmdml.kernels.knobs import Constraint, Knob, Knobs
+from tvmdml.library import format as container
+from tvmdml.library import log_folders, logs, opened, scheduling, spec
+from tvmdml.library.log_terms import Machine, Record
+from tvmdml.library.logs import Logs
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import tuned_as
-from tvmdml.packs import change, look, opened, spec, verify, work
-from tvmdml.packs import format as container
-from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.scheduling import kernel_for
+from tvmdml.packs import change, look, verify, work
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
-from tvmdml.tuning import log_folders, logs
-from tvmdml.tuning.logs import Logs
-from tvmdml.tuning.terms import Machine, Record
 
 LEVEL = "cpu:x86-64"
 HERE = targets.resolve("cpu")

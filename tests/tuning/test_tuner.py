@@ -14,12 +14,13 @@ import pytest
 from support import IN_PLACE, round_desc, tensor, top_k_desc
 
 from tvmdml import errors, targets, tuning
-from tvmdml.packs.spec import Wanted
+from tvmdml.library import logs
+from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Tuned
+from tvmdml.library.spec import Wanted
 from tvmdml.targets import Target
-from tvmdml.tuning import logs, session, tuner
+from tvmdml.tuning import session, tuner
 from tvmdml.tuning.display import Silent
 from tvmdml.tuning.noise import noise_of
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Tuned
 
 DESC = top_k_desc(tensor("float32", (64, 4096)), 1, 20, "decreasing")
 SMALL = round_desc(tensor("float32", (64,)), "toward_zero")

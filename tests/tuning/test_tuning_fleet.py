@@ -21,13 +21,13 @@ import pytest
 import tvmdml
 from tvmdml import targets
 from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported
+from tvmdml.library import lines
+from tvmdml.library.log_terms import Job, Knobs, Outcome
 from tvmdml.operators import Operator
-from tvmdml.packs import lines
 from tvmdml.targets.cpu import bundle
 from tvmdml.tuning import lanes, parcels, remote
 from tvmdml.tuning.fleet import Fleet
 from tvmdml.tuning.parcels import Library
-from tvmdml.tuning.terms import Job, Knobs, Outcome
 
 pytest.importorskip("tornado", reason="TVM's tracker takes it")
 base = pytest.importorskip("tvm.rpc.base")

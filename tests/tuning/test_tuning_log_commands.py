@@ -13,11 +13,11 @@ from tuning_records import HERE, ROWS, THERE, call, contents, record, rows, writ
 
 from tvmdml import targets
 from tvmdml.kernels.kernel import source_stamp
+from tvmdml.library import lines, log_files, log_lines, logs
+from tvmdml.library.log_terms import Machine, Record
 from tvmdml.operators import Operator
-from tvmdml.packs import lines
 from tvmdml.system import console
-from tvmdml.tuning import log_checks, log_files, log_lines, logs
-from tvmdml.tuning.terms import Machine, Record
+from tvmdml.tuning import log_checks
 
 pytestmark = pytest.mark.usefixtures("own_place")
 

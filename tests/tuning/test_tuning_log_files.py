@@ -19,9 +19,10 @@ from support import nonzero_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, THERE, call, changed, contents, found, installed_bits, record, rows, write
 
 from tvmdml.errors import InvalidArgument
-from tvmdml.tuning import log_checks, log_files, log_lines, logs
-from tvmdml.tuning.logs import Logs
-from tvmdml.tuning.terms import Machine, Record
+from tvmdml.library import log_files, log_lines, logs
+from tvmdml.library.log_terms import Machine, Record
+from tvmdml.library.logs import Logs
+from tvmdml.tuning import log_checks
 
 pytestmark = pytest.mark.usefixtures("own_place")
 
@@ -380,7 +381,7 @@ def test_a_pair_of_lines_that_git_left_beside_each_other_is_no_harm(own_place: P
 ADD = """
 import sys
 from pathlib import Path
-from tvmdml.tuning import log_lines, logs
+from tvmdml.library import log_lines, logs
 record = log_lines.parse(sys.stdin.buffer.read())
 for turn in range(12):
     name = sys.argv[2] + str(turn)

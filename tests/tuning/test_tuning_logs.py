@@ -16,10 +16,11 @@ from support import IN_PLACE, diagonal_desc, round_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, found, installed_bits, record, rows, write
 
 from tvmdml import TensorDesc, TopK, targets
-from tvmdml.disk import places, stores
+from tvmdml.library import log_files, log_folders, log_lines, logs
+from tvmdml.library.logs import Found, Logs
 from tvmdml.operators._contract import Shared
-from tvmdml.tuning import log_checks, log_files, log_folders, log_lines, logs
-from tvmdml.tuning.logs import Found, Logs
+from tvmdml.system.disk import places, stores
+from tvmdml.tuning import log_checks
 
 pytestmark = pytest.mark.usefixtures("own_place")
 
@@ -287,13 +288,13 @@ def test_a_user_s_folders_are_those_of_platformdirs(monkeypatch: pytest.MonkeyPa
     assert places.user_folder("data") == Path(platformdirs.user_data_dir("tvmdml", appauthor=False))
 
 
-@pytest.mark.parametrize("module", ["tvmdml", "tvmdml.tuning.logs", "tvmdml.tuning.cli"])
+@pytest.mark.parametrize("module", ["tvmdml", "tvmdml.library.logs", "tvmdml.tuning.cli"])
 def test_importing_is_quick(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"numpy", "tvm", "tvm_ffi", "platformdirs", "tvmdml.operators", "tvmdml.schedules"}
     assert not heavy & set(done.stdout.split())
-    assert ("tvmdml.tuning" in done.stdout.split()) == (module != "tvmdml")
+    assert ("tvmdml.library" in done.stdout.split()) == (module != "tvmdml")
 
 
 def test_what_is_shipped_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,13 +26,13 @@ from tvmdml.bench.rows.top_k import top_k
 from tvmdml.bench.task import Task
 from tvmdml.bench.work import Work
 from tvmdml.errors import InvalidArgument
+from tvmdml.library import lines
+from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
-from tvmdml.packs import lines
 from tvmdml.tuning import display, pictures, report, rivals
 from tvmdml.tuning.display import Silent, Terminal
 from tvmdml.tuning.rivals import Peer
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
 
 MACHINE = Machine("cpu:x86-64-v3", "a processor", 2)
 FAILED = Outcome(problem="crashed: SIGSEGV")

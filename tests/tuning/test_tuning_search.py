@@ -8,9 +8,9 @@ import pytest
 from support import round_desc, tensor, top_k_desc
 
 from tvmdml import knobs, targets
+from tvmdml.library.log_terms import Knobs, Outcome, Trial
 from tvmdml.tuning.search import Search
 from tvmdml.tuning.space import Space
-from tvmdml.tuning.terms import Knobs, Outcome, Trial
 
 
 @pytest.fixture(scope="module")

@@ -16,15 +16,15 @@ from tvmdml.arrays.guarded import Place
 from tvmdml.bench.measure import Contender
 from tvmdml.bench.measure import Sample as Taken
 from tvmdml.errors import DeviceError
+from tvmdml.library import lines
+from tvmdml.library.log_terms import Job, Outcome
 from tvmdml.operators.element_wise_round import ElementWiseRound
-from tvmdml.packs import lines
 from tvmdml.schedules.cpu import pointwise
 from tvmdml.system.workers import Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 from tvmdml.tuning import clocks, trials
 from tvmdml.tuning.stand import Sample, Stand
-from tvmdml.tuning.terms import Job, Outcome
 from tvmdml.tuning.trials import Pace
 
 ROUND = round_desc(tensor("float32", (1000,)))

@@ -6,16 +6,16 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 
-from tvmdml import operators, scheduling
+from tvmdml import operators
 from tvmdml.bench.results import LogFolder, LogUsed
 from tvmdml.kernels import knobs
 from tvmdml.kernels.knobs import Value
+from tvmdml.library import log_folders, log_lines, logs, scheduling
+from tvmdml.library.log_terms import Record
+from tvmdml.library.logs import Logs
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
-from tvmdml.tuning import log_folders, log_lines, logs
-from tvmdml.tuning.logs import Logs
-from tvmdml.tuning.terms import Record
 
 
 def folders() -> list[LogFolder]:

@@ -16,10 +16,10 @@ import numpy as np
 from tvmdml import dxdispatch
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender, Timing
+from tvmdml.library.files import is_graph, is_pack
 from tvmdml.onnx import command
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Runnable
-from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.system import installing
 from tvmdml.system.console import printable
 from tvmdml.targets import Target, resolve

@@ -21,15 +21,16 @@ from tvmdml import packs, targets
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender
 from tvmdml.enums import AxisDirection, RoundingMode
+from tvmdml.library import format as container
+from tvmdml.library import records, shelf
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
 from tvmdml.operators.diagonal_matrix import DiagonalMatrix1
 from tvmdml.operators.element_wise_round import ElementWiseRound
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.operators.top_k import TopK1
-from tvmdml.packs import building, records, shelf
-from tvmdml.packs import format as container
-from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.scheduling import kernel_for
+from tvmdml.packs import building
 from tvmdml.system import children
 from tvmdml.tensors import BYTE_TYPES, TensorDataType, TensorDesc
 

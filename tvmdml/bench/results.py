@@ -351,7 +351,7 @@ def versions() -> dict[str, str]:
 
 def _tuning() -> str:
     """The tuning logs in force: how many records they have, and a hash of them."""
-    from tvmdml.tuning import log_lines, logs
+    from tvmdml.library import log_lines, logs
 
     if logs.are_off():
         return "none (TVMDML_TUNING=0)"

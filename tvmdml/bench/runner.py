@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import compiler, finding, targets
+from tvmdml import compiler, targets
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.bench import blas, checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.bench.cases import Case
@@ -22,6 +22,7 @@ from tvmdml.bench.peers import Attempt
 from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.bench.task import Task, kind
 from tvmdml.bench.venues import Venue
+from tvmdml.library import finding
 from tvmdml.operators._contract import Role
 from tvmdml.system import imports
 from tvmdml.targets import Target

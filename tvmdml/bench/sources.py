@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.bench import networks
 from tvmdml.bench.networks.table import NONE, TABLE, Form, Input, arrays
-from tvmdml.disk import stores
+from tvmdml.system.disk import stores
 
 BATCHES = (1, 8)
 _SPEECH = {"input": Input(("batch", 576)), "state": Input((2, "batch", 128))}

@@ -20,10 +20,11 @@ import numpy as np
 
 from tvmdml import dxdispatch
 from tvmdml.conformance.checks import Check, is_taken
-from tvmdml.dxdispatch import commands, nodes
+from tvmdml.dxdispatch import commands
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import ModelError, Unsupported
 from tvmdml.operators._contract import Array
+from tvmdml.operators._json import nodes
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType
 

@@ -16,10 +16,10 @@ from tvmdml.conformance.checks import Check, is_taken
 from tvmdml.conformance.fills import FILLS
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.library import lines
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._trial import Trial
-from tvmdml.packs import lines
 from tvmdml.targets import Target
 
 
@@ -78,7 +78,7 @@ def again(text: str, fill: str, target: Target, seed: int) -> str:
     Raises:
         InvalidArgument: there is no such descriptor or input.
     """
-    from tvmdml.packs import spec
+    from tvmdml.library import spec
 
     if fill not in FILLS:
         raise InvalidArgument(message("case input", repr(fill), ", ".join(FILLS)))

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Buffer, Resource
 from tvmdml.enums import TensorFlags
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._json.nodes import Node
 from tvmdml.tensors import MAX_ELEMENTS, TensorDesc
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]

@@ -16,9 +16,9 @@ import numpy as np
 from tvmdml.dxdispatch import bindings, images
 from tvmdml.dxdispatch.bindings import AnyArray, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
-from tvmdml.dxdispatch.nodes import Node, shown
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.errors import ModelError, reason
+from tvmdml.operators._json.nodes import Node, shown
 from tvmdml.system import inside
 from tvmdml.system.console import printable
 from tvmdml.tensors import MAX_ELEMENTS

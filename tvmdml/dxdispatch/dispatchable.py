@@ -6,11 +6,11 @@ import abc
 from collections.abc import Callable, Mapping
 
 from tvmdml.dxdispatch.bindings import Bindings, Memory
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import ModelError
 from tvmdml.operators import Operator
+from tvmdml.operators._json.nodes import Node
 from tvmdml.targets import Target
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tvmdml.dxdispatch import graph_kind, onnx_kind, operator_kind
 from tvmdml.dxdispatch.dispatchable import Dispatchable
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Resource
+from tvmdml.operators._json.nodes import Node
 
 _KINDS: Mapping[str, Callable[[Node, Path], Dispatchable]] = {
     "onnx": onnx_kind.read,

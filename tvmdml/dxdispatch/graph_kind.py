@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.compiler import compile as compile_operator
-from tvmdml.dxdispatch import bindings, descriptors, flat, nodes, serialized
+from tvmdml.dxdispatch import bindings, flat, serialized
 from tvmdml.dxdispatch.bindings import Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported, safe_repr
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
+from tvmdml.operators._json import descriptors, nodes
+from tvmdml.operators._json.nodes import Node
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.system import inside
 from tvmdml.targets import Target

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.errors import Unsupported, message
+from tvmdml.operators._json.nodes import Node
 from tvmdml.system import installing
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]

@@ -13,10 +13,10 @@ import numpy as np
 from tvmdml.dxdispatch import bindings
 from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported
+from tvmdml.operators._json.nodes import Node
 from tvmdml.system import inside
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_ELEMENTS, TensorDesc

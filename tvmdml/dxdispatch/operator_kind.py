@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tvmdml.compiler import CompiledOperator
 from tvmdml.compiler import compile as compile_operator
-from tvmdml.dxdispatch import bindings, descriptors
+from tvmdml.dxdispatch import bindings
 from tvmdml.dxdispatch.bindings import AnyArray, Bindings, Memory
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
+from tvmdml.operators._json import descriptors
+from tvmdml.operators._json.nodes import Node
 from tvmdml.targets import Target
 
 _FIELDS = ("type", "Type", "desc", "Desc", "bindings", "dmlCompileType", "executionFlags")

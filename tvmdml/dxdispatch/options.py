@@ -55,8 +55,8 @@ class Operation(NamedTuple):
             InvalidArgument, Unsupported, ModelError: there is no such operation.
         """
         from tvmdml import operators
-        from tvmdml.dxdispatch import sketch
         from tvmdml.enums import FeatureLevel
+        from tvmdml.operators._json import sketch
 
         if (operator is None) == (self.model is None):
             raise click.UsageError("Give an OPERATOR or a --model.")

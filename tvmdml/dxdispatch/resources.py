@@ -13,8 +13,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tvmdml.dxdispatch import images
-from tvmdml.dxdispatch.nodes import Node, as_number, shown
 from tvmdml.errors import InvalidArgument, safe_repr
+from tvmdml.operators._json.nodes import Node, as_number, shown
 from tvmdml.system import inside
 from tvmdml.tensors import BYTE_TYPES, TYPE_NAMES, TensorDataType
 

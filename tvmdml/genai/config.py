@@ -13,7 +13,7 @@ from tvmdml.errors import Unsupported, message, reason, safe_repr
 from tvmdml.genai import settings
 from tvmdml.genai.options import check_names
 from tvmdml.genai.refusing import FolderError, Refused
-from tvmdml.packs.opened import OpenedPack
+from tvmdml.library.opened import OpenedPack
 from tvmdml.targets import Target
 
 FILE = "genai_config.json"

@@ -28,9 +28,9 @@ from tvmdml.graph.open_graph import OWN_SIZES, OpenGraph
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished, Program, Result, Value, needed
 from tvmdml.graph.templates import ProgramTemplate, Template
+from tvmdml.library.scheduling import remembering
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
-from tvmdml.scheduling import remembering
 from tvmdml.sizes import Record, hint, is_open, key_of, naming_sizes, texts_for_messages
 from tvmdml.tensors import MOST_VALUES, PRECISIONS, ArrayTensorDesc, TensorDataType, TensorDesc
 

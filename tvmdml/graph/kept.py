@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.disk import plans
-from tvmdml.disk.plans import ALIGNMENT, PlanStore
 from tvmdml.errors import TvmdmlError
 from tvmdml.system import apart, whole
+from tvmdml.system.disk import plans
+from tvmdml.system.disk.plans import ALIGNMENT, PlanStore
 
 if TYPE_CHECKING:
     from tvmdml.arrays import NumpyArray

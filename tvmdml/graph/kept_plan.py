@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml import finding
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.disk import stores
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.launching import Answer, Chosen, Missing, Source
 from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Written, place
+from tvmdml.library import finding
 from tvmdml.sizes.evaluating import Function
 from tvmdml.system import apart
+from tvmdml.system.disk import stores
 from tvmdml.targets import Launch, Target
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import Any
 
 from tvmdml.compiler import missing
 from tvmdml.errors import TvmdmlError
-from tvmdml.finding import absent, find
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import notices
+from tvmdml.library.finding import absent, find
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import notices
 from tvmdml.system.logger import SLOW, timed
 from tvmdml.targets import Target
 from tvmdml.targets.cpu.thread_count import thread_count

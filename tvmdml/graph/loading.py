@@ -21,7 +21,6 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.arrays import NumpyArray
-from tvmdml.disk import plans
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import saving
 from tvmdml.graph.compiled import CompiledGraph
@@ -31,16 +30,17 @@ from tvmdml.graph.open_saved import Limits, OpenSaved
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.surroundings import key_of
 from tvmdml.graph.written import place
-from tvmdml.packs import records, shelf
-from tvmdml.packs.files import is_pack
+from tvmdml.library import records, shelf
+from tvmdml.library.files import is_pack
 from tvmdml.sizes.evaluating import Function
 from tvmdml.system import at_hand
+from tvmdml.system.disk import plans
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
-    from tvmdml.packs.format import Pack
-    from tvmdml.packs.records import Graph
+    from tvmdml.library.format import Pack
+    from tvmdml.library.records import Graph
 
 
 def load_graph(
@@ -278,9 +278,9 @@ class OpenInPack(NamedTuple):
         Raises:
             CompileError: the pack lacks a kernel for them.
         """
-        at_hand("tvmdml.graph.open_planning", "tvmdml.scheduling")
+        at_hand("tvmdml.graph.open_planning", "tvmdml.library.scheduling")
         from tvmdml.graph.open_planning import chosen_of
-        from tvmdml.scheduling import remembering
+        from tvmdml.library.scheduling import remembering
 
         found = []
         with remembering():

@@ -21,7 +21,7 @@ from tvmdml.graph.packing import Shared
 from tvmdml.graph.program import Finished
 from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate
-from tvmdml.scheduling import remembering
+from tvmdml.library.scheduling import remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import evaluator, terms_of
 from tvmdml.system import not_collected

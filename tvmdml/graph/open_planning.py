@@ -25,10 +25,10 @@ from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate, Template
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.persistent import Packing
+from tvmdml.library import notices
+from tvmdml.library.scheduling import kernel_for, remembering
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._contract import Shared as InPlace
-from tvmdml.packs import notices
-from tvmdml.scheduling import kernel_for, remembering
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
 from tvmdml.sizes.polynomials import Terms

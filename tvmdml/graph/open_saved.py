@@ -100,10 +100,10 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
     Raises:
         Unsupported: it cannot be written.
     """
-    at_hand("tvmdml.packs.lines", "tvmdml.operators._shared", "tvmdml.graph.templates")
+    at_hand("tvmdml.library.lines", "tvmdml.operators._shared", "tvmdml.graph.templates")
     from tvmdml.graph.templates import Template
+    from tvmdml.library import lines
     from tvmdml.operators import _shared
-    from tvmdml.packs import lines
     from tvmdml.sizes.evaluating import terms_of
 
     whole = written(plan, Said((), ""))

@@ -67,9 +67,9 @@ class SavedGroup(Group):
         Raises:
             InvalidArgument, ModelError, ValueError: it breaks its contract.
         """
-        at_hand("tvmdml.packs.lines", "tvmdml.operators._shared")
+        at_hand("tvmdml.library.lines", "tvmdml.operators._shared")
+        from tvmdml.library import lines
         from tvmdml.operators import _shared
-        from tvmdml.packs import lines
 
         try:
             desc = lines.read(self.line, "a call")

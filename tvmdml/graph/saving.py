@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.disk import mapping
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.launching import Source
 from tvmdml.graph.saved_plan import PackedKey, SavedPlan
 from tvmdml.graph.written import ABSENT, Said, place, text, type_of, written
-from tvmdml.packs import files
+from tvmdml.library import files
 from tvmdml.system import at_hand
+from tvmdml.system.disk import mapping
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
@@ -143,10 +143,10 @@ def reading(path: object) -> Iterator[None]:
 
 def planned(finished: Finished, target: Target) -> SavedPlan:
     """The plan of a graph for certain sizes, after all passes."""
-    at_hand("tvmdml.graph.open_planning", "tvmdml.packs.lines", "tvmdml.operators._shared")
+    at_hand("tvmdml.graph.open_planning", "tvmdml.library.lines", "tvmdml.operators._shared")
     from tvmdml.graph.open_planning import ProgramPlan
+    from tvmdml.library import lines
     from tvmdml.operators import _shared
-    from tvmdml.packs import lines
     from tvmdml.sizes import Record
 
     plan = ProgramPlan(finished, Record(), target, {}, [])

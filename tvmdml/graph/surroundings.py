@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml import system
-from tvmdml.disk import plans
 from tvmdml.kernels import knobs
 from tvmdml.system import at_hand, imports
+from tvmdml.system.disk import plans
 from tvmdml.targets import Target
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "onnx")
@@ -35,8 +35,8 @@ def surroundings(target: Target) -> str | None:
     sources = _sources()
     if sources is None:
         return None
-    at_hand("tvmdml.tuning.log_folders")
-    from tvmdml.tuning import log_folders
+    at_hand("tvmdml.library.log_folders")
+    from tvmdml.library import log_folders
 
     switches = sorted(
         (name, value) for name, value in os.environ.items() if name.startswith("TVMDML_") and name not in _WITHOUT_EFFECT
@@ -54,7 +54,7 @@ def are_usual(target: Target) -> bool:
 
 def _uses_packs() -> bool:
     """Whether packs are loaded, or somebody is told which operators are prepared. (What is not imported has none.)"""
-    shelf, notices = sys.modules.get("tvmdml.packs.shelf"), sys.modules.get("tvmdml.packs.notices")
+    shelf, notices = sys.modules.get("tvmdml.library.shelf"), sys.modules.get("tvmdml.library.notices")
     return bool(getattr(shelf, "_loaded", ()) or getattr(notices, "_listeners", ()))
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from tvmdml.enums import TensorFlags
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.program import Finished, Program, Result
+from tvmdml.library.scheduling import remembered
 from tvmdml.operators import _exact
 from tvmdml.operators._contract import Operator
-from tvmdml.scheduling import remembered
 from tvmdml.sizes import Size, is_open
 from tvmdml.tensors import TensorDataType, TensorDesc
 

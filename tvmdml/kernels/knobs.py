@@ -1,8 +1,8 @@
 """Knobs: tunable parameters of a schedule. Each is declared once, beside the schedule that uses it.
 
-A knob has its default, unless a tuning log has a record for the operation (``tvmdml.scheduling``), the target has its own value
-(``Target.knobs``: a pack's), or ``using`` sets one: each of these overrides those before it. A default may be a formula of the
-processor's cache sizes.
+A knob has its default, unless a tuning log has a record for the operation (``tvmdml.library.scheduling``), the target has its own
+value (``Target.knobs``: a pack's), or ``using`` sets one: each of these overrides those before it. A default may be a formula of
+the processor's cache sizes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.packs import notices
+from tvmdml.library import notices
 from tvmdml.targets._terms import Value as Value
 
 if TYPE_CHECKING:

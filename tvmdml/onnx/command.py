@@ -17,10 +17,10 @@ import numpy as np
 from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
 from tvmdml.graph.compiled import Timed
+from tvmdml.library.files import is_graph, is_pack
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Argument, Runnable
-from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.system import inside
 from tvmdml.system.console import printable, shown_seconds
 from tvmdml.targets import Target

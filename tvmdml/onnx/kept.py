@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.disk.plans import PlanStore
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.arguments import ModelMetadata
@@ -25,6 +24,7 @@ from tvmdml.onnx.content import Content
 from tvmdml.onnx.following import Following
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.system import at_hand
+from tvmdml.system.disk.plans import PlanStore
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tvmdml import targets
-from tvmdml.disk.stores import warn_once
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, clean, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation, explanation
+from tvmdml.library.files import is_graph, is_pack
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.profiling import Profile, in_folder
@@ -24,8 +24,8 @@ from tvmdml.onnx.running import Argument, Ready, Runnable, listed, unnamed
 from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
 from tvmdml.onnx.types import ACCURACIES, Exactness, Undecided
-from tvmdml.packs.files import is_graph, is_pack
 from tvmdml.system import at_hand
+from tvmdml.system.disk.stores import warn_once
 from tvmdml.system.logger import timed
 from tvmdml.tensors import PRECISIONS
 
@@ -81,9 +81,9 @@ def load(
         raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
     if isinstance(model, (str, os.PathLike)) and (is_pack(model) or is_graph(model)):
         at_hand("tvmdml.onnx.packed", "tvmdml.onnx.packed_open")
+        from tvmdml.library.shelf import load_pack
         from tvmdml.onnx.packed import PackedModel, open_models
         from tvmdml.onnx.packed_open import OpenPackedModel
-        from tvmdml.packs.shelf import load_pack
 
         if is_pack(model):
             with load_pack(model) as loaded:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument, clean, message, safe_repr
 from tvmdml.onnx.ep_devices import OrtEpDevice
 from tvmdml.onnx.providers import CPU, has_gpu
+from tvmdml.system.disk import stores
 
 _MOST_THREADS = 1024
 

@@ -25,13 +25,13 @@ from tvmdml.graph.loading import in_pack, is_open, of_kind
 from tvmdml.graph.saved_plan import SavedPlan
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, type_of
+from tvmdml.library import shelf
+from tvmdml.library.files import is_graph
+from tvmdml.library.records import Graph
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
-from tvmdml.packs import shelf
-from tvmdml.packs.files import is_graph
-from tvmdml.packs.records import Graph
 from tvmdml.system.console import printable
 
 _TYPES = {"float32": "float", "float64": "double"}

@@ -17,12 +17,12 @@ from tvmdml.graph.loading import OpenInPack, open_in_pack
 from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, text, type_of
+from tvmdml.library.records import Graph
+from tvmdml.library.shelf import LoadedPack
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.packed import argument_of, lengths_of, sizes_of
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.running import Ready, Runnable
-from tvmdml.packs.records import Graph
-from tvmdml.packs.shelf import LoadedPack
 
 _MOST_GRAPHS = 64
 """The sizes whose graphs are kept."""

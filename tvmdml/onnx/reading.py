@@ -14,12 +14,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.disk import mapping
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import bounds, order, weights
 from tvmdml.onnx.descriptors import numpy_type
 from tvmdml.onnx.types import is_narrow
 from tvmdml.system import at_hand, inside
+from tvmdml.system.disk import mapping
 
 MOST_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""

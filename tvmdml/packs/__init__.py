@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
+    from tvmdml.library.format import Pack
+    from tvmdml.library.recording import Recording, record
+    from tvmdml.library.shelf import LoadedPack, load_pack
     from tvmdml.packs.building import Built, build
-    from tvmdml.packs.format import Pack
-    from tvmdml.packs.recording import Recording, record
-    from tvmdml.packs.shelf import LoadedPack, load_pack
 
 __all__ = ["Built", "LoadedPack", "Pack", "Recording", "build", "load_pack", "record"]
 
@@ -22,8 +22,8 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "building": ("Built", "build"),
-        "format": ("Pack",),
-        "recording": ("Recording", "record"),
-        "shelf": ("LoadedPack", "load_pack"),
+        ".library.format": ("Pack",),
+        ".library.recording": ("Recording", "record"),
+        ".library.shelf": ("LoadedPack", "load_pack"),
     },
 )

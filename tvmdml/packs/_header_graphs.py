@@ -16,13 +16,13 @@ from tvmdml.graph.memory import stacked
 from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saved_plan import SavedPlan
 from tvmdml.graph.saving import reading
+from tvmdml.library.format import Pack
+from tvmdml.library.records import Graph
 from tvmdml.onnx.packed_open import ranges_of
 from tvmdml.onnx.random_state import STATE
 from tvmdml.packs import _header_choices, _header_text
 from tvmdml.packs._header_data import Data, c_type, distinct, identifier, kind_of
 from tvmdml.packs._header_rows import Context, Recording, Rows, fixed_recording, open_recording, size_row, text_of
-from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Graph
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 _LINE = 64

@@ -21,13 +21,14 @@ from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saved_plan import PackedKey, SavedPlan
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import ReadPlan
+from tvmdml.library import lines, records
+from tvmdml.library.format import Pack
+from tvmdml.library.records import Graph, Launch, Packed
 from tvmdml.onnx.packed_open import OpenRecording
-from tvmdml.packs import answers, lines, records
+from tvmdml.packs import answers
 from tvmdml.packs._header_data import Data, distinct, kind_of
 from tvmdml.packs._header_values import Values
 from tvmdml.packs.answers import Answer
-from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Graph, Launch, Packed
 from tvmdml.sizes.evaluating import Function
 
 _ARENA, _DATA, _ARRAY, _GIVEN = range(4)

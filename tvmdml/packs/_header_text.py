@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tvmdml.library.format import Pack
 from tvmdml.packs import folders
-from tvmdml.packs.format import Pack
 
 _TOKENS, _MASK, _PLACES, _KEPT = range(4)
 _ROLES = {"input_ids": _TOKENS, "attention_mask": _MASK, "position_ids": _PLACES}

@@ -17,8 +17,8 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.graph.saving import MOST_JSON
 from tvmdml.graph.written import MOST, place, text
-from tvmdml.packs import records
-from tvmdml.packs.records import Launch
+from tvmdml.library import records
+from tvmdml.library.records import Launch
 from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Target
 

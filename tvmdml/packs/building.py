@@ -17,21 +17,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tvmdml
-from tvmdml import operators, scheduling, targets
-from tvmdml.disk import stores
+from tvmdml import operators, targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel, digest
+from tvmdml.library import files, lines, records, scheduling, tuned
+from tvmdml.library import format as container
+from tvmdml.library.format import Contents, Part
+from tvmdml.library.records import Launch, Operation, symbol_of
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import files, graphs, lines, listed, records, sources, tuned, work
-from tvmdml.packs import format as container
-from tvmdml.packs.format import Contents, Part
+from tvmdml.packs import graphs, listed, sources, work
 from tvmdml.packs.processes import Processes
-from tvmdml.packs.records import Launch, Operation, symbol_of
-from tvmdml.packs.spec import Spec, Wanted
-from tvmdml.scheduling import kernel_for
 from tvmdml.system import apart, imports, installing
+from tvmdml.system.disk import stores
 from tvmdml.targets import Target, elsewhere
 
 _TOGETHER = 4

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.packs import format as container
-from tvmdml.packs import signing, tuned
-from tvmdml.packs.format import Pack, StoredPart
-from tvmdml.packs.records import Graph, Kernel, Operation
+from tvmdml.library import format as container
+from tvmdml.library import signing, tuned
+from tvmdml.library.format import Pack, StoredPart
+from tvmdml.library.records import Graph, Kernel, Operation
 
 _Path = str | os.PathLike[str]
 

@@ -18,7 +18,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.system.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table, width
 
 if TYPE_CHECKING:
-    from tvmdml.packs.format import Pack
+    from tvmdml.library.format import Pack
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -101,7 +101,8 @@ def build(
 
     After Ctrl-C, the compiled kernels are kept: run the same command again to continue.
     """
-    from tvmdml.packs import files, sources
+    from tvmdml.library import files
+    from tvmdml.packs import sources
     from tvmdml.packs.building import build as build_pack
 
     place = files.require_place(output)
@@ -162,7 +163,7 @@ def wheel(specs: tuple[Path, ...], folder: Path, targets: tuple[str, ...], jobs:
 @click.argument("program", metavar="-- PROGRAM [ARGUMENT…]", nargs=-1, required=True, type=click.UNPROCESSED)
 def record(output: Path, program: tuple[str, ...]) -> None:
     """Run a PROGRAM, and record every kernel that it and its children use: tvmdml pack record -o spec.toml -- python app.py"""
-    from tvmdml.packs import files, recording, spec
+    from tvmdml.library import files, recording, spec
 
     files.require_place(output)
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as folder:
@@ -225,8 +226,8 @@ def split(path: Path, targets: tuple[str, ...], output: Path) -> None:
 @click.option("--name", default="", help="The prefix of names in C.  [default: the pack's name]")
 def header(path: Path, output: Path, name: str) -> None:
     """Write a C header for the CPU kernels of a PACK, and the libraries that it loads."""
+    from tvmdml.library import signing
     from tvmdml.packs import header as headers
-    from tvmdml.packs import signing
 
     with _opened(path, signing.check) as found:  # what is written is code that will run
         written = headers.write(found, output, name)
@@ -292,7 +293,7 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None, s
     Of a pack, checksums and signatures are checked, too.
     Of an ONNX model, a saved graph or a DxDispatch model, a pack for this machine is built first, and removed after the check.
     """
-    from tvmdml.packs import files
+    from tvmdml.library import files
     from tvmdml.packs import verify as verifying
 
     given = path
@@ -324,7 +325,7 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None, s
 @click.argument("public", metavar="PUBLIC", type=_FILE)
 def keygen(private: Path, public: Path) -> None:
     """Make a key pair for signing packs: PRIVATE signs, and PUBLIC goes to TVMDML_TRUSTED_KEYS."""
-    from tvmdml.packs import signing
+    from tvmdml.library import signing
 
     signing.generate(private, public)
     click.echo(f"{private} signs packs: keep it secret. Give {public} to those who load your packs.")
@@ -335,7 +336,7 @@ def keygen(private: Path, public: Path) -> None:
 @click.option("--key", metavar="FILE", type=_FILE, required=True, help="The private key.")
 def sign(path: Path, key: Path) -> None:
     """Sign a PACK."""
-    from tvmdml.packs import signing
+    from tvmdml.library import signing
 
     signing.sign(path, key)
     with _opened(path) as found:
@@ -347,7 +348,7 @@ def sign(path: Path, key: Path) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path, check: Callable[[Pack], object] | None = None) -> Iterator[Pack]:
-    from tvmdml.packs.format import Pack
+    from tvmdml.library.format import Pack
 
     found = Pack(path, check)
     try:

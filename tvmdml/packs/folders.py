@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml.errors import InvalidArgument, message, reason, safe_repr
+from tvmdml.library.spec import Spec
 from tvmdml.onnx.origin import Origin
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.packs.open_graphs import OpenSource
-from tvmdml.packs.spec import Spec
 from tvmdml.targets import Target
 
 CONFIG = "genai_config.json"

@@ -26,14 +26,15 @@ from tvmdml.graph.launching import Source as Memory
 from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
 from tvmdml.kernels import persistent
+from tvmdml.library import format as container
+from tvmdml.library import records, spec
+from tvmdml.library.format import Contents, Pack, Part, StoredPart
+from tvmdml.library.records import Graph, Launch
+from tvmdml.library.shelf import LoadedPack
+from tvmdml.library.spec import Wanted
 from tvmdml.operators import Operator
-from tvmdml.packs import format as container
-from tvmdml.packs import open_graphs, records, spec
-from tvmdml.packs.format import Contents, Pack, Part, StoredPart
+from tvmdml.packs import open_graphs
 from tvmdml.packs.open_graphs import OpenPlanned, OpenSource
-from tvmdml.packs.records import Graph, Launch
-from tvmdml.packs.shelf import LoadedPack
-from tvmdml.packs.spec import Wanted
 from tvmdml.targets import Target
 
 

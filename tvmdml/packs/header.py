@@ -19,13 +19,14 @@ import tvmdml
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.loading import is_open
+from tvmdml.library import files, lines
+from tvmdml.library.format import Pack
+from tvmdml.library.records import Kernel, Launch, Operation, Packed
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import _header_c, files, lines
+from tvmdml.packs import _header_c
 from tvmdml.packs._header_graphs import GraphTables
 from tvmdml.packs._header_rows import Context
-from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Kernel, Launch, Operation, Packed
 from tvmdml.targets.cpu import host
 from tvmdml.tensors import TensorDataType, TensorDesc
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from tvmdml import targets
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
+from tvmdml.library import notices, spec
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import all_operators
-from tvmdml.packs import notices, spec
-from tvmdml.packs.spec import Spec, Wanted
 from tvmdml.targets import Target
 
 Note = Callable[[str], object]

@@ -8,9 +8,9 @@ from typing import Any
 
 from tvmdml import operators
 from tvmdml.errors import PackError, Unsupported
-from tvmdml.packs import signing
-from tvmdml.packs.format import Pack
-from tvmdml.packs.records import Kernel, Launch, Operation, Packed, symbol_of
+from tvmdml.library import signing
+from tvmdml.library.format import Pack
+from tvmdml.library.records import Kernel, Launch, Operation, Packed, symbol_of
 
 _NOT_OF_KERNELS = ("producer", "knobs")
 """The members of a pack's head that are compared value by value."""

@@ -17,6 +17,8 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph import open_saved, saving
 from tvmdml.graph.open_planning import ProgramPlan
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import spec
+from tvmdml.library.scheduling import remembering
 from tvmdml.onnx import packed
 from tvmdml.onnx.origin import Origin
 from tvmdml.onnx.reading import Source as Opened
@@ -25,8 +27,7 @@ from tvmdml.onnx.running import About
 from tvmdml.onnx.types import Undecided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import answers, spec
-from tvmdml.scheduling import remembering
+from tvmdml.packs import answers
 from tvmdml.targets import Target
 
 DRAWN = 1 << 12

@@ -12,15 +12,16 @@ from types import MappingProxyType
 from tvmdml import dxdispatch, targets
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph import saving
+from tvmdml.library import spec
+from tvmdml.library.files import is_graph
+from tvmdml.library.spec import KnobValues, Spec, Wanted
 from tvmdml.onnx import model as onnx_model
 from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.operators import _shared
-from tvmdml.packs import folders, spec
-from tvmdml.packs.files import is_graph
+from tvmdml.packs import folders
 from tvmdml.packs.graphs import Source
 from tvmdml.packs.open_graphs import OpenSource
-from tvmdml.packs.spec import KnobValues, Spec, Wanted
 from tvmdml.tensors import MAX_ELEMENTS
 
 Sizes = Mapping[str, int | range]

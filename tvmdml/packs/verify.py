@@ -25,13 +25,14 @@ from tvmdml.graph.loading import in_pack, is_open, open_in_pack
 from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saving import reading
 from tvmdml.kernels.kernel import Kernel as Decided
+from tvmdml.library import lines, signing
+from tvmdml.library.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.shelf import LoadedPack
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._trial import Trial, any_values
-from tvmdml.packs import answers, lines, look, signing
-from tvmdml.packs.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
-from tvmdml.packs.shelf import LoadedPack
-from tvmdml.scheduling import kernel_for
+from tvmdml.packs import answers, look
 from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc

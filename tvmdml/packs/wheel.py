@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import tvmdml
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.packs import building, files, library, listed, sources
-from tvmdml.packs import format as container
+from tvmdml.library import files, installed
+from tvmdml.library import format as container
+from tvmdml.packs import building, listed, sources
 from tvmdml.packs.building import Built, Identity, Plan
 
 SPEC = Path(__file__).parent / "library.toml"
@@ -81,9 +82,9 @@ def build(
                     if machine.takes(other):
                         plan.leave_out(kernels)
             known[target] = {building.identity(one.kernel) for one in plan.wanted.values()}
-            path = Path(name) / library.file_name(target)
+            path = Path(name) / installed.file_name(target)
             built[target] = building.build_library(plan, path, jobs, functools.partial(progress, target))
-        packs = sorted(Path(name).glob(f"*{library.SUFFIX}"))
+        packs = sorted(Path(name).glob(f"*{installed.SUFFIX}"))
         return Wheel(_written(folder, packs, platform), built)
 
 
@@ -109,7 +110,7 @@ def _written(folder: Path, packs: Sequence[Path], platform: str) -> Path:
     about = f"Name: {_NAME}\nVersion: {version}\nSummary: Kernels of tvmdml, compiled ahead of time\n"
     pure = str(platform == _ANY).lower()
     texts = {
-        f"{library.PACKAGE}/__init__.py": _INIT,
+        f"{installed.PACKAGE}/__init__.py": _INIT,
         f"{info}/METADATA": f"Metadata-Version: 2.1\n{about}",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tvmdml\nRoot-Is-Purelib: {pure}\nTag: py3-none-{platform}\n",
     }
@@ -134,7 +135,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def _contents(packs: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
     """The packs, one at a time."""
     for path in packs:
-        yield f"{library.PACKAGE}/{path.name}", path.read_bytes()
+        yield f"{installed.PACKAGE}/{path.name}", path.read_bytes()
 
 
 def _stamp(packs: Sequence[Path]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import targets
 from tvmdml.errors import CompileError
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.system import whole
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Target:
     """The target with this name and code, with these knobs and without tuning records."""
-    from tvmdml.packs import tuned
+    from tvmdml.library import tuned
 
     found = next(one for one in targets.elsewhere(text) if one.code == code)
     return tuned.deciding(found, knobs, tuned.logs_of([]))
@@ -54,8 +54,8 @@ def compile_units(jobs: Sequence[Job]) -> list[Unit]:
 
 
 def _compile(job: Job) -> Unit:
-    from tvmdml.packs import lines
-    from tvmdml.packs.records import kernel_key, symbol_of
+    from tvmdml.library import lines
+    from tvmdml.library.records import kernel_key, symbol_of
 
     try:
         target = machine(job.target, job.code, job.knobs)

@@ -203,7 +203,7 @@ def on_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Ca
 
     Args:
         package: its ``__name__``.
-        modules: the public names that each module defines.
+        modules: the public names that each module defines; a point before its name is for each package that is left, as in imports.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
@@ -212,7 +212,7 @@ def on_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Ca
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         import importlib
 
-        module = imported(lambda: importlib.import_module(f"{package}.{homes.get(name, name)}"))
+        module = imported(lambda: importlib.import_module(f".{homes.get(name, name)}", package))
         value = getattr(module, name) if name in homes else module
         setattr(sys.modules[package], name, value)
         return value

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tvmdml.arrays import NumpyArray
     from tvmdml.arrays.device_array import Home
-    from tvmdml.disk.stores import Artifact
+    from tvmdml.system.disk.stores import Artifact
     from tvmdml.targets.cpu.caches import Caches
 
 _TARGET = "target"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tvmdml.arrays import NumpyArray
     from tvmdml.arrays.device_array import Device
-    from tvmdml.disk.stores import Artifact
+    from tvmdml.system.disk.stores import Artifact
     from tvmdml.targets._program import Program
 
 

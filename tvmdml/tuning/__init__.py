@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
-    from tvmdml.tuning.terms import Machine, Outcome, Record, Trial, Tuned
+    from tvmdml.library.log_terms import Machine, Outcome, Record, Trial, Tuned
     from tvmdml.tuning.tuner import tune
 
 __all__ = ["Machine", "Outcome", "Record", "Trial", "Tuned", "tune"]
 
 # Programs that only run kernels need nothing but the logs.
-__getattr__, __dir__ = on_first_use(__name__, {"terms": ("Machine", "Outcome", "Record", "Trial", "Tuned"), "tuner": ("tune",)})
+__getattr__, __dir__ = on_first_use(
+    __name__, {".library.log_terms": ("Machine", "Outcome", "Record", "Trial", "Tuned"), "tuner": ("tune",)}
+)

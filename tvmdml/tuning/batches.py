@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml.errors import CompileError
+from tvmdml.library.log_terms import Outcome
 from tvmdml.system.workers import Failure, Workers
 from tvmdml.tuning import parcels
 from tvmdml.tuning.lanes import Place
 from tvmdml.tuning.parcels import Library
-from tvmdml.tuning.terms import Outcome
 
 _SUSPECT = 4.0
 """An idle server also gets a trial that takes this many times as long as others, and at least this many seconds."""

@@ -16,7 +16,7 @@ from tvmdml.errors import counted
 from tvmdml.system.console import as_json_option, parsed, print_json, say, table
 
 if TYPE_CHECKING:
-    from tvmdml.tuning.log_files import Line
+    from tvmdml.library.log_files import Line
 
 _PATH = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -51,8 +51,9 @@ def show(
     if operation.given:
         _show_one(folders, operator, target, operation, in_place, as_json)
         return
+    from tvmdml.library import log_files, log_folders
     from tvmdml.operators import by_name, tuned_as
-    from tvmdml.tuning import log_files, log_folders, log_report
+    from tvmdml.tuning import log_report
 
     module = None if operator is None else tuned_as(by_name(operator))
     found = []
@@ -84,8 +85,8 @@ def _show_one(
     folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool | str, as_json: bool
 ) -> None:
     from tvmdml import targets
+    from tvmdml.library import logs
     from tvmdml.operators import _shared
-    from tvmdml.tuning import logs
     from tvmdml.tuning.log_report import Answer
 
     if operator is None and operation.model is None:
@@ -107,7 +108,8 @@ def _show_one(
 @click.argument("paths", metavar="[PATH…]", nargs=-1, type=_PATH)
 def validate(paths: tuple[Path, ...]) -> None:
     """Check logs: each PATH is a log or a folder of logs, by default all in use. The exit code is 1 if a line is invalid."""
-    from tvmdml.tuning import log_checks, log_folders
+    from tvmdml.library import log_folders
+    from tvmdml.tuning import log_checks
 
     good, bad, count = 0, 0, 0
     for path in paths or log_folders.folders():
@@ -132,7 +134,8 @@ def validate(paths: tuple[Path, ...]) -> None:
 
 def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
     """Lines, with the problem of each."""
-    from tvmdml.tuning import log_checks, log_files
+    from tvmdml.library import log_files
+    from tvmdml.tuning import log_checks
 
     for line in log_files.read_all(files):
         yield line, line.problem if line.record is None else log_checks.outdated(line.record)
@@ -140,7 +143,7 @@ def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
 
 def _repeated(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
     """Older lines with the same key as a newer one, and that newer one."""
-    from tvmdml.tuning import log_lines
+    from tvmdml.library import log_lines
 
     groups: dict[log_lines.Key, list[Line]] = defaultdict(list)
     for line in lines:
@@ -159,7 +162,7 @@ def _repeated(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
 @click.option("-o", "--output", metavar="FOLDER", type=_FOLDER, required=True, help="The folder to write to.")
 def merge(sources: tuple[Path, ...], output: Path) -> None:
     """Merge the records of each SRC, a log or a folder of logs, into a FOLDER. Keep the newest of each key, and no invalid line."""
-    from tvmdml.tuning import log_files
+    from tvmdml.library import log_files
 
     records = []
     for line in (line for source in sources for line in _lines(source)):
@@ -179,7 +182,7 @@ def merge(sources: tuple[Path, ...], output: Path) -> None:
 @click.option("--dry-run", "dry_run", is_flag=True, help="Show what would be removed, without removing it.")
 def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
     """Remove invalid, replaced and outdated lines from a FOLDER, by default the user's own."""
-    from tvmdml.tuning import log_files, log_folders, logs
+    from tvmdml.library import log_files, log_folders, logs
 
     folder = folder or log_folders.user_folder()
     files = log_folders.files(folder)
@@ -215,13 +218,13 @@ def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    from tvmdml.tuning import log_folders
+    from tvmdml.library import log_folders
 
     return log_folders.files(path) if path.is_dir() or not path.exists() else [path]
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    from tvmdml.tuning import log_files
+    from tvmdml.library import log_files
 
     return log_files.read_all(_files(path))
 

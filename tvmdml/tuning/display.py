@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvmdml.errors import counted
+from tvmdml.library.log_terms import Job, Knobs, Trial, Tuned
 from tvmdml.system.console import printable, shown_seconds
-from tvmdml.tuning.terms import Job, Knobs, Trial, Tuned
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml.errors import CompileError, DeviceError, InvalidArgument, Unsupported, message, safe_repr
+from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome
 from tvmdml.system.workers import Failure, Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels
 from tvmdml.tuning.batches import Batch, Compiling, Trial
 from tvmdml.tuning.lanes import Lanes, Order, Place
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome
 
 _COMPILE_TIMEOUT = 120.0
 _WITNESSES = 2

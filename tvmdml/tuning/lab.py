@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
+from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome
 from tvmdml.system.workers import Failure, Workers
 from tvmdml.targets import Target
 from tvmdml.tuning import session, trials
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome
 
 _COMPILE_TIMEOUT = 120.0
 _PREPARE_TIMEOUT = 600.0

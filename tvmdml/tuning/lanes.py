@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from tvmdml.errors import CompileError
+from tvmdml.library.log_terms import Machine, Outcome
 from tvmdml.system import children
 from tvmdml.tuning.parcels import Library
-from tvmdml.tuning.terms import Machine, Outcome
 
 Place: TypeAlias = tuple[str, int]
 """A server's host and port."""

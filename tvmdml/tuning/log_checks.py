@@ -8,11 +8,10 @@ from tvmdml import targets
 from tvmdml.errors import TvmdmlError, message
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import source_stamp
+from tvmdml.library import lines, logs
+from tvmdml.library.log_terms import Record
 from tvmdml.operators import _shared, tuned_as
-from tvmdml.packs import lines
 from tvmdml.targets import Target
-from tvmdml.tuning import logs
-from tvmdml.tuning.terms import Record
 
 
 def outdated(record: Record) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import counted
+from tvmdml.library import log_files, logs
+from tvmdml.library.log_terms import Machine, Record, ShapeClass
+from tvmdml.library.logs import Found, Logs
 from tvmdml.operators import tuned_as
 from tvmdml.system.console import Row, shown_seconds
-from tvmdml.tuning import log_files, logs
-from tvmdml.tuning.logs import Found, Logs
-from tvmdml.tuning.terms import Machine, Record, ShapeClass
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator

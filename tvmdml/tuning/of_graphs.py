@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.graph.nodes import Input
+from tvmdml.library.spec import Wanted
 from tvmdml.packs import graphs
-from tvmdml.packs.spec import Wanted
 from tvmdml.targets import Target
 
 _RUNS = 5

@@ -12,14 +12,14 @@ from tvmdml import operators
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.errors import TvmdmlError
 from tvmdml.kernels import knobs as all_knobs
+from tvmdml.library import lines
+from tvmdml.library.log_terms import Job, Knobs
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.packs import lines
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tensors import TensorDesc
-from tvmdml.tuning.terms import Job, Knobs
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,10 +10,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from tvmdml.library.log_terms import Tuned
 from tvmdml.system.console import printable
 from tvmdml.tuning.display import title
 from tvmdml.tuning.rivals import Peer
-from tvmdml.tuning.terms import Tuned
 
 # Okabe and Ito's colours, which colour-blind people can distinguish; shapes repeat the information.
 _BLUE, _ORANGE, _VERMILION, _GREEN, _GREY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#666666"

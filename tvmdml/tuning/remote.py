@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import CompileError
+from tvmdml.library.log_terms import Machine, Outcome
 from tvmdml.system import imports
 from tvmdml.targets.cpu import bundle, host
 from tvmdml.tuning import parcels
 from tvmdml.tuning.noise import noise_of
 from tvmdml.tuning.parcels import Array, Library, Sample, Work
-from tvmdml.tuning.terms import Machine, Outcome
 
 _ROOM = 1 << 18
 """The maximum bytes of a machine's description that are read."""

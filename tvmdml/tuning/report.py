@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from tvmdml.bench.means import geometric_mean
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.library.log_terms import Machine, Tuned
 from tvmdml.system import installing
 from tvmdml.system.console import printable, shown_seconds
 from tvmdml.tuning.display import failures, knobs_in_words, title
 from tvmdml.tuning.rivals import Peer
-from tvmdml.tuning.terms import Machine, Tuned
 
 _STYLE = """
 :root { color-scheme: light; }

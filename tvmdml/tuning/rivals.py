@@ -11,11 +11,11 @@ from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Entry
 from tvmdml.bench.work import Work
 from tvmdml.kernels import knobs
+from tvmdml.library import lines
+from tvmdml.library.log_terms import Tuned
 from tvmdml.operators import _shared
-from tvmdml.packs import lines
 from tvmdml.targets import Target
 from tvmdml.tuning.display import title
-from tvmdml.tuning.terms import Tuned
 
 
 class Peer(NamedTuple):

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import CompileError
+from tvmdml.library.log_terms import Knobs, Outcome, Trial
 from tvmdml.system import imports, installing
 from tvmdml.tuning.space import Space
-from tvmdml.tuning.terms import Knobs, Outcome, Trial
 
 _BLOCK = "knobs"
 _NEIGHBOUR = 0.6

@@ -10,12 +10,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvmdml.disk import _trust, stores
-from tvmdml.disk.locks import Busy, locked
 from tvmdml.errors import InvalidArgument, message, naming
 from tvmdml.kernels.knobs import Value
-from tvmdml.tuning import log_lines
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial
+from tvmdml.library import log_lines
+from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Record, Trial
+from tvmdml.system.disk import _trust, stores
+from tvmdml.system.disk.locks import Busy, locked
 
 _TRIALS = "trials.jsonl"
 _DONE = "done.json"

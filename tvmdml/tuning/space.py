@@ -16,11 +16,11 @@ from tvmdml import operators
 from tvmdml.errors import TvmdmlError
 from tvmdml.kernels import knobs
 from tvmdml.kernels.knobs import Value
+from tvmdml.library.log_terms import Knobs
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets import Target
-from tvmdml.tuning.terms import Knobs
 
 _PROBES = 24
 """The number of settings of all knobs in which each value of a knob is tested, to see what it changes."""

@@ -13,19 +13,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml import finding, operators, targets
+from tvmdml import operators, targets
 from tvmdml.arrays.device_array import bound
 from tvmdml.bench.measure import Contender
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import finding
+from tvmdml.library.log_terms import Job, Knobs, Outcome
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.scheduling import kernel_for
 from tvmdml.system import not_collected
 from tvmdml.targets import Launcher, Target
 from tvmdml.tuning.noise import noise_of
 from tvmdml.tuning.stand import Sample, Stand, described
-from tvmdml.tuning.terms import Job, Knobs, Outcome
 
 CUT = 3.0
 """A candidate that takes this many times as long as the defaults in the first round gets no second round."""

@@ -15,9 +15,9 @@ from tvmdml.system.console import INTERRUPTED, parsed, say
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tvmdml.library.log_terms import Tuned
+    from tvmdml.library.spec import Wanted
     from tvmdml.packs.graphs import Source
-    from tvmdml.packs.spec import Wanted
-    from tvmdml.tuning.terms import Tuned
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -134,7 +134,7 @@ def tune(
 
 
 def _where(folder: Path | None) -> str:
-    from tvmdml.tuning import log_folders
+    from tvmdml.library import log_folders
 
     if folder is None:
         return f"logged in {log_folders.user_folder()}, which is used from now on"
@@ -177,9 +177,9 @@ def _wanted(
     bench: bool,
 ) -> tuple[Sequence[Wanted], Sequence[str], Sequence[Source]]:
     """The operations to tune, the targets that a spec names, and graphs."""
+    from tvmdml.library.spec import Wanted
     from tvmdml.operators import _shared
     from tvmdml.packs import sources
-    from tvmdml.packs.spec import Wanted
 
     if spec is not None:
         read = sources.read([spec], sizes=sizes)
@@ -207,7 +207,7 @@ def _by_trials(
 def quick_set() -> list[Wanted]:
     """The operations of the benchmark's quick set, each once."""
     from tvmdml.bench import tables
-    from tvmdml.packs.spec import Wanted
+    from tvmdml.library.spec import Wanted
 
     cases = tables.select(False, (), "", "cpu")
     return list(dict.fromkeys(Wanted(case.work.describe(), case.work.shared()) for case in cases))

@@ -14,20 +14,19 @@ from tvmdml import functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, counted, message, safe_repr
 from tvmdml.kernels.kernel import source_stamp
+from tvmdml.library import lines, log_folders, logs
+from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.library.spec import Wanted
 from tvmdml.operators import Operator, _shared
-from tvmdml.packs import lines
-from tvmdml.packs.spec import Wanted
-from tvmdml.scheduling import kernel_for
 from tvmdml.system import imports
 from tvmdml.targets import Target
-from tvmdml.tuning import log_folders, logs
 from tvmdml.tuning.display import Display, Silent
 from tvmdml.tuning.lab import Lab, LocalLab
 from tvmdml.tuning.search import Search
 from tvmdml.tuning.session import Session
 from tvmdml.tuning.session import folder as sessions
 from tvmdml.tuning.space import Space
-from tvmdml.tuning.terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
 
 TRIALS = 64
 """The default number of candidates to try."""

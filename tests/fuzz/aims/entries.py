@@ -17,10 +17,11 @@ import numpy as np
 import tvmdml
 from fuzz import trees
 from fuzz.choices import Choices
-from tvmdml import cli, finding, targets
-from tvmdml.disk import stores
+from tvmdml import cli, targets
 from tvmdml.kernels.kernel import Kernel, digest
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import finding
+from tvmdml.library.scheduling import kernel_for
+from tvmdml.system.disk import stores
 
 EXAMPLES = 100
 WORDS = (

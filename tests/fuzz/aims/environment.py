@@ -12,15 +12,15 @@ from unittest import mock
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import targets
-from tvmdml.disk import stores
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph import passes
-from tvmdml.packs import recording, shelf, signing
+from tvmdml.library import logs, recording, shelf, signing
+from tvmdml.system.disk import stores
 from tvmdml.targets.cpu import threads
 from tvmdml.targets.cpu.thread_count import thread_count
 from tvmdml.targets.cuda import compilers
 from tvmdml.targets.vulkan import physical
-from tvmdml.tuning import logs, session
+from tvmdml.tuning import session
 
 EXAMPLES = 100
 _WORDS = (

@@ -13,11 +13,11 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import operators, targets
 from tvmdml.kernels.knobs import Knobs
+from tvmdml.library import log_files, log_lines, logs, tuned
+from tvmdml.library.log_terms import Record
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import tuned
-from tvmdml.tuning import log_checks, log_files, log_lines, log_report, logs
-from tvmdml.tuning.terms import Record
+from tvmdml.tuning import log_checks, log_report
 
 EXAMPLES = 250
 WORDS = (
@@ -45,7 +45,7 @@ def _descs() -> list[tuple[Operator, Shared]]:
 @functools.cache
 def _lines() -> list[dict[str, Any]]:
     """Lines that hold for operations on this machine, with knobs that there are."""
-    from tvmdml.packs import lines
+    from tvmdml.library import lines
 
     target, found = targets.resolve("cpu"), []
     for desc, shared in _descs():

@@ -22,9 +22,10 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import packs as building
 from tvmdml.errors import InvalidArgument, PackError
-from tvmdml.packs import change, header, look, opened, records, signing
-from tvmdml.packs import format as container
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.library import format as container
+from tvmdml.library import opened, records, signing
+from tvmdml.library.spec import Spec, Wanted
+from tvmdml.packs import change, header, look
 
 EXAMPLES = 200
 WORDS = (

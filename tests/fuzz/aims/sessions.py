@@ -11,8 +11,8 @@ from fuzz import trees
 from fuzz.aims import logs as _logs
 from fuzz.choices import Choices
 from tvmdml.kernels.knobs import Value
+from tvmdml.library.log_terms import Job, Machine, Outcome, Trial
 from tvmdml.tuning.session import Session
-from tvmdml.tuning.terms import Job, Machine, Outcome, Trial
 
 EXAMPLES = 100
 WORDS = (

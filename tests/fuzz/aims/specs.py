@@ -10,7 +10,7 @@ from fuzz import trees
 from fuzz.aims.models import WORDS as _OF_MODELS
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml.packs import spec
+from tvmdml.library import spec
 
 EXAMPLES = 200
 _SPEC = Path(__file__).parents[2] / "models" / "pack.toml"

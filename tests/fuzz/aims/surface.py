@@ -14,10 +14,10 @@ from fuzz import hostile
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import compiler, dxdispatch, enums, knobs, packs, targets, tuning
-from tvmdml.disk import stores
+from tvmdml.library import lines, logs, spec
 from tvmdml.operators import by_name
-from tvmdml.packs import lines, sources, spec
-from tvmdml.tuning import logs
+from tvmdml.packs import sources
+from tvmdml.system.disk import stores
 
 EXAMPLES = 250
 _TARGETS = (

@@ -14,7 +14,7 @@ from support import round_desc
 
 from tvmdml import NonzeroCoordinates, TensorDesc, targets
 from tvmdml.errors import CompileError
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets.cpu import bundle, host, link
 
 pytestmark = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler here")

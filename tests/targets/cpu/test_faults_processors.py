@@ -13,7 +13,7 @@ from support import round_desc, tensor
 
 import tvmdml
 from tvmdml import packs
-from tvmdml.packs.spec import Spec, Wanted
+from tvmdml.library.spec import Spec, Wanted
 from tvmdml.targets.cpu import host
 
 # A processor of 2008, which has no AVX.

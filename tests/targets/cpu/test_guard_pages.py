@@ -22,13 +22,14 @@ from fenced import DOORS, Fenced, Place, Work, run
 from support import Array, assert_outputs_agree, assert_same_bits, mixture, reference, round_desc, seeded
 
 import tvmdml
-from tvmdml import Operator, TensorDataType, TensorDesc, finding, operators, targets
+from tvmdml import Operator, TensorDataType, TensorDesc, operators, targets
 from tvmdml.conformance import SEED
 from tvmdml.conformance.cases import Case, _window, convolution, pooling, pooling_grad
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels import knobs
+from tvmdml.library import finding
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
-from tvmdml.scheduling import kernel_for
 
 KERNELS = {OWN: 5, DEFAULT: 2}
 """Kernels of an operator that a run draws; operators of the same schedule share them."""

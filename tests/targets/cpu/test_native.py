@@ -18,9 +18,10 @@ from click.testing import CliRunner
 from support import diagonal_desc, round_desc, top_k_desc
 
 import tvmdml
-from tvmdml import TensorDesc, finding, functions, targets
+from tvmdml import TensorDesc, functions, targets
 from tvmdml.cli import main
-from tvmdml.scheduling import kernel_for
+from tvmdml.library import finding
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import _quick
 from tvmdml.targets._launch import RuntimeLaunch
 from tvmdml.targets.cpu import runtime_function, threads

@@ -26,9 +26,10 @@ from folders import TESTS
 from support import at_once, round_desc
 
 import tvmdml
-from tvmdml import TensorDesc, finding, targets
+from tvmdml import TensorDesc, targets
+from tvmdml.library import finding
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Shared
-from tvmdml.scheduling import kernel_for
 from tvmdml.system import imports
 from tvmdml.targets.cpu import threads
 

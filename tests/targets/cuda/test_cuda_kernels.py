@@ -21,8 +21,8 @@ from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.kernels import kernel as made
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Role
-from tvmdml.scheduling import kernel_for
 from tvmdml.targets._lower import lower
 from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, source, translate
 from tvmdml.tensors import MAX_ELEMENTS

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import tvmdml
 from tvmdml.commands.doctor import settings
 from tvmdml.commands.doctor.terms import ABSENT, BROKEN, LIMITED, OK, Check, Finding
-from tvmdml.disk import stores
 from tvmdml.errors import CompileError, NoDevice, TvmdmlError, counted
-from tvmdml.scheduling import kernel_for
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.system import imports, installing
 from tvmdml.system.console import shown_bytes
+from tvmdml.system.disk import stores
 
 if TYPE_CHECKING:
+    from tvmdml.library.format import Pack
     from tvmdml.operators import Operator
-    from tvmdml.packs.format import Pack
     from tvmdml.targets import Target
 
 FFI = ((0, 1, 14), (0, 1, 15))
@@ -174,7 +174,7 @@ def _codes(pack: Pack) -> set[str]:
 
 def _packed() -> Iterator[Operator]:
     """Small operations in the loaded packs with kernels for this processor."""
-    from tvmdml.packs import lines
+    from tvmdml.library import lines
 
     for pack in map(_opened, _pack_paths()):
         codes = _codes(pack)
@@ -197,7 +197,8 @@ def _operation() -> Operator:
 
 def _run_on(target: Target | str, desc: Operator) -> Finding:
     """Find or compile an operation's kernel, run it, and compare the result with the reference."""
-    from tvmdml import compiler, finding
+    from tvmdml import compiler
+    from tvmdml.library import finding
 
     before, start = finding.compiled_count, time.perf_counter()
     operator = compiler.compile(desc, target)
@@ -232,7 +233,7 @@ def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
 
 
 def _cache() -> Iterator[Finding]:
-    from tvmdml.disk.stores import DiskStore, Untrusted
+    from tvmdml.system.disk.stores import DiskStore, Untrusted
 
     store = DiskStore(limit=0)
     root = store.root
@@ -257,7 +258,7 @@ def _cache() -> Iterator[Finding]:
 
 
 def _locks(root: Path) -> Finding:
-    from tvmdml.disk.locks import locked
+    from tvmdml.system.disk.locks import locked
 
     path = root / ".doctor.lock"
     try:
@@ -273,7 +274,7 @@ def _locks(root: Path) -> Finding:
 
 
 def _contents() -> Iterator[Finding]:
-    from tvmdml.disk.stores import DiskStore
+    from tvmdml.system.disk.stores import DiskStore
 
     store = DiskStore()
     entries = store.entries()
@@ -292,7 +293,7 @@ def _pack_paths() -> list[str]:
 
 
 def _opened(path: str) -> Pack:
-    from tvmdml.packs.opened import OpenedPack
+    from tvmdml.library.opened import OpenedPack
 
     return OpenedPack(path).pack
 
@@ -316,19 +317,19 @@ def _packs() -> Iterator[Finding]:
 
 def _library() -> Iterator[Finding]:
     from tvmdml import targets
-    from tvmdml.packs import library
+    from tvmdml.library import installed
 
-    if not library.files():
-        yield Finding(ABSENT, f"{library.PACKAGE} is not installed: kernels that are not on disk are compiled")
-    for name, path in library.files():
-        if (opened := library.opened(path)) is None:
-            yield Finding(LIMITED, f"{path} cannot be used", library.BUILD)
+    if not installed.files():
+        yield Finding(ABSENT, f"{installed.PACKAGE} is not installed: kernels that are not on disk are compiled")
+    for name, path in installed.files():
+        if (opened := installed.opened(path)) is None:
+            yield Finding(LIMITED, f"{path} cannot be used", installed.BUILD)
         elif other := _of_other_schedules(opened.pack):
-            yield Finding(LIMITED, f"{path}: kernels for {', '.join(other)} were built from other sources", library.BUILD)
+            yield Finding(LIMITED, f"{path}: kernels for {', '.join(other)} were built from other sources", installed.BUILD)
         else:
-            yield Finding(OK, f"{library.PACKAGE} has {counted(opened.pack.count, 'kernel')} for {name}")
+            yield Finding(OK, f"{installed.PACKAGE} has {counted(opened.pack.count, 'kernel')} for {name}")
     processor = targets.resolve("cpu")
-    names = [name for name, _ in library.files() if name.startswith("cpu")]
+    names = [name for name, _ in installed.files() if name.startswith("cpu")]
     if names and not any(map(processor.takes, names)):
         words = f"none of its kernels is for this processor's level: {', '.join(names)} is not {processor}"
         yield Finding(LIMITED, words, "Build it with --target cpu:LEVEL for this level, or set TVMDML_CPU to one that it has.")
@@ -351,7 +352,7 @@ def _of_other_schedules(pack: Pack) -> list[str]:
 
 
 def _keys() -> Iterator[Finding]:
-    from tvmdml.packs import signing
+    from tvmdml.library import signing
 
     trusted = signing.trusted_keys()
     if trusted is None:
@@ -365,7 +366,7 @@ def _keys() -> Iterator[Finding]:
 
 def _tuning() -> Iterator[Finding]:
     from tvmdml import targets
-    from tvmdml.tuning import log_files, log_folders, logs
+    from tvmdml.library import log_files, log_folders, logs
 
     if logs.are_off():
         yield Finding(OK, "TVMDML_TUNING=0: no log is used")

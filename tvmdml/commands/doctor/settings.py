@@ -87,7 +87,7 @@ def _as_is(name: str) -> Finding:
 
 SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_CACHE_DIR": _folder,  # another check examines the folder itself
-    "TVMDML_CACHE_SIZE": _parsed("tvmdml.disk.stores:default_limit"),
+    "TVMDML_CACHE_SIZE": _parsed("tvmdml.system.disk.stores:default_limit"),
     "TVMDML_CPU": _parsed("tvmdml.targets.cpu.host:chosen"),
     "TVMDML_CUDA_COMPILER": _one_of("nvcc", "nvrtc"),
     "TVMDML_CUDA_LIBRARY": _library,
@@ -101,7 +101,7 @@ SETTINGS: dict[str, Callable[[str], Finding]] = {
     "TVMDML_NVCC": _program,
     "TVMDML_PACKS": _as_is,
     "TVMDML_PACK_RECORD": _as_is,  # `tvmdml pack record` sets it for the program that it runs
-    "TVMDML_TRUSTED_KEYS": _parsed("tvmdml.packs.signing:trusted_keys"),
+    "TVMDML_TRUSTED_KEYS": _parsed("tvmdml.library.signing:trusted_keys"),
     "TVMDML_TUNING": _switch("on"),
     "TVMDML_TUNING_LOGS": _paths,
     "TVMDML_TUNING_NEAREST": _switch("on"),

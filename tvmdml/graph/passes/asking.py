@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvmdml.graph.templates import Template
 from tvmdml.kernels.kernel import Kernel, Offers
+from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Operator
-from tvmdml.scheduling import kernel_for
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 

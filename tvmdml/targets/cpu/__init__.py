@@ -21,7 +21,7 @@ from tvmdml.targets.cpu.thread_count import thread_count
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-    from tvmdml.disk.stores import Artifact
+    from tvmdml.system.disk.stores import Artifact
 
 _SYMBOL = "main"
 PACKED_THREADS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)

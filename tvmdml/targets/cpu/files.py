@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from tvmdml.disk._trust import check_above
+from tvmdml.system.disk._trust import check_above
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from tvmdml.disk import _cache_files, _trust, stores
+from tvmdml.system.disk import _cache_files, _trust, stores
 from tvmdml.targets.vulkan.physical import Identity
 
 LIMIT = 64 << 20

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tvmdml import operators
-from tvmdml.dxdispatch import descriptors
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field
+from tvmdml.operators._json import descriptors
+from tvmdml.operators._json.nodes import Node
 from tvmdml.operators._roles import STRUCTS, TENSORS, Role, dml_name
 from tvmdml.operators._shared import InPlace
 from tvmdml.tensors import TensorDataType, TensorDesc

@@ -26,7 +26,7 @@ from tvmdml.system import installing
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-    from tvmdml.packs.format import Pack
+    from tvmdml.library.format import Pack
 
 VARIABLE = "TVMDML_TRUSTED_KEYS"
 _PREFIX = b"tvmdml pack 1\n"
@@ -87,8 +87,8 @@ def sign(path: _Paths, key: _Paths, password: str | None = None) -> str:
         InvalidArgument: the key cannot be read, or the password is wrong.
         PackError: the pack is damaged, or cannot be written; or ``cryptography`` is not installed.
     """
-    from tvmdml.packs import files
-    from tvmdml.packs import format as container
+    from tvmdml.library import files
+    from tvmdml.library import format as container
 
     secret = _private_key(key, password)
     name = _name(secret.public_key())

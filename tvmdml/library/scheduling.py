@@ -115,7 +115,7 @@ def tuned(declared: Knobs, desc: Operator, target: Target, shared: Shared = ()) 
 @functools.cache
 def _all_logs() -> Any:
     def load() -> Any:
-        from tvmdml.tuning import logs
+        from tvmdml.library import logs
 
         return logs
 
@@ -125,7 +125,7 @@ def _all_logs() -> Any:
 @functools.cache
 def _schedule(folder: str, module: str, family: str) -> Any:
     if importlib.util.find_spec("tvmdml.schedules") is None:
-        where = Path(__file__).parent / "schedules"
+        where = Path(__file__).parents[1] / "schedules"
         advice = "Clone with git, or unpack with a program that keeps symbolic links (tar, unzip), and install again."
         raise CompileError(f"{where} is not a folder. In a clone it is a symbolic link to ../schedules. {advice}")
     for name in filter(None, (module, family, "_default")):

@@ -19,7 +19,7 @@ class Job(NamedTuple):
     """An operation to tune on a target."""
 
     line: Mapping[str, Any]
-    """The descriptor, as written by ``tvmdml.packs.lines``."""
+    """The descriptor, as written by ``tvmdml.library.lines``."""
     in_place: bool | str
     """The pairs of tensors in the same memory, in the form of ``operators._shared``."""
     target: str
@@ -77,7 +77,7 @@ class Record(NamedTuple):
     date: str
     """The time of the record, in UTC: ``2026-11-22T03:14:15+00:00``."""
     measured: Mapping[str, Any]
-    """The operation that was measured: a line as in ``tvmdml.packs.lines``, ``in_place`` included."""
+    """The operation that was measured: a line as in ``tvmdml.library.lines``, ``in_place`` included."""
 
     @property
     def ratio(self) -> float:

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tvmdml.disk import _trust, stores
+from tvmdml.system.disk import _trust, stores
 
 NumpyArray = np.ndarray[Any, np.dtype[Any]]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from tvmdml.errors import InvalidArgument, message, reason
 from tvmdml.kernels import knobs
+from tvmdml.library import log_files, log_folders, log_lines
+from tvmdml.library.log_terms import Record
+from tvmdml.library.logs import Logs
 from tvmdml.targets import Target
-from tvmdml.tuning import log_files, log_folders, log_lines
-from tvmdml.tuning.logs import Logs
-from tvmdml.tuning.terms import Record
 
 Line = dict[str, Any]
 """A record in the form of a pack's head."""

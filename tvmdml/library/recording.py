@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tvmdml.disk import stores
+from tvmdml.library import lines, notices
 from tvmdml.operators import _shared
-from tvmdml.packs import lines, notices
+from tvmdml.system.disk import stores
 
 if TYPE_CHECKING:
+    from tvmdml.library.spec import Spec
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
-    from tvmdml.packs.spec import Spec
     from tvmdml.targets import Target
 
 _written: set[tuple[str, str]] = set()
@@ -51,7 +51,7 @@ class Recording:
         Raises:
             OSError: the file cannot be written.
         """
-        from tvmdml.packs import spec
+        from tvmdml.library import spec
 
         found = self.spec
         spec.write(Path(path), found.wanted, found.targets)
@@ -90,7 +90,7 @@ def _entry(desc: Operator, target: Target, shared: Shared) -> str:
 
 
 def _spec(entries: dict[str, None]) -> Spec:
-    from tvmdml.packs.spec import Spec, Wanted
+    from tvmdml.library.spec import Spec, Wanted
 
     read = [json.loads(entry) for entry in entries]
     descs = [lines.read(line, "a recording") for line, _, _ in read]

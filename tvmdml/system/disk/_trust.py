@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from tvmdml.disk.mapping import NumpyArray
+    from tvmdml.system.disk.mapping import NumpyArray
 
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _UNMAPPED = 65534
@@ -108,7 +108,7 @@ class Folder:
             Untrusted: another user may have written it.
             OSError: it cannot be read, or is not a regular file.
         """
-        from tvmdml.disk import mapping  # it imports NumPy, which most readers of the cache do without
+        from tvmdml.system.disk import mapping  # it imports NumPy, which most readers of the cache do without
 
         with self._opened(name) as file:
             size = os.fstat(file.fileno()).st_size

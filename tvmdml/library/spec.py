@@ -43,16 +43,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tvmdml import operators, targets
-from tvmdml.dxdispatch import descriptors, sketch
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason
 from tvmdml.kernels import knobs as all_knobs
+from tvmdml.library import files, lines, tuned
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Field, Role, Shared
+from tvmdml.operators._json import descriptors, sketch
+from tvmdml.operators._json.nodes import Node
 from tvmdml.operators._roles import TENSORS
 from tvmdml.operators._shared import InPlace
-from tvmdml.packs import files, lines, tuned
 from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
 
 MAX_SPEC_BYTES = 1 << 28

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tvmdml.disk._trust import Folder, replace
+from tvmdml.system.disk._trust import Folder, replace
 
 TAG = "CACHEDIR.TAG"
 """The file that marks a cache for backup programs and others (https://bford.info/cachedir/)."""

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvmdml.disk import stores
 from tvmdml.errors import CompileError, reason
-from tvmdml.packs import library, notices
+from tvmdml.library import installed, notices
 from tvmdml.system import apart, installing, whole
+from tvmdml.system.disk import stores
 from tvmdml.system.logger import LOGGER, timed
 from tvmdml.targets import Launcher, Target
 
@@ -80,7 +80,7 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
         manifest = kernel.manifest(target)
         name = _digest(manifest)
         store = stores.DiskStore()
-        if (launcher := _stored(store, name, target) or library.find(kernel, target)) is not None:
+        if (launcher := _stored(store, name, target) or installed.find(kernel, target)) is not None:
             LOGGER.debug("%s/%s for %s: from the cache", manifest["operator"], manifest["kernel"], target.kind)
             return launcher
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
@@ -152,7 +152,7 @@ def _is_here(kernel: Kernel, target: Target) -> bool:
         return True
     if stores.DiskStore().find(_digest(kernel.manifest(target)), target.suffixes) is not None:
         return True
-    return library.has(kernel, target)
+    return installed.has(kernel, target)
 
 
 # -- Without the schedule that chose it ---------------------------------------------------------------------------
@@ -166,7 +166,7 @@ _stored_before: dict[tuple[str, ...], Launcher] = {}
 
 def name_of(kernel: Kernel, target: Target) -> str:
     """What ``stored`` finds a kernel by, in this process or another: its digest in the cache, and its place in the library."""
-    return _digest(kernel.manifest(target)) + library.place(kernel, target)
+    return _digest(kernel.manifest(target)) + installed.place(kernel, target)
 
 
 def stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
@@ -175,7 +175,7 @@ def stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | Non
     with _stored_lock:
         if (known := _stored_before.get(key)) is not None:
             return known
-        found = _stored(store, name[:_DIGEST], target) or library.at(name[_DIGEST:], target)
+        found = _stored(store, name[:_DIGEST], target) or installed.at(name[_DIGEST:], target)
         if found is not None:
             if len(_stored_before) >= _MOST_STORED:
                 _stored_before.clear()

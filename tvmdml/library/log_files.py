@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tvmdml.errors import InvalidArgument, naming
-from tvmdml.tuning import log_lines
-from tvmdml.tuning.log_lines import Key
-from tvmdml.tuning.terms import Machine, Record
+from tvmdml.library import log_lines
+from tvmdml.library.log_lines import Key
+from tvmdml.library.log_terms import Machine, Record
 
 LARGEST_FILE = 64 << 20
 """In bytes."""
@@ -205,7 +205,7 @@ def _write(path: Path, records: Iterable[Record], others: Iterable[bytes]) -> No
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold a file's lock. The lock file is in the cache, because a folder of logs may be under version control."""
-    from tvmdml.disk.stores import DiskStore
+    from tvmdml.system.disk.stores import DiskStore
 
     with DiskStore().lock(hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:40]):
         yield

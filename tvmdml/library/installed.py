@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvmdml.disk.stores import warn_once
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.system import at_hand
+from tvmdml.system.disk.stores import warn_once
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
-    from tvmdml.packs.opened import OpenedPack
+    from tvmdml.library.opened import OpenedPack
     from tvmdml.targets import Launcher, Target
 
 PACKAGE = "tvmdml_kernels"
@@ -79,8 +79,8 @@ def opened(path: Path) -> OpenedPack | None:
     key = path, os.environ.get("TVMDML_TRUSTED_KEYS")
     with _lock:
         if key not in _opened:
-            at_hand("tvmdml.packs.opened")
-            from tvmdml.packs.opened import OpenedPack
+            at_hand("tvmdml.library.opened")
+            from tvmdml.library.opened import OpenedPack
 
             try:
                 _opened[key] = OpenedPack(path)

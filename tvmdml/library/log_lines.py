@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.tuning.terms import Machine, Record, ShapeClass
+from tvmdml.library.log_terms import Machine, Record, ShapeClass
 
 LONGEST_LINE = 1 << 16
 """In bytes."""

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tvmdml import operators
-from tvmdml.dxdispatch.nodes import Node, shown
 from tvmdml.enums import TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._json.nodes import Node, shown
 from tvmdml.operators._roles import STRUCTS, TENSORS
 from tvmdml.tensors import TensorDataType, TensorDesc
 

@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tvmdml.dxdispatch import descriptors
-from tvmdml.dxdispatch.nodes import Node
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
+from tvmdml.operators._json import descriptors
+from tvmdml.operators._json.nodes import Node
 from tvmdml.operators._roles import SEQUENCES, STRUCTS, TENSORS
 from tvmdml.tensors import TensorDataType, TensorDesc
 

@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvmdml.errors import InvalidArgument, PackError, Unsupported, bounded
-from tvmdml.packs import notices
-from tvmdml.packs.opened import OpenedPack
+from tvmdml.library import notices
+from tvmdml.library.opened import OpenedPack
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
+    from tvmdml.library.logs import Logs
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
     from tvmdml.targets import Launch, Target
-    from tvmdml.tuning.logs import Logs
 
 Found: TypeAlias = "tuple[Kernel, Launch, tuple[Launch, ...]]"
 """A kernel, its launch, and the launches of the kernels that pack its inputs."""
@@ -71,7 +71,7 @@ class LoadedPack(OpenedPack):
 
     def __init__(self, path: str | os.PathLike[str], strict: bool = False, *, own: bool = False) -> None:
         """Not public: ``load_pack`` makes it. A pack that this process has just built (``own``) needs no signature."""
-        from tvmdml.packs import signing
+        from tvmdml.library import signing
 
         super().__init__(path, own=own)
         self.strict = strict
@@ -105,7 +105,7 @@ class LoadedPack(OpenedPack):
         Raises:
             PackError: the pack was built with knobs that do not exist.
         """
-        from tvmdml.scheduling import kernel_for
+        from tvmdml.library.scheduling import kernel_for
 
         if not all(self._fits(module, relative) for module in desc.modules()):
             return None
@@ -118,8 +118,8 @@ class LoadedPack(OpenedPack):
 
     def _fits(self, module: str, target: Target) -> bool:
         """The same before a kernel is chosen; warns if the schedules differ."""
-        from tvmdml.disk.stores import warn_once
         from tvmdml.kernels.kernel import source_stamp
+        from tvmdml.system.disk.stores import warn_once
 
         stamp = self.source(module, target)
         fits = stamp == source_stamp(module, target)
@@ -132,9 +132,9 @@ class LoadedPack(OpenedPack):
 
     def reason(self, desc: Operator, kernel: Kernel, target: Target, shared: Shared) -> str:
         """Why this pack cannot run an operation, if not simply because it does not contain it."""
+        from tvmdml.library import lines
+        from tvmdml.library.records import operation_key
         from tvmdml.operators import _shared
-        from tvmdml.packs import lines
-        from tvmdml.packs.records import operation_key
 
         path, made = self.pack.shown, self.pack.head["producer"].get("tvmdml")
         if self.differs(kernel, target):
@@ -178,7 +178,7 @@ class LoadedPack(OpenedPack):
         """
         key = (target.name, target.code, target.tasks())
         if key not in self._deciding:
-            from tvmdml.packs import tuned
+            from tvmdml.library import tuned
 
             if self._logs is None:
                 try:
@@ -207,7 +207,7 @@ def strict() -> bool:
 
 def missing(desc: Operator, target: Target, shared: Shared, why: str) -> str:
     """The error message when no pack has a kernel and, for the reason ``why``, no other kernel may be used."""
-    from tvmdml.scheduling import kernel_for
+    from tvmdml.library.scheduling import kernel_for
 
     packs = _packs()
     kernel = kernel_for(desc.canonical(), target, shared)
@@ -221,8 +221,8 @@ def missing(desc: Operator, target: Target, shared: Shared, why: str) -> str:
 
 def _advice(desc: Operator, shared: Shared) -> str:
     """The line that adds an operator to the spec of a pack."""
+    from tvmdml.library import lines
     from tvmdml.operators import _shared
-    from tvmdml.packs import lines
 
     line = lines.toml(lines.of(desc), _shared.write(desc, shared))
     return f"To have it in a pack, add this line to the kernels of its spec: {line}"

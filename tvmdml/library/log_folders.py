@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tvmdml.disk import places, stores
+from tvmdml.system.disk import places, stores
 
 _VARIABLES = ("TVMDML_TUNING", "TVMDML_TUNING_NEAREST", "TVMDML_TUNING_LOGS", "XDG_DATA_HOME", "HOME")
 """The environment variables that decide which logs are used."""

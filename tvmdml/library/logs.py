@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tvmdml.disk import stores
 from tvmdml.errors import InvalidArgument
 from tvmdml.kernels import knobs
-from tvmdml.tuning import log_files, log_folders, log_lines
-from tvmdml.tuning.terms import Knobs, Machine, Record, ShapeClass
+from tvmdml.library import log_files, log_folders, log_lines
+from tvmdml.library.log_terms import Knobs, Machine, Record, ShapeClass
+from tvmdml.system.disk import stores
 
 if TYPE_CHECKING:
     from tvmdml.operators import Operator

@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmdml.disk import _cache_files, _trust
-from tvmdml.disk._trust import Untrusted as Untrusted
-from tvmdml.disk.locks import locked
-from tvmdml.disk.places import user_folder
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.system import logger
+from tvmdml.system.disk import _cache_files, _trust
+from tvmdml.system.disk._trust import Untrusted as Untrusted
+from tvmdml.system.disk.locks import locked
+from tvmdml.system.disk.places import user_folder
 
 DEFAULT_SIZE = 4 << 30
 LOCK_TIMEOUT = 300.0

@@ -11,7 +11,7 @@ from tvmdml.errors import CompileError, PackError
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
-    from tvmdml.packs.format import Pack
+    from tvmdml.library.format import Pack
     from tvmdml.targets import Launcher, Target
 
 _libraries: dict[tuple[str, bytes], Any] = {}
@@ -31,8 +31,8 @@ class OpenedPack:
             InvalidArgument: ``TVMDML_TRUSTED_KEYS`` is set and names no key, or a key that cannot be read.
             PackError: the pack cannot be read, is damaged, or is not trusted.
         """
-        from tvmdml.packs import signing
-        from tvmdml.packs.format import Pack
+        from tvmdml.library import signing
+        from tvmdml.library.format import Pack
 
         self.pack: Pack = Pack(path, None if own else signing.check)
         """The file."""
@@ -56,7 +56,7 @@ class OpenedPack:
 
     def key(self, kernel: Kernel, target: Target) -> bytes | None:
         """The key of a kernel that ``find`` would load."""
-        from tvmdml.packs.records import kernel_key
+        from tvmdml.library.records import kernel_key
 
         key = kernel_key(target.code, kernel.module, kernel.name, kernel.parameters)
         return key if self.pack.find(key) is not None and self.fits(kernel, target) else None
@@ -67,7 +67,7 @@ class OpenedPack:
         Raises:
             PackError: the kernel is damaged.
         """
-        from tvmdml.packs.records import symbol_of
+        from tvmdml.library.records import symbol_of
 
         identity = (target.name, key)
         if (launcher := self._launchers.get(identity)) is not None:
@@ -113,7 +113,7 @@ class OpenedPack:
         return opened[key]
 
     def _open(self, number: int, target: Target) -> Any:
-        from tvmdml.disk.stores import Artifact
+        from tvmdml.system.disk.stores import Artifact
 
         suffix = self.pack.part(number).suffix
         if suffix not in target.suffixes:
@@ -122,7 +122,7 @@ class OpenedPack:
 
     def _unpacked(self, number: int, target: Target) -> Any:
         """A library. If it is compressed, the cache on disk keeps it under the hash of its content."""
-        from tvmdml.disk.stores import Artifact, DiskStore
+        from tvmdml.system.disk.stores import Artifact, DiskStore
 
         part = self.pack.part(number)
         if part.stored >= part.size:

@@ -1,0 +1,1 @@
+"""Descriptors as DirectML's JSON models write them."""
