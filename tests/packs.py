@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from support import IN_PLACE, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import packs
+from tvmdml.library import format as container
+from tvmdml.library.format import Pack, Part
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
 from tvmdml.targets import Target
@@ -67,3 +71,39 @@ def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]
     """Run a program in a process of its own, with these variables in its environment."""
     variables = {**os.environ, **environment}
     return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=False, timeout=120)
+
+
+def run_elsewhere(code: str, folder: Path, **environment: str) -> str:
+    """What a program prints that has neither the compiler, nor the package onnx, nor a cache."""
+    own = {"TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(folder / "cache"), **environment}
+    done = run_alone("import sys; sys.modules.update(tvm=None, onnx=None)\n" + code, **own)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def rewritten(path: Path, to: Path, change: Change, head: Change = lambda graph: None) -> Path:
+    """The pack with changed descriptions of its graphs, and changed rows of them in its head; its checksums are right."""
+    contents = Pack(path).contents()
+    own, parts = json.loads(json.dumps(contents.head)), list(contents.parts)
+    for graph in own["graphs"]:
+        described = json.loads(bytes(Pack(path).content(graph["part"])))
+        change(described)
+        parts[graph["part"]] = Part(".graph", json.dumps(described).encode())
+        head(graph)
+    container.write(to, contents._replace(head=own, parts=parts))
+    return to
+
+
+def put(*steps: Any) -> Change:
+    """Sets what is at the end of a way of keys; the last step is the value."""
+    *way, last, value = steps
+
+    def change(described: Any) -> None:
+        for step in way:
+            described = described[step]
+        described[last] = value
+
+    return change

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +12,14 @@ import pytest
 from c_programs import ASAN, SANITIZED, compiled, said
 from click.testing import CliRunner
 from folders import C as SOURCES
+from packs import Change, put, rewritten, run_elsewhere
 
 import tvmdml
 from tvmdml import errors, packs, targets
 from tvmdml.cli import main
 from tvmdml.library import format as container
 from tvmdml.library import signing
-from tvmdml.library.format import DATA, Contents, Pack, Part
+from tvmdml.library.format import DATA, Contents, Pack
 from tvmdml.library.spec import Spec
 from tvmdml.onnx import packed
 from tvmdml.packs import change, header, look, sources, verify
@@ -71,15 +68,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = packs.build(folder / "net.graph", folder / "net.pack", targets=TARGETS, jobs=1)
     assert built.skipped == ()
     return folder / "net.pack"
-
-
-def run_elsewhere(code: str, folder: Path, **environment: str) -> str:
-    """What a program prints that has neither the compiler, nor the package onnx, nor a cache."""
-    hidden = "import sys; sys.modules.update(tvm=None, onnx=None)\n"
-    own = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(folder / "cache"), **environment}
-    done = subprocess.run([sys.executable, "-c", hidden + code], env=own, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # -- Python ---------------------------------------------------------------------------------------------------------
@@ -272,14 +260,6 @@ def test_recurrent_weights_are_packed_in_a_pack(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", given)
     found = run_elsewhere(code.replace("x.npy", str(tmp_path / "x.npy")), tmp_path)
     assert found.strip() == str(compiled([given]))
-
-
-def test_a_graph_without_kernels_has_no_header(tmp_path: Path) -> None:
-    graph = tvmdml.Graph()
-    tvmdml.save_graph(graph.compile([graph.constant(np.arange(3, dtype=np.int32))]), tmp_path / "still.graph")
-    packs.build(tmp_path / "still.graph", tmp_path / "still.pack", targets=TARGETS[-1:], jobs=1)
-    with pytest.raises(errors.PackError, match="a graph 'still' without kernels: all its outputs are constants"):
-        header.write(Pack(tmp_path / "still.pack"), tmp_path / "to")
 
 
 def test_sizes_without_names_are_called_by_input_and_axis(tmp_path: Path) -> None:
@@ -606,46 +586,20 @@ def test_inputs_that_are_known_are_no_parameters(tmp_path: Path) -> None:
     assert "known_graph_known(known_context *context, const float *in_x, float *out_0)" in (tmp_path / "known.h").read_text()
 
 
-def test_a_graph_without_kernels_is_packed(tmp_path: Path) -> None:
+def test_a_graph_without_kernels_is_packed_and_has_no_header(tmp_path: Path) -> None:
     graph = tvmdml.Graph("fixed")
     tvmdml.save_graph(graph.compile([graph.constant(np.arange(4.0))], TARGETS[-1]), tmp_path / "fixed.graph")
     packs.build(tmp_path / "fixed.graph", tmp_path / "fixed.pack", targets=TARGETS[-1:], jobs=1)
     assert tvmdml.load_graph(tmp_path / "fixed.pack", TARGETS[-1])()[0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(errors.PackError, match="a graph 'fixed' without kernels: all its outputs are constants"):
+        header.write(Pack(tmp_path / "fixed.pack"), tmp_path / "to")
 
 
 # -- Damage ---------------------------------------------------------------------------------------------------------
 
 
-def rewritten(
-    path: Path, to: Path, head: Callable[[dict[str, Any]], Any] | None, described: Callable[[dict[str, Any]], Any]
-) -> Path:
-    """The pack with a changed graph, and right checksums."""
-    contents = Pack(path).contents()
-    own = json.loads(json.dumps(contents.head))
-    (graph,) = own["graphs"]
-    parts = list(contents.parts)
-    text = json.loads(bytes(parts[graph["part"]].content))  # type: ignore[union-attr]
-    described(text)
-    parts[graph["part"]] = Part(".graph", json.dumps(text).encode())
-    if head is not None:
-        head(graph)
-    container.write(to, Contents(own, parts, contents.kernels, contents.operations))
-    return to
-
-
-def put(*steps: Any) -> Callable[[Any], None]:
-    *way, last, value = steps
-
-    def change_it(described: Any) -> None:
-        for step in way:
-            described = described[step]
-        described[last] = value
-
-    return change_it
-
-
 FIRST = "plan", "launchings", 0, 2, 0
-HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+HOSTILE: dict[str, Change] = {
     "another name": put("name", "other"),
     "another kind": put("kind", "cuda"),
     "another format": put("format", 1),
@@ -673,7 +627,7 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_graphs_are_refused(name: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TVMDML_DISABLE_JIT", "1")
-    hostile = rewritten(path, tmp_path / "net.pack", None, HOSTILE[name])
+    hostile = rewritten(path, tmp_path / "net.pack", HOSTILE[name])
     problems = []
     for use in (
         lambda: [tvmdml.load_graph(hostile, target) for target in TARGETS],
@@ -689,7 +643,7 @@ def test_hostile_graphs_are_refused(name: str, path: Path, tmp_path: Path, monke
 @pytest.mark.parametrize("name", ["a larger call", "another offset", "a constant that is written", "no outputs"])
 def test_verify_reads_graphs(name: str, path: Path, tmp_path: Path) -> None:
     assert verify.verify(path).ok
-    hostile = rewritten(path, tmp_path / "net.pack", None, HOSTILE[name])
+    hostile = rewritten(path, tmp_path / "net.pack", HOSTILE[name])
     report = verify.verify(hostile)
     assert [one.about for one in report.failed] == ["graph net for cpu"]
     assert report.ran == 0, "nothing is run of a pack that is wrong"
@@ -737,7 +691,7 @@ def test_schedules_are_not_asked_about_a_pack_of_a_trusted_key(path: Path, tmp_p
 
 
 def test_a_graph_of_an_earlier_format_is_refused(path: Path, tmp_path: Path) -> None:
-    earlier = rewritten(path, tmp_path / "net.pack", None, lambda described: described.pop("format"))
+    earlier = rewritten(path, tmp_path / "net.pack", lambda described: described.pop("format"))
     with pytest.raises(errors.ModelError, match=r"has format 1; this version .* reads format 2\. .* build the pack, again"):
         tvmdml.load_graph(earlier, TARGETS[-1])
 
@@ -747,7 +701,7 @@ def test_a_graph_of_an_earlier_format_is_refused(path: Path, tmp_path: Path) -> 
 )
 def test_heads_that_point_elsewhere_are_refused(head: Any, path: Path, tmp_path: Path) -> None:
     with pytest.raises((errors.ModelError, errors.PackError)):
-        tvmdml.load_graph(rewritten(path, tmp_path / "net.pack", head, lambda described: None), TARGETS[-1])
+        tvmdml.load_graph(rewritten(path, tmp_path / "net.pack", lambda described: None, head), TARGETS[-1])
 
 
 def test_a_changed_byte_of_a_weight_is_found(path: Path, tmp_path: Path) -> None:

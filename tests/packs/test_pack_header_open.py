@@ -18,6 +18,7 @@ import pytest
 from c_programs import ASAN, SANITIZED, STRICT, compiled, said
 from folders import C as SOURCES
 from onnx import TensorProto, helper, numpy_helper
+from packs import rewritten
 from test_pack_graphs import TARGETS
 
 import tvmdml
@@ -236,18 +237,6 @@ def test_a_range_may_have_a_step(folders: Callable[[str], Path]) -> None:
     assert printed == "net_graph_net: given height=28; allowed: height=16..160:8, width=16..160:8\n"
 
 
-def changed(path: Path, folder: Path, change: Callable[[Any], None]) -> Path:
-    """A pack whose descriptions of graphs are others."""
-    contents = Pack(path).contents()
-    parts = list(contents.parts)
-    for graph in contents.head["graphs"]:
-        described = json.loads(bytes(Pack(path).content(graph["part"])))
-        change(described)
-        parts[graph["part"]] = Part(".graph", json.dumps(described).encode())
-    container.write(folder / "net.pack", contents._replace(parts=parts))
-    return folder / "net.pack"
-
-
 def test_guards_are_those_of_python(folders: Callable[[str], Path], tmp_path: Path) -> None:
     """A plan that does not hold for one size, for some together, and where something is divided by 0.
 
@@ -264,7 +253,7 @@ def test_guards_are_those_of_python(folders: Callable[[str], Path], tmp_path: Pa
             conditions.append([[[length[0] * 3, 1 << 51]], 0, None, []])
             quotients.append([9999, 1, [[[], -5], length]])
 
-    path = changed(folders("tokens") / "net.pack", tmp_path, change)
+    path = rewritten(folders("tokens") / "net.pack", tmp_path / "net.pack", change)
     header.write(Pack(path), tmp_path)
     program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS)
     model = tvmdml.onnx.load(path, target=TARGETS[-1])

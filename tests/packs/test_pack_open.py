@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +11,14 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
+from packs import Change, put, rewritten, run_elsewhere
 from test_pack_graphs import TARGETS
 
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.cli import main
 from tvmdml.library import format as container
-from tvmdml.library.format import Contents, Pack, Part
+from tvmdml.library.format import Contents, Pack
 from tvmdml.packs import change, header, look, sources, verify
 
 SIZES = [(1, 1), (1, 7), (3, 1), (2, 2), (3, 20), (2, 13), (1, 20)]
@@ -71,7 +67,6 @@ def test_results_are_those_of_the_model(model: Path, path: Path, tmp_path: Path)
     right = tvmdml.onnx.load(model, target=TARGETS[-1])
     np.savez(tmp_path / "x.npz", *(x(*sizes) for sizes in SIZES))
     code = (
-        "import sys; sys.modules.update(tvm=None, onnx=None)\n"
         "import numpy as np\n"
         "from tvmdml import onnx\n"
         f"given = np.load({str(tmp_path / 'x.npz')!r})\n"
@@ -79,10 +74,7 @@ def test_results_are_those_of_the_model(model: Path, path: Path, tmp_path: Path)
         f"np.savez({str(tmp_path / 'y.npz')!r}, *(model(given[f'arr_{{i}}'])[0] for i in range({len(SIZES)})))\n"
         "print([one.shape for one in model.inputs], sorted(model.symbols))"
     )
-    own = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "[('batch', 'length', 6)] ['batch', 'length']\n"
+    assert run_elsewhere(code, tmp_path) == "[('batch', 'length', 6)] ['batch', 'length']\n"
     found = np.load(tmp_path / "y.npz")
     for i, sizes in enumerate(SIZES):
         (expected,) = right(x(*sizes))
@@ -188,24 +180,13 @@ def test_verify_runs_drawn_sizes(path: Path, tmp_path: Path) -> None:
         tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])(x(2, 3))
 
 
-def put(*steps: Any) -> Callable[[Any], None]:
-    *way, last, value = steps
-
-    def change_it(described: Any) -> None:
-        for step in way:
-            described = described[step]
-        described[last] = value
-
-    return change_it
-
-
 def numbers(described: Any, value: int) -> None:
     """Another value in the places of all numbers."""
     function = described["plan"]["function"]
     function[4] = [0, *[value for _ in function[4][1:]]]
 
 
-HOSTILE: dict[str, Callable[[Any], Any]] = {
+HOSTILE: dict[str, Change] = {
     "no limits": put("open", []),
     "limits without values": lambda one: [each.__setitem__(1, 99) for each in one["open"]],
     "limits without a step": lambda one: [each.__setitem__(3, 0) for each in one["open"]],
@@ -228,13 +209,7 @@ HOSTILE: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_plans_are_refused(name: str, path: Path, tmp_path: Path) -> None:
-    contents = Pack(path).contents()
-    parts = list(contents.parts)
-    for graph in contents.head["graphs"]:
-        described = json.loads(bytes(parts[graph["part"]].content))  # type: ignore[union-attr] # it is in memory
-        HOSTILE[name](described)
-        parts[graph["part"]] = Part(".graph", json.dumps(described).encode())
-    container.write(tmp_path / "net.pack", Contents(contents.head, parts, contents.kernels, contents.operations))
+    rewritten(path, tmp_path / "net.pack", HOSTILE[name])
     with pytest.raises((errors.ModelError, errors.PackError, errors.InvalidArgument)):
         tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])(x(2, 3))
     with pytest.raises((errors.ModelError, errors.PackError, errors.InvalidArgument)):
