@@ -119,6 +119,19 @@ def test_every_input_of_multihead_attention_may_be_there_or_not(case: tuple[Any,
     assert not several_heads(*case)
 
 
+@pytest.mark.parametrize("count", [3, 2])
+def test_heads_may_have_keys_beside_values(count: int) -> None:
+    """And queries beside both: ONNX Runtime's kernels for processors take neither."""
+    whole = np.random.default_rng(4).standard_normal((B, L, H, count, D)).astype(np.float32)
+    parts = [np.ascontiguousarray(whole[:, :, :, i]).reshape(B, L, -1) for i in range(count)]
+    apart_ = dict(zip("qkv", parts if count == 3 else [parts[0] * 2, *parts], strict=True))
+    together = {"q": whole} if count == 3 else {"q": apart_["q"], "k": whole}
+    (found,), (right,) = (
+        answers("MultiHeadAttention", list(given), given, 1, "com.microsoft", num_heads=H) for given in (together, apart_)
+    )
+    assert np.allclose(found, right, atol=1e-5)
+
+
 def test_a_mask_of_ends_and_starts() -> None:
     """ONNX Runtime's Attention has it as one vector, of which the ends come first."""
     rng = np.random.default_rng(4)

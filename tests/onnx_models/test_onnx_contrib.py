@@ -15,6 +15,7 @@ onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is no
 
 from contrib_cases import CASES, Case, Rng, X, f, is_  # noqa: E402 - it needs ONNX
 from newer_contrib_cases import DEFINED, NEWER, Defined  # noqa: E402 - it needs ONNX
+from standard_cases import STANDARD  # noqa: E402 - it needs ONNX
 from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
@@ -23,6 +24,17 @@ import tvmdml.onnx  # noqa: E402 - it needs ONNX
 @pytest.mark.some(40)
 @pytest.mark.parametrize("case", [*CASES, *NEWER], ids=lambda case: case.id)
 def test_an_operator_gives_what_onnx_runtime_computes(case: Case) -> None:
+    is_onnx_runtimes(case)
+
+
+@pytest.mark.full(first=24)
+@pytest.mark.parametrize("case", STANDARD, ids=lambda case: case.id)
+def test_windows_products_and_recurrent_networks_are_onnx_runtimes(case: Case) -> None:
+    is_onnx_runtimes(case)
+
+
+def is_onnx_runtimes(case: Case) -> None:
+    """The node's results are those of ONNX Runtime."""
     arrays = case.inputs(np.random.default_rng(11))
     names = ["" if one is None else f"x{n}" for n, one in enumerate(arrays)]
     results = [f"y{n}" for n in range(case.outputs)]

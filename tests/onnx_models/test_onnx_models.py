@@ -216,27 +216,6 @@ def test_functions_of_the_model_take_attributes() -> None:
     assert np.allclose(made(x=x)[0], 2 * np.where(x < 0, x / 2, x))
 
 
-def test_attributes_that_became_inputs_are_read() -> None:
-    nodes = [
-        N("Slice", ["x"], ["a"], starts=[1], ends=[4], axes=[0]),
-        N("Clip", ["a"], ["b"], min=-1.0, max=1.0),
-        N("Unsqueeze", ["b"], ["c"], axes=[0]),
-        N("Pad", ["c"], ["d"], pads=[0, 1, 0, 2], value=7.0),
-        N("ReduceSum", ["d"], ["e"], axes=[1], keepdims=0),
-        N("Softmax", ["d"], ["f"]),
-        N("Split", ["d"], ["g", "h"], axis=1, split=[2, 4]),
-    ]
-    made = tvmdml.onnx.load(
-        model(nodes, [info("x", [6])], [info("d", None), info("e", None), info("f", None), info("h", None)], opset=9)
-    )
-    x = ramp(6)
-    d = np.pad(np.clip(x[1:4], -1, 1)[None], ((0, 0), (1, 2)), constant_values=7)
-    found = made(x=x)
-    weights = np.exp(d - d.max()) / np.exp(d - d.max()).sum()
-    for one, right in zip(found, (d, d.sum(1), weights, d[:, 2:]), strict=True):
-        assert np.allclose(one, right, atol=1e-5)
-
-
 def test_data_in_other_files_is_mapped(tmp_path: Path) -> None:
     w = ramp(64, 32)
     made = model([N("MatMul", ["x", "w"], ["y"])], [info("x", [2, 64])], [info("y", [2, 32])], {"w": w})
@@ -287,40 +266,6 @@ def test_recurrent_networks_without_steps(kind: str, gates: int, layout: int) ->
         found = loaded(x=x, h=np.ones(state, np.float32))
         assert [one.shape for one in found] == [(5, steps, 2, 4) if layout else (steps, 2, 5, 4), *[state] * (len(results) - 1)]
         assert all(one.any() == bool(steps) for one in found)
-
-
-CLIPPED: list[tuple[str, dict[str, Any]]] = [
-    ("RNN", {}),
-    ("RNN", {"direction": "bidirectional", "activations": ["LeakyRelu", "Affine"],
-             "activation_alpha": [0.3, 0.6], "activation_beta": [0.1]}),
-    ("GRU", {"direction": "reverse"}),
-    ("GRU", {"direction": "bidirectional", "linear_before_reset": 1}),
-    ("GRU", {"activations": ["HardSigmoid", "LeakyRelu"], "activation_alpha": [0.3, 0.2], "activation_beta": [0.4]}),
-    ("LSTM", {"direction": "bidirectional"}),
-]  # fmt: skip
-
-
-@pytest.mark.some(4)
-@pytest.mark.parametrize(("kind", "own"), CLIPPED)
-@pytest.mark.parametrize("all_inputs", [False, True])
-def test_recurrent_networks_clip_what_their_functions_are_given(kind: str, own: dict[str, Any], all_inputs: bool) -> None:
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    gates, directions = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind], 1 + (own.get("direction") == "bidirectional")
-    steps, batch, width, hidden = 4, 3, 5, 6
-    rng = np.random.default_rng(7)
-    sizes = {"x": (steps, batch, width), "w": (directions, gates * hidden, width), "r": (directions, gates * hidden, hidden)}
-    sizes |= {"b": (directions, 2 * gates * hidden), "h": (directions, batch, hidden)} if all_inputs else {}
-    arrays: dict[str, Any] = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in sizes.items()}
-    if all_inputs:
-        arrays["n"] = np.array([4, 2, 0], np.int32)
-    names = ["x", "w", "r", *(("b", "n", "h") if all_inputs else ())]
-    node = N(kind, names, ["y", "yh"], hidden_size=hidden, clip=0.4, **own)
-    inputs = [info(name, one.shape, onnx.helper.np_dtype_to_tensor_dtype(one.dtype)) for name, one in arrays.items()]
-    made = model([node], inputs, [info("y", None), info("yh", None)])
-    wanted = runtime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, arrays)
-    for one, other in zip(tvmdml.onnx.load(made)(arrays), wanted, strict=True):
-        assert one.shape == other.shape
-        assert np.allclose(one, other, rtol=0, atol=2e-6)
 
 
 @pytest.mark.full

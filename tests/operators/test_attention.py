@@ -1,4 +1,4 @@
-"""Attention: the contract's examples, PyTorch's and ONNX Runtime's word, rows in place, hostile lengths, and the same bits."""
+"""Attention: the contract's examples, PyTorch's word, rows in place, hostile lengths, and the same bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.errors import InvalidArgument
-from tvmdml.onnx import descriptors
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._attention_limited_fused import LimitedAttention
 from tvmdml.operators._contract import Role
@@ -150,100 +149,6 @@ def test_rows_after_the_past_agree_with_pytorch(rows: int, past: tuple[int, ...]
             query[None], whole[0][None], whole[1][None], attn_mask=mask, enable_gqa=True
         )
         np.testing.assert_allclose(found.output[b], wanted[0].transpose(0, 1).reshape(rows, -1).numpy(), **TOLERANCE)
-
-
-# -- ONNX Runtime's word ------------------------------------------------------------------------------------------
-
-
-def node_of(kind: str, given: dict[str, Array | None], results: list[str], runs: bool = True, **attributes: Any) -> Any:
-    """The descriptor of a node of ONNX Runtime's, and what that comes to there."""
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    helper = onnx.helper
-    names = ["" if array is None else name for name, array in given.items()]
-    there = {name: array for name, array in given.items() if array is not None}
-    element = helper.np_dtype_to_tensor_dtype
-    node = helper.make_node(kind, names, results, domain="com.microsoft", **attributes)
-    graph = helper.make_graph(
-        [node], "one",
-        [helper.make_tensor_value_info(name, element(array.dtype), array.shape) for name, array in there.items()],
-        [helper.make_tensor_value_info(name, element(np.dtype(f32)), None) for name in results],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    known = {name: descriptors.Tensor(array.dtype, array.shape) for name, array in there.items()}
-    constants = {name: array.reshape(-1).tolist() for name, array in there.items() if array.size == 1}
-    desc = descriptors.OPERATORS[f"com.microsoft.{kind}"](descriptors.OnnxNode(node, known, constants))
-    if not runs:
-        return desc, None
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return desc, session.run(None, there)
-
-
-def run(desc: Any, given: dict[str, Array | None], target: str = "cpu") -> list[Array]:
-    """The outputs of a descriptor on a node's inputs."""
-    present = [(name, tensor) for name, tensor in desc.tensors(Role.INPUT) if tensor is not None]
-    waiting = iter([array for name, array in given.items() if array is not None])
-    arrays = {}
-    for name, tensor in present:
-        array = next(waiting)
-        steps = [step * array.itemsize for step in tensor.layout]
-        arrays[name] = np.lib.stride_tricks.as_strided(array, tensor.sizes, steps)
-    outputs = {
-        name: np.zeros(tensor.sizes, tensor.data_type.numpy) for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None
-    }
-    CompiledOperator(desc, tvmdml.targets.resolve(target))(*(arrays.get(name, outputs.get(name)) for name, _ in desc.tensors()))
-    return list(outputs.values())
-
-
-BATCH, ROWS, NEW, HEADS, CHANNELS = 2, 5, 7, 3, 8
-
-
-@pytest.mark.parametrize("masked", [None, (BATCH,), (BATCH, NEW), (BATCH, ROWS, NEW)])
-@pytest.mark.parametrize("biased", [False, True])
-def test_it_agrees_with_onnx_runtimes_multihead_attention(masked: tuple[int, ...] | None, biased: bool) -> None:
-    given: dict[str, Array | None] = {
-        "q": normal(1, BATCH, ROWS, HEADS * CHANNELS),
-        "k": normal(2, BATCH, NEW, HEADS * CHANNELS),
-        "v": normal(3, BATCH, NEW, HEADS * CHANNELS),
-        "bias": normal(4, 3 * HEADS * CHANNELS) if biased else None,
-        "mask": None,
-        "added": normal(5, 1, HEADS, ROWS, NEW) if biased else None,
-    }
-    if masked is not None:
-        given["mask"] = np.array([3, 7], i32) if len(masked) == 1 else seeded(6).integers(0, 2, masked).astype(i32)
-    desc, wanted = node_of("MultiHeadAttention", given, ["y"], num_heads=HEADS, scale=0.4)
-    assert type(desc) is MultiheadAttention
-    np.testing.assert_allclose(run(desc, given)[0], wanted[0], **TOLERANCE)
-
-
-def test_it_agrees_with_onnx_runtime_on_other_layouts() -> None:
-    stacked: dict[str, Array | None] = {"q": normal(1, BATCH, NEW, HEADS, 3, CHANNELS)}
-    pairs: dict[str, Array | None] = {
-        "q": normal(1, BATCH, ROWS, HEADS * CHANNELS),
-        "kv": normal(2, BATCH, NEW, HEADS, 2, CHANNELS),
-    }
-    for own, count in ((stacked, 3), (pairs, 2)):  # its kernels for processors take neither
-        whole = next(reversed(own.values()))
-        assert whole is not None
-        parts = [np.ascontiguousarray(whole[:, :, :, i]).reshape(BATCH, NEW, -1) for i in range(count)]
-        apart = dict(zip("qkv", parts if count == 3 else [own["q"], *parts], strict=True))
-        _, wanted = node_of("MultiHeadAttention", apart, ["y"], num_heads=HEADS)
-        desc, _ = node_of("MultiHeadAttention", own, ["y"], runs=False, num_heads=HEADS)
-        np.testing.assert_allclose(run(desc, own)[0], wanted[0], **TOLERANCE)
-    cached: dict[str, Array | None] = {
-        "q": pairs["q"],
-        "k": normal(3, BATCH, HEADS, NEW, CHANNELS),
-        "v": normal(4, BATCH, HEADS, NEW, CHANNELS),
-    }
-    desc, wanted = node_of("MultiHeadAttention", cached, ["y"], num_heads=HEADS)
-    assert desc.given() == ("query_tensor",)
-    np.testing.assert_allclose(run(desc, cached)[0], wanted[0], **TOLERANCE)
-    past = {name: normal(5 + i, BATCH, HEADS, 6, CHANNELS) for i, name in enumerate(("pk", "pv"))}
-    new = {name: normal(7 + i, BATCH, ROWS, HEADS * CHANNELS) for i, name in enumerate("qkv")}
-    joined: dict[str, Array | None] = {**new, "bias": None, "mask": None, "added": None, **past}
-    desc, wanted = node_of("MultiHeadAttention", joined, ["y", "ok", "ov"], num_heads=HEADS)
-    for one, other in zip(run(desc, joined), wanted, strict=True):
-        np.testing.assert_allclose(one, other, **TOLERANCE)
 
 
 # -- Any layout, mask, size and length ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Convolutions: the contract's examples, PyTorch, ONNX Runtime, exact sums, layouts, threads, and numbers of any size."""
+"""Convolutions: the contract's examples, PyTorch, exact sums, layouts, threads, and numbers of any size."""
 
 from __future__ import annotations
 
@@ -251,89 +251,6 @@ def test_channels_may_be_last_in_memory(groups: int) -> None:
     out = np.zeros((2, *wanted.shape[2:], 24), f32).transpose(0, 3, 1, 2)
     tvmdml.convolution(x, w, out=out, **given)
     assert_same_bits(np.ascontiguousarray(out), wanted)
-
-
-# -- ONNX Runtime -------------------------------------------------------------------------------------------------
-
-
-def nodes() -> list[tuple[str, dict[str, Array], dict[str, Any]]]:
-    """Nodes: the operator, its inputs and attributes."""
-    rng = seeded("onnx")
-
-    def floats(*sizes: int) -> Array:
-        return rng.standard_normal(sizes).astype(f32)
-
-    def small(dtype: Any, *sizes: int) -> Array:
-        info = np.iinfo(dtype)
-        return rng.integers(info.min, info.max + 1, sizes).astype(dtype)
-
-    x, bias = floats(2, 4, 9, 11), floats(6)
-    back = {"x": x, "w": floats(4, 3, 3, 2)}
-    bytes_ = {"x": small(np.uint8, 1, 4, 9, 11), "w": small(np.uint8, 6, 4, 3, 3)}
-    zeros = {"a": np.array(7, np.uint8), "b": np.array(9, np.uint8)}
-    quantized = {
-        "x": bytes_["x"], "xs": np.array(0.02, f32), "xz": np.array(120, np.uint8),
-        "w": small(np.int8, 6, 4, 3, 3), "ws": (rng.random(6) / 100).astype(f32), "wz": np.zeros(6, np.int8),
-        "ys": np.array(0.3, f32), "yz": np.array(100, np.uint8),
-    }  # fmt: skip
-    number = rng.integers(-3000, 3000, 6).astype(np.int32)
-    return [
-        (
-            "Conv",
-            {"x": x, "w": floats(6, 2, 3, 2), "b": bias},
-            {"group": 2, "strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]},
-        ),
-        *(
-            ("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": mode, "strides": [2, 3]})
-            for mode in ("SAME_UPPER", "SAME_LOWER")
-        ),
-        ("Conv", {"x": x, "w": floats(6, 4, 3, 2)}, {"auto_pad": "VALID"}),
-        ("Conv", {"x": x[:, :, 0].copy(), "w": floats(6, 4, 3), "b": bias}, {"pads": [2, 1]}),
-        ("Conv", {"x": floats(1, 2, 4, 5, 6), "w": floats(3, 2, 2, 3, 1)}, {"strides": [1, 2, 2], "pads": [0, 1, 0, 1, 1, 0]}),
-        ("ConvTranspose", {**back, "b": floats(3)}, {"strides": [2, 3], "pads": [1, 0, 1, 1], "output_padding": [1, 2]}),
-        ("ConvTranspose", {"x": x, "w": floats(4, 3, 2, 3)}, {"group": 2, "dilations": [2, 1], "strides": [1, 2]}),
-        *(
-            ("ConvTranspose", back, {"strides": [2, 3], "output_shape": [18, 33], **more})
-            for more in ({}, {"auto_pad": "SAME_UPPER"}, {"auto_pad": "SAME_LOWER"}, {"output_padding": [1, 1]})
-        ),
-        *(("ConvTranspose", back, {"strides": [2, 2], "auto_pad": mode}) for mode in ("SAME_UPPER", "SAME_LOWER")),
-        ("ConvInteger", bytes_, {"pads": [1, 1, 1, 1]}),
-        ("ConvInteger", {**bytes_, "a": zeros["a"]}, {"strides": [2, 1], "pads": [1, 0, 0, 2]}),
-        ("ConvInteger", {**bytes_, **zeros}, {"dilations": [2, 1], "pads": [1, 1, 1, 1]}),
-        ("QLinearConv", quantized, {"pads": [1, 1, 1, 1]}),
-        ("QLinearConv", {**quantized, "bias": number}, {"strides": [2, 2], "pads": [0, 1, 1, 0]}),
-    ]
-
-
-@pytest.mark.some(8)
-@pytest.mark.parametrize("number", range(len(nodes())))
-def test_nodes_are_onnx_runtimes(number: int) -> None:
-    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    from tvmdml.onnx import descriptors
-
-    helper = onnx.helper
-    kind, inputs, attributes = nodes()[number]
-    node = helper.make_node(kind, list(inputs), ["y"], **attributes)
-    types = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in inputs.items()}
-    given = [helper.make_tensor_value_info(name, types[name], array.shape) for name, array in inputs.items()]
-    graph = helper.make_graph([node], "one", given, [helper.make_empty_tensor_value_info("y")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8)
-    (wanted,) = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)
-    known = {name: descriptors.Tensor(array.dtype, array.shape) for name, array in inputs.items()}
-    desc = descriptors.OPERATORS[kind](descriptors.OnnxNode(node, known, {}))
-    arrays = list(inputs.values())
-    order = [i for i in desc.ONNX_INPUTS or range(9) if i < len(arrays)]
-    present = [tensor for name, tensor in desc.tensors() if tensor is not None and name != "output_tensor"]
-    waiting = iter([arrays[i].reshape(tensor.sizes) for i, tensor in zip(order, present, strict=True)])
-    out = np.zeros(desc.outputs()[0].sizes, wanted.dtype)
-    tensors = [None if one is None else out if name == "output_tensor" else next(waiting) for name, one in desc.tensors()]
-    tvmdml.compile(desc)(*tensors)
-    assert out.shape == wanted.shape
-    if out.dtype == f32:
-        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
-    else:  # a quotient next to a half may be rounded in either direction
-        assert np.abs(out.astype(np.int64) - wanted).max() <= (kind == "QLinearConv")
 
 
 # -- Rules --------------------------------------------------------------------------------------------------------

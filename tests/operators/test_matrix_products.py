@@ -1,4 +1,4 @@
-"""Products of matrices: the contracts' examples, exact sums of small integers, NumPy's, PyTorch's and ONNX Runtime's word."""
+"""Products of matrices: the contracts' examples, exact sums of small integers, NumPy's and PyTorch's word."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from support import Array, assert_same_bits, run, seeded
 
 import tvmdml
-from tvmdml import InvalidArgument, knobs, targets
-from tvmdml.onnx import descriptors
+from tvmdml import InvalidArgument, knobs
 from tvmdml.operators import _matrix
 from tvmdml.operators._accuracy import Near, difference
 from tvmdml.targets import Target
@@ -351,61 +350,3 @@ def test_gradients_are_pytorchs(shapes: tuple[Any, ...], turned: bool) -> None:
         torch.autograd.grad((ours * weights).sum(), tensors), torch.autograd.grad((theirs * weights).sum(), tensors), strict=True
     ):
         torch.testing.assert_close(one, other)
-
-
-def onnx_run(operator: str, inputs: dict[str, Array], dtype: Any, domain: str = "", **attributes: Any) -> Array:
-    """What ONNX Runtime answers for a node."""
-    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
-    helper = onnx.helper
-    info = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape) for n, x in inputs.items()]
-    result = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
-    node = helper.make_node(operator, list(inputs), ["y"], domain=domain, **attributes)
-    graph = helper.make_graph([node], "one", info, [result])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    found: Array = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)[0]
-    return found
-
-
-def test_onnx_runtime_says_the_same_of_integers() -> None:
-    rng = seeded("onnx")
-    a, b = rng.integers(0, 256, (2, 7, 30)).astype(u8), rng.integers(-128, 128, (2, 30, 5)).astype(i8)
-    a_zero, b_zero = np.array(120, u8), np.array(-7, i8)
-    wanted = onnx_run("MatMulInteger", {"a": a, "b": b, "az": a_zero, "bz": b_zero}, np.int32)
-    assert_same_bits(tvmdml.matrix_multiply_integer(a, b, a_zero, b_zero), wanted)
-    scales = [np.array(one, f32) for one in (0.02, 0.03, 0.5)]
-    y_zero = np.array(100, u8)
-    given = {"a": a, "as": scales[0], "az": a_zero, "b": b, "bs": scales[1], "bz": b_zero, "ys": scales[2], "yz": y_zero}
-    wanted = onnx_run("QLinearMatMul", given, u8)
-    found = tvmdml.quantized_linear_matrix_multiply(
-        *(a, scales[0], b, *scales[1:]), a_zero_point=a_zero, b_zero_point=b_zero, output_zero_point=y_zero
-    )
-    assert (np.abs(found.astype(int) - wanted) <= 1).all()
-    assert (found == wanted).mean() > 0.99
-
-
-def converted(operator: str, inputs: dict[str, Array], **attributes: Any) -> Any:
-    """The descriptor of a node."""
-    onnx = pytest.importorskip("onnx")
-    node = onnx.helper.make_node(operator, list(inputs), ["y"], domain="com.microsoft", **attributes)
-    known = {name: descriptors.Tensor(x.dtype, x.shape) for name, x in inputs.items()}
-    return descriptors.OPERATORS[f"com.microsoft.{operator}"](descriptors.OnnxNode(node, known, {}))
-
-
-def test_onnx_runtimes_own_nodes_are_these_operators() -> None:
-    rng = seeded("microsoft")
-    a, b = (rng.normal(size=sizes).astype(f32) for sizes in ((3, 8, 5), (3, 6, 8)))
-    attributes = {"transA": 1, "transB": 1, "alpha": 0.5}
-    desc = converted("FusedMatMul", {"a": a, "b": b}, **attributes)
-    found = run(desc, targets.resolve("cpu"), a, b, None)[0]
-    wanted = onnx_run("FusedMatMul", {"a": a, "b": b}, f32, "com.microsoft", **attributes)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-    with pytest.raises(descriptors.Refused, match="it transposes a batch"):
-        converted("FusedMatMul", {"a": a, "b": b}, transBatchA=1)
-    x, y = rng.integers(0, 256, (7, 30)).astype(u8), rng.integers(-128, 128, (30, 5)).astype(i8)
-    numbers = np.array(0.02, f32), np.array(0.03, f32), np.array(120, u8), np.array(-7, i8)
-    given = dict(zip(("a", "b", "as", "bs", "az", "bz", "bias"), (x, y, *numbers, rng.normal(size=5).astype(f32)), strict=True))
-    desc = converted("MatMulIntegerToFloat", given)
-    arrays = [given[name].reshape(-1) if given[name].ndim == 0 else given[name] for name in ("a", "as", "az", "b", "bs", "bz")]
-    found = run(desc, targets.resolve("cpu"), *arrays, np.broadcast_to(given["bias"], (7, 5)))[0]
-    np.testing.assert_allclose(found, onnx_run("MatMulIntegerToFloat", given, f32, "com.microsoft"), rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Recurrent networks: the contract's examples, the word of PyTorch and ONNX Runtime, accuracy, lengths, and what is left out."""
+"""Recurrent networks: the contract's examples, PyTorch's word, accuracy, lengths, and what is left out."""
 
 from __future__ import annotations
 
@@ -148,64 +148,6 @@ def test_pytorch_agrees(name: str, directions: int, dtype: str) -> None:
     found = getattr(tvmdml, name)(*given_, direction=direction)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-15 * 8 if dtype == "float64" else 2e-6)
-
-
-def onnx_session(kind: str, attributes: dict[str, Any], arrays: dict[str, Array], outputs: int) -> list[Array]:
-    onnx, runtime = importlib.import_module("onnx"), importlib.import_module("onnxruntime")
-    helper = onnx.helper
-    names = ("X", "W", "R", "B", "lengths", "h", "c", "P")[: 8 if kind == "LSTM" else 6]
-    node = helper.make_node(kind, [name if name in arrays else "" for name in names], ["Y", "Y_h", "Y_c"][:outputs], **attributes)
-    kinds = {name: helper.np_dtype_to_tensor_dtype(one.dtype) for name, one in arrays.items()}
-    infos = [helper.make_tensor_value_info(name, kinds[name], one.shape) for name, one in arrays.items()]
-    results = [helper.make_tensor_value_info(name, 1, None) for name in node.output]
-    graph = helper.make_graph([node], "one", infos, results)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
-    found: list[Array] = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, arrays)
-    return found
-
-
-ATTRIBUTES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("rnn", {}, {}),
-    ("gru", {"linear_before_reset": 0}, {"linear_before_reset": False}),
-    ("gru", {"linear_before_reset": 1}, {"linear_before_reset": True}),
-    ("lstm", {}, {}),
-    ("lstm", {"input_forget": 1}, {"couple_input_forget": True}),
-    ("lstm", {"clip": 0.3}, {"clip_threshold": 0.3}),
-]
-
-
-@pytest.mark.some(6)
-@pytest.mark.parametrize(("name", "theirs", "ours"), ATTRIBUTES)
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-def test_onnx_runtime_agrees_about_lengths_states_and_attributes(
-    name: str, theirs: dict[str, Any], ours: dict[str, Any], direction: str
-) -> None:
-    for module in ("onnx", "onnxruntime"):
-        pytest.importorskip(module, reason=f"{module} is not installed")
-    rng = seeded(name, direction)
-    steps, batch, inputs, hidden, count = 6, 5, 3, 18, 2 if direction == "bidirectional" else 1
-    gates = CLASSES[name].GATES
-
-    def some(*sizes: int) -> Array:
-        found: Array = rng.uniform(-0.7, 0.7, sizes).astype(f32)
-        return found
-
-    arrays = {"X": some(steps, batch, inputs), "W": some(count, gates * hidden, inputs), "R": some(count, gates * hidden, hidden)}
-    arrays |= {"B": some(count, 2 * gates * hidden), "lengths": np.array([6, 1, 0, 4, 6], np.int32)}
-    arrays |= {"h": some(count, batch, hidden)}
-    more: dict[str, Any] = {}
-    if name == "lstm":
-        arrays |= {"c": some(count, batch, hidden), "P": some(count, 3 * hidden)}
-        more = {"cell_mem_init": arrays["c"][None], "peephole": arrays["P"][None, None]}
-    results = 3 if name == "lstm" else 2
-    wanted = onnx_session(name.upper(), {"direction": direction, "hidden_size": hidden, **theirs}, arrays, results)
-    found = getattr(tvmdml, name)(
-        *(arrays[one][None] for one in ("X", "W", "R")), arrays["B"][None, None],
-        hidden_init=arrays["h"][None], sequence_lengths=arrays["lengths"][None, None, None],
-        direction=direction.replace("reverse", "backward"), **more, **ours,
-    )  # fmt: skip
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(one.reshape(other.shape), other, rtol=0, atol=3e-6)
 
 
 def test_numbers_of_onnx_functions_are_taken_in_order() -> None:

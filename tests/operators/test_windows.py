@@ -1,4 +1,4 @@
-"""Windows: the contract's examples, PyTorch, ONNX Runtime, the order of sums, and windows in the padding."""
+"""Windows: the contract's examples, PyTorch, the order of sums, and windows in the padding."""
 
 from __future__ import annotations
 
@@ -233,61 +233,6 @@ def test_a_gradient_of_dilated_averages_is_refused() -> None:
     found = torch.ops.tvmdml.average_pooling(x, window_sizes=(2, 2), dilations=(2, 1))
     with pytest.raises(tvmdml.Unsupported, match=r"dilations \(2, 1\)"):
         found.sum().backward()
-
-
-def nodes() -> list[tuple[str, dict[str, Array], int, dict[str, Any]]]:
-    """Nodes of ONNX Runtime: the operator, its inputs, how many results it has, and its attributes."""
-    rng = seeded("onnx")
-    x, q = rng.standard_normal((2, 3, 9, 11)).astype(f32), rng.integers(0, 256, (2, 3, 9, 11)).astype(np.uint8)
-    row = rng.standard_normal((2, 3, 13)).astype(f32)
-    regions = np.concatenate([rng.integers(0, 2, (9, 1)), rng.integers(0, 24, (9, 4)) / 2], 1).astype(f32)
-    one = {"s": np.array(0.3, f32), "z": np.array(120, np.uint8), "t": np.array(0.11, f32), "u": np.array(9, np.uint8)}
-    window: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 3], "pads": [1, 0, 1, 1]}
-    same: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}
-    line: dict[str, Any] = {"kernel_shape": [4], "strides": [3], "pads": [1, 2]}
-    return [
-        *(("MaxPool", {"x": x}, 2, {**window, "ceil_mode": ceil, "dilations": [1, 2]}) for ceil in (0, 1)),
-        *(("AveragePool", {"x": x}, 1, {**window, "ceil_mode": ceil, "count_include_pad": ceil}) for ceil in (0, 1)),
-        *((kind, {"x": x}, 1, same) for kind in ("MaxPool", "LpPool")),
-        *((kind, {"x": row}, 1, line) for kind in ("MaxPool", "AveragePool", "LpPool")),
-        *((f"Global{kind}", {"x": x}, 1, {}) for kind in ("MaxPool", "AveragePool", "LpPool")),
-        ("LRN", {"x": x}, 1, {"size": 3, "alpha": 0.5, "beta": 0.6, "bias": 1.5}),
-        ("MaxRoiPool", {"x": x, "r": regions}, 1, {"pooled_shape": [3, 2], "spatial_scale": 0.5}),
-        ("com.microsoft.QLinearAveragePool", {"x": q, **one}, 1, {**window, "count_include_pad": 1}),
-        ("com.microsoft.QLinearGlobalAveragePool", {"x": q, **one}, 1, {"channels_last": 0}),
-    ]
-
-
-@pytest.mark.parametrize("number", range(len(nodes())))
-def test_nodes_are_onnx_runtimes(number: int) -> None:
-    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    from tvmdml.onnx import descriptors
-
-    helper = onnx.helper
-    kind, inputs, count, attributes = nodes()[number]
-    domain, _, name = kind.rpartition(".")
-    node = helper.make_node(name, list(inputs), [f"y{i}" for i in range(count)], domain=domain, **attributes)
-    kinds = {one: helper.np_dtype_to_tensor_dtype(array.dtype) for one, array in inputs.items()}
-    given = [helper.make_tensor_value_info(one, kinds[one], array.shape) for one, array in inputs.items()]
-    results = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(count)]
-    opsets = [helper.make_opsetid("", 18), *([helper.make_opsetid(domain, 1)] if domain else [])]
-    model = helper.make_model(helper.make_graph([node], "one", given, results), opset_imports=opsets, ir_version=9)
-    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    wanted = session.run(None, inputs)
-    known = {one: descriptors.Tensor(array.dtype, array.shape) for one, array in inputs.items()}
-    desc = descriptors.OPERATORS[kind](descriptors.OnnxNode(node, known, {}))
-    tensors = [tensor for field, tensor in desc.tensors() if tensor is not None]
-    outputs = [np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs()]
-    arrays = [array.reshape(tensor.sizes) for array, tensor in zip(inputs.values(), tensors, strict=False)]
-    waiting = iter((*arrays, *outputs))
-    tvmdml.compile(desc)(*(None if tensor is None else next(waiting) for _, tensor in desc.tensors()))
-    for own, theirs in zip(outputs, wanted, strict=True):
-        # A quotient next to a half may be rounded in either direction.
-        error = 1 if own.dtype == np.uint8 else 0
-        np.testing.assert_allclose(
-            own.ravel().astype(np.float64), theirs.ravel().astype(np.float64), rtol=1e-5, atol=max(error, 1e-6)
-        )
 
 
 # -- Rules --------------------------------------------------------------------------------------------------------
