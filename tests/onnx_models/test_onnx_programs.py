@@ -39,10 +39,6 @@ def test_a_program_holds(name: str, package: str, tmp_path: Path) -> None:
         PROGRAMS[name](ort, tmp_path)
 
 
-def test_there_are_at_least_sixty_programs() -> None:
-    assert len(PROGRAMS) >= 60
-
-
 # -- Models -------------------------------------------------------------------------------------------------------
 
 
@@ -90,15 +86,10 @@ def first_example(ort: Any, tmp: Path) -> None:
 
 
 @program
-def from_a_path(ort: Any, tmp: Path) -> None:
+def from_paths(ort: Any, tmp: Path) -> None:
     (tmp / "linear.onnx").write_bytes(linear())
-    close(session(ort, str(tmp / "linear.onnx")).run(["y"], {"x": X})[0], Y)  # type: ignore[arg-type]
-
-
-@program
-def from_a_path_object(ort: Any, tmp: Path) -> None:
-    (tmp / "linear.onnx").write_bytes(linear())
-    close(ort.InferenceSession(tmp / "linear.onnx").run(None, {"x": X})[0], Y)
+    for path in (tmp / "linear.onnx", str(tmp / "linear.onnx")):
+        close(ort.InferenceSession(path).run(["y"], {"x": X})[0], Y)
 
 
 @program
@@ -173,27 +164,12 @@ def providers_of_a_session(ort: Any, tmp: Path) -> None:
 
 
 @program
-def a_provider_that_is_not_there(ort: Any, tmp: Path) -> None:
-    opened = ort.InferenceSession(linear(), providers=["NoSuchExecutionProvider", "CPUExecutionProvider"])
-    assert opened.get_providers() == ["CPUExecutionProvider"]
-
-
-@program
-def a_provider_with_options(ort: Any, tmp: Path) -> None:
-    opened = ort.InferenceSession(linear(), providers=[("CPUExecutionProvider", {"use_arena": "1"})])
-    assert opened.get_providers() == ["CPUExecutionProvider"]
-
-
-@program
-def options_beside_providers(ort: Any, tmp: Path) -> None:
-    opened = ort.InferenceSession(linear(), providers=["CPUExecutionProvider"], provider_options=[{}])
-    close(opened.run(None, {"x": X})[0], Y)
-
-
-@program
-def providers_set_later(ort: Any, tmp: Path) -> None:
-    opened = session(ort)
-    opened.set_providers(["CPUExecutionProvider"])
+def providers_in_every_form(ort: Any, tmp: Path) -> None:
+    name = "CPUExecutionProvider"
+    for given in ({"providers": ["NoSuchExecutionProvider", name]}, {"providers": [(name, {"use_arena": "1"})]}):
+        assert ort.InferenceSession(linear(), **given).get_providers() == [name]
+    opened = ort.InferenceSession(linear(), providers=[name], provider_options=[{}])
+    opened.set_providers([name])
     close(opened.run(None, {"x": X})[0], Y)
 
 
@@ -236,10 +212,17 @@ def what_is_installed(ort: Any, tmp: Path) -> None:
 
 
 @program
-def threads_of_a_session(ort: Any, tmp: Path) -> None:
-    for count in (1, 2, 3):
+def options_that_change_no_result(ort: Any, tmp: Path) -> None:
+    levels = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
+    for given in (
+        *({"intra_op_num_threads": count} for count in (1, 2, 3)),
+        *({"graph_optimization_level": getattr(ort.GraphOptimizationLevel, level)} for level in levels),
+        {"execution_mode": ort.ExecutionMode.ORT_PARALLEL, "inter_op_num_threads": 2},
+        dict.fromkeys(("enable_mem_pattern", "enable_cpu_mem_arena", "enable_mem_reuse"), False),
+    ):
         options = ort.SessionOptions()
-        options.intra_op_num_threads = count
+        for name, value in given.items():
+            setattr(options, name, value)
         close(session(ort, options=options).run(None, {"x": X})[0], Y)
 
 
@@ -311,28 +294,6 @@ def entries(ort: Any, tmp: Path) -> None:
 
 
 @program
-def levels_of_optimization(ort: Any, tmp: Path) -> None:
-    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"):
-        options = ort.SessionOptions()
-        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
-        close(session(ort, options=options).run(None, {"x": X})[0], Y)
-
-
-@program
-def operators_at_the_same_time(ort: Any, tmp: Path) -> None:
-    options = ort.SessionOptions()
-    options.execution_mode, options.inter_op_num_threads = ort.ExecutionMode.ORT_PARALLEL, 2
-    close(session(ort, options=options).run(None, {"x": X})[0], Y)
-
-
-@program
-def memory_without_a_plan(ort: Any, tmp: Path) -> None:
-    options = ort.SessionOptions()
-    options.enable_mem_pattern = options.enable_cpu_mem_arena = options.enable_mem_reuse = False
-    close(session(ort, options=options).run(None, {"x": X})[0], Y)
-
-
-@program
 def severities(ort: Any, tmp: Path) -> None:
     for severity in (3, 4, 2):
         ort.set_default_logger_severity(severity)
@@ -376,26 +337,10 @@ def some_outputs(ort: Any, tmp: Path) -> None:
 
 
 @program
-def lists_instead_of_arrays(ort: Any, tmp: Path) -> None:
-    close(session(ort).run(None, {"x": [[1, 2, 3.5]]})[0], np.array([[1, 2, 3.5]]) @ W + B)
-
-
-@program
-def sizes_that_change(ort: Any, tmp: Path) -> None:
+def arrays_of_any_form(ort: Any, tmp: Path) -> None:
     opened = session(ort)
-    for n in (1, 7, 2):
-        assert opened.run(None, {"x": ramp(n, 3)})[0].shape == (n, 2)
-
-
-@program
-def no_elements(ort: Any, tmp: Path) -> None:
-    assert session(ort).run(None, {"x": np.zeros((0, 3), np.float32)})[0].shape == (0, 2)
-
-
-@program
-def arrays_in_another_order(ort: Any, tmp: Path) -> None:
-    close(session(ort).run(None, {"x": np.asfortranarray(X)})[0], Y)
-    close(session(ort).run(None, {"x": ramp(8, 3)[::2]})[0], ramp(8, 3)[::2] @ W + B)
+    for x in (*(ramp(n, 3) for n in (1, 7, 2)), np.zeros((0, 3), np.float32), np.asfortranarray(X), ramp(8, 3)[::2], [[1, 2, 3.5]]):
+        close(opened.run(None, {"x": x})[0], np.asarray(x) @ W + B)
 
 
 @program
@@ -466,38 +411,23 @@ def many_threads(ort: Any, tmp: Path) -> None:
 
 @program
 def later_in_another_thread(ort: Any, tmp: Path) -> None:
-    done, told = threading.Event(), list[Any]()
+    for made, feeds, names, right in (
+        (linear(), {"x": X}, ["y"], [Y]),
+        (two_outputs(), {"a": ramp(2), "b": ramp(2)}, None, [-ramp(2), 2 * ramp(2)]),
+    ):
+        done, told = threading.Event(), list[Any]()
 
-    def callback(results: Any, data: Any, error: str) -> None:
-        told.append((list(results), data, error))
-        done.set()
+        def callback(results: Any, data: Any, error: str, done: Any = done, told: Any = told) -> None:
+            told.append((list(results), data, error))
+            done.set()
 
-    session(ort).run_async(["y"], {"x": X}, callback, {"which": 1})
-    assert done.wait(60)
-    ((results, data, error),) = told
-    close(results[0], Y)
-    assert (data, error) == ({"which": 1}, "")
-
-
-@program
-def later_with_all_outputs(ort: Any, tmp: Path) -> None:
-    done, told = threading.Event(), list[Any]()
-    opened = session(ort, two_outputs())
-
-    def callback(results: Any, data: Any, error: str) -> None:
-        told.append(len(results))
-        done.set()
-
-    opened.run_async(None, {"a": ramp(2), "b": ramp(2)}, callback, None)
-    assert done.wait(60)
-    assert told == [2]
-
-
-@program
-def a_run_that_is_to_end(ort: Any, tmp: Path) -> None:
-    options = ort.RunOptions()
-    options.terminate = True
-    refused(lambda: session(ort).run(None, {"x": X}, options))
+        opened = session(ort, made)
+        opened.run_async(names, feeds, callback, {"which": 1})
+        assert done.wait(60)
+        ((results, data, error),) = told
+        for one, other in zip(results, right, strict=True):
+            close(one, other)
+        assert (data, error) == ({"which": 1}, "")
 
 
 @program
@@ -516,13 +446,19 @@ def a_missing_input(ort: Any, tmp: Path) -> None:
 
 
 @program
-def an_unknown_input(ort: Any, tmp: Path) -> None:
-    refused(lambda: session(ort).run(None, {"x": X, "z": X}))
-
-
-@program
-def an_unknown_output(ort: Any, tmp: Path) -> None:
-    refused(lambda: session(ort).run(["z"], {"x": X}))
+def calls_that_do_not_fit(ort: Any, tmp: Path) -> None:
+    opened, options = session(ort), ort.RunOptions()
+    options.terminate = True
+    for call in (
+        lambda: opened.run(None, {"x": X, "z": X}),
+        lambda: opened.run(["z"], {"x": X}),
+        lambda: opened.run(None, {"x": ramp(4, 5)}),
+        lambda: opened.run(None, {"x": X.astype(np.float64)}),
+        lambda: opened.run(None, {"x": X}, options),
+        lambda: opened.io_binding().bind_cpu_input("z", X),
+        lambda: session(ort, b"these bytes are no model"),
+    ):
+        refused(call)
 
 
 @program
@@ -533,24 +469,9 @@ def a_wrong_rank(ort: Any, tmp: Path) -> None:
 
 
 @program
-def a_wrong_size(ort: Any, tmp: Path) -> None:
-    refused(lambda: session(ort).run(None, {"x": ramp(4, 5)}))
-
-
-@program
-def a_wrong_type(ort: Any, tmp: Path) -> None:
-    refused(lambda: session(ort).run(None, {"x": X.astype(np.float64)}))
-
-
-@program
 def no_such_file(ort: Any, tmp: Path) -> None:
     error = refused(lambda: ort.InferenceSession(str(tmp / "none.onnx")))
     assert isinstance(error, importlib.import_module(f"{ort.__name__}.capi.onnxruntime_pybind11_state").NoSuchFile)
-
-
-@program
-def no_model(ort: Any, tmp: Path) -> None:
-    refused(lambda: session(ort, b"these bytes are no model"))
 
 
 # -- Values and bindings ------------------------------------------------------------------------------------------
@@ -592,14 +513,11 @@ def a_value_of_another_type(ort: Any, tmp: Path) -> None:
 
 @program
 def values_as_inputs(ort: Any, tmp: Path) -> None:
-    (found,) = session(ort).run_with_ort_values(["y"], {"x": ort.OrtValue.ortvalue_from_numpy(X)})
-    close(found.numpy(), Y)
+    opened, value = session(ort), ort.OrtValue.ortvalue_from_numpy(X)
+    (found,) = opened.run_with_ort_values(["y"], {"x": value})
     assert found.data_type() == "tensor(float)"
-
-
-@program
-def a_value_in_a_run(ort: Any, tmp: Path) -> None:
-    close(session(ort).run(None, {"x": ort.OrtValue.ortvalue_from_numpy(X)})[0], Y)
+    for result in (found.numpy(), opened.run(None, {"x": value})[0]):
+        close(result, Y)
 
 
 @program
@@ -650,11 +568,6 @@ def a_binding_that_is_cleared(ort: Any, tmp: Path) -> None:
     binding.bind_output("y", "cpu")
     opened.run_with_iobinding(binding)
     close(binding.copy_outputs_to_cpu()[0], Y[:2])
-
-
-@program
-def a_binding_of_an_unknown_name(ort: Any, tmp: Path) -> None:
-    refused(lambda: session(ort).io_binding().bind_cpu_input("z", X))
 
 
 @program

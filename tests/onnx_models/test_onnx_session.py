@@ -7,7 +7,6 @@ import gc
 import json
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 from test_onnx_models import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml.onnx import providers, random_state  # noqa: E402
+from tvmdml.onnx import providers  # noqa: E402
 
 
 def small() -> bytes:
@@ -39,86 +38,6 @@ def small() -> bytes:
     )
     onnx.helper.set_model_props(made, {"author": "me"})
     return bytes(made.SerializeToString())
-
-
-def program(ort: Any) -> list[Any]:
-    """What programs commonly do, by the module that they import."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.intra_op_num_threads, options.log_severity_level = 2, 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = ort.InferenceSession(small(), sess_options=options, providers=["CPUExecutionProvider"])
-    about = session.get_modelmeta()
-    found: list[Any] = [
-        [(one.name, one.type, list(one.shape)) for one in (*session.get_inputs(), *session.get_outputs())],
-        session.get_providers(),
-        (about.producer_name, about.graph_name, about.custom_metadata_map),
-        options.get_session_config_entry("session.intra_op.allow_spinning"),
-        session.get_overridable_initializers(),
-    ]
-    feeds = {"x": ramp(4, 3), "state": ramp(4, 2)}
-    found += session.run(["y"], {"x": [[1, 2, 3.5]], "state": np.zeros((1, 2), np.float32)})
-    for nothing in (ort.disable_telemetry_events, ort.enable_telemetry_events, lambda: ort.set_seed(1)):
-        nothing()
-    found += session.run(None, feeds) + session.run(["next"], feeds, ort.RunOptions()) + session.run([], feeds)
-
-    done, told = threading.Event(), []
-
-    def callback(results: Any, data: Any, error: str) -> None:
-        told.append((list(results), data, error))
-        done.set()
-
-    session.run_async(["y"], feeds, callback, "data")
-    assert done.wait(60)
-    found += [told[0][0][0], told[0][1:]]
-
-    state = ort.OrtValue.ortvalue_from_numpy(ramp(4, 2), "cpu", 0)
-    found += [state.shape(), state.data_type(), state.element_type(), state.device_name(), state.is_tensor(), state.numpy().copy()]
-    found += [one.numpy() for one in session.run_with_ort_values(["y"], {"x": state_of(ort, ramp(4, 3)), "state": state})]
-
-    binding = session.io_binding()
-    binding.bind_cpu_input("x", ramp(4, 3))
-    binding.bind_ortvalue_input("state", state)
-    binding.bind_output("next", "cpu")
-    binding.bind_output("y")
-    session.run_with_iobinding(binding)
-    found += binding.copy_outputs_to_cpu() + [one.numpy() for one in binding.get_outputs()]
-
-    place = np.zeros((4, 2), np.float32)
-    x = ramp(4, 3)
-    binding.clear_binding_inputs()
-    binding.clear_binding_outputs()
-    binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
-    binding.bind_ortvalue_input("state", state)
-    binding.bind_output("y", "cpu", 0, np.float32, place.shape, place.ctypes.data)
-    for _ in range(2):
-        binding.synchronize_inputs()
-        session.run_with_iobinding(binding)
-        binding.synchronize_outputs()
-        found.append(place.copy())
-        x *= 2
-    room = ort.OrtValue.ortvalue_from_shape_and_type([4, 2], np.float32, "cpu", 0)
-    binding.bind_ortvalue_output("next", room)
-    session.run_with_iobinding(binding)
-    state.update_inplace(ramp(4, 2) * 3)
-    session.run_with_iobinding(binding)
-    return [*found, room.numpy()]
-
-
-def state_of(ort: Any, array: Any) -> Any:
-    return ort.OrtValue.ortvalue_from_numpy(array)
-
-
-def test_a_program_gives_the_same_with_either_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_state, "_given", None)  # which the program gives
-    onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
-    for found, right in zip(program(tvmdml.onnx), program(onnxruntime), strict=True):
-        if isinstance(right, np.ndarray):
-            assert found.dtype == right.dtype
-            assert np.allclose(found, right, atol=1e-5)
-        else:
-            assert found == right
 
 
 @pytest.mark.parametrize("name", ["cpu", "vulkan", "cuda"])
