@@ -1,7 +1,4 @@
-"""Contracts in plain Python, an element at a time: they share nothing with the operators' references.
-
-An operator that another library defines, ONNX or PyTorch, is compared with that one in test_authorities.py.
-"""
+"""Contracts in plain Python, an element at a time: they share nothing with the operators' references."""
 
 from __future__ import annotations
 

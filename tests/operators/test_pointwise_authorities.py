@@ -1,4 +1,4 @@
-"""Pointwise operators and others' word for them: NumPy, PyTorch, Python's integers, ONNX's cases, and the contracts' examples.
+"""Pointwise operators and others' word for them: NumPy, Python's integers, and the contracts' examples.
 
 A line of a table is an operator. What is compared with itself elsewhere (every kernel with the operator's reference) is not
 repeated here: kernels run on every target for every float16 and for all pairs of special values, and on the CPU for other types.
@@ -16,7 +16,6 @@ from support import ALL, Array, assert_same_bits, random_bits, seeded, special_v
 
 import tvmdml
 from tvmdml import TensorDataType, operators
-from tvmdml.operators._accuracy import within_steps
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.targets import Target
 
@@ -29,13 +28,7 @@ class Row(NamedTuple):
 
     numpy: Callable[..., Any]
     """Of arrays; a float16 is given as float32."""
-    torch: str = ""
-    """PyTorch's function of the same arrays, if it has one: an expression with ``torch``, ``F``, ``x``, ``a`` and ``b``."""
     attributes: Mapping[str, Any] = {}
-    but: Callable[..., Any] = lambda *_: False
-    """Where PyTorch gives something else."""
-    steps: int = 0
-    """How many representable numbers PyTorch may be away, of float64."""
 
 
 def exactly(rule: Callable[[int, int], int]) -> Callable[[Array, Array], Array]:
@@ -63,95 +56,60 @@ def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
     return np.clip(x.dtype.type(f32(alpha)) * x + x.dtype.type(f32(beta)), x.dtype.type(0), x.dtype.type(1))
 
 
-def unsafe(a: Any, b: Any) -> Any:
-    """Where PyTorch must not divide integers."""
-    if a.is_floating_point():
-        return False
-    least = -(2 ** (8 * a.element_size() - 1))
-    return (b == 0) | ((a == least) & (b == -1))
-
-
-def far(a: Any, b: Any) -> Any:
-    """Where PyTorch's remainder of floats is not exact, or NaN: for large quotients and infinite divisors."""
-    return ~((a / b).abs() < 2**20) | b.isinf() if a.is_floating_point() else False
-
-
 UNARY: Mapping[str, Row] = {
-    "abs": Row(np.abs, "x.abs()"),
+    "abs": Row(np.abs),
     "activation_hard_sigmoid": Row(lambda x: _hard_sigmoid(x, 0.2, 0.5)),
     "activation_hard_swish": Row(lambda x: x * _hard_sigmoid(x, 0.166667, 0.5)),
-    "activation_identity": Row(np.copy, "x.clone()"),
-    "activation_leaky_relu": Row(lambda x: np.where(x >= 0, x, x.dtype.type(f32(0.01)) * x), attributes={}),
-    "activation_linear": Row(
-        lambda x: x.dtype.type(f32(0.3)) * x + x.dtype.type(f32(-1.7)), attributes={"alpha": 0.3, "beta": -1.7}
-    ),
-    "activation_relu": Row(lambda x: np.where(np.less(x, 0), x.dtype.type(0), x), "F.relu(x)", but=lambda x: x == 0),
-    "activation_shrink": Row(
-        lambda x: np.where(x > 0.5, x, np.where(x < -0.5, x, x.dtype.type(0))), "F.hardshrink(x)", but=lambda x: x.isnan()
-    ),
-    "activation_softsign": Row(lambda x: x / (x.dtype.type(1) + np.abs(x)), "F.softsign(x)"),
-    "activation_thresholded_relu": Row(
-        lambda x: np.where(x > 1, x, x.dtype.type(0)), "F.threshold(x, 1, 0)", but=lambda x: x.isnan()
-    ),
-    "bit_not": Row(np.invert, "x.bitwise_not()"),
-    "ceil": Row(np.ceil, "x.ceil()"),
-    "clip": Row(lambda x: np.clip(x, x.dtype.type(1), x.dtype.type(100)), "x.clamp(1, 100)", {"min": 1, "max": 100}),
-    "floor": Row(np.floor, "x.floor()"),
-    "identity": Row(np.copy, "x.clone()"),
-    "is_infinity": Row(np.isinf, "x.isinf().to(torch.uint8)"),
-    "is_nan": Row(np.isnan, "x.isnan().to(torch.uint8)"),
-    "logical_not": Row(np.logical_not, "x.logical_not().to(x.dtype)"),
-    "negate": Row(np.negative, "x.neg()"),
-    "recip": Row(lambda x: x.dtype.type(1) / x, "x.reciprocal()"),
-    "sign": Row(lambda x: np.nan_to_num(np.sign(x)) + x.dtype.type(0), "x.sign()", but=lambda x: x == 0),
-    "sqrt": Row(np.sqrt, "x.sqrt()", steps=1),  # on Intel processors MKL computes it, not correctly rounded for float64
-    "threshold": Row(lambda x: np.maximum(x, x.dtype.type(2)), "x.clamp(min=2)", {"min": 2}),
+    "activation_identity": Row(np.copy),
+    "activation_leaky_relu": Row(lambda x: np.where(x >= 0, x, x.dtype.type(f32(0.01)) * x)),
+    "activation_linear": Row(lambda x: x.dtype.type(f32(0.3)) * x + x.dtype.type(f32(-1.7)), {"alpha": 0.3, "beta": -1.7}),
+    "activation_relu": Row(lambda x: np.where(np.less(x, 0), x.dtype.type(0), x)),
+    "activation_shrink": Row(lambda x: np.where(x > 0.5, x, np.where(x < -0.5, x, x.dtype.type(0)))),
+    "activation_softsign": Row(lambda x: x / (x.dtype.type(1) + np.abs(x))),
+    "activation_thresholded_relu": Row(lambda x: np.where(x > 1, x, x.dtype.type(0))),
+    "bit_not": Row(np.invert),
+    "ceil": Row(np.ceil),
+    "clip": Row(lambda x: np.clip(x, x.dtype.type(1), x.dtype.type(100)), {"min": 1, "max": 100}),
+    "floor": Row(np.floor),
+    "identity": Row(np.copy),
+    "is_infinity": Row(np.isinf),
+    "is_nan": Row(np.isnan),
+    "logical_not": Row(np.logical_not),
+    "negate": Row(np.negative),
+    "recip": Row(lambda x: x.dtype.type(1) / x),
+    "sign": Row(lambda x: np.nan_to_num(np.sign(x)) + x.dtype.type(0)),
+    "sqrt": Row(np.sqrt),
+    "threshold": Row(lambda x: np.maximum(x, x.dtype.type(2)), {"min": 2}),
 }
-"""All exact functions of one array but ROUND (test_authorities.py), CAST and BIT_COUNT; test_mathematics.py has the others."""
+"""All exact functions of one array but ROUND (plain.py), CAST and BIT_COUNT; test_mathematics.py has the others."""
 
 BINARY: Mapping[str, Row] = {
     "activation_parameterized_relu": Row(lambda a, b: np.where(a >= 0, a, b * a)),
-    "activation_relu_grad": Row(
-        lambda a, b: np.where(a > 0, b, b.dtype.type(0)),
-        "torch.ops.aten.threshold_backward(b, a, 0)",
-        but=lambda a, b: a.isnan(),
-    ),
-    "add": Row(np.add, "a + b"),
-    "bit_and": Row(np.bitwise_and, "a & b"),
-    "bit_or": Row(np.bitwise_or, "a | b"),
-    "bit_shift_left": Row(exactly(lambda a, b: a << min(b, 64)), "a << b", but=lambda a, b: b >= 8 * a.element_size()),
-    "bit_shift_right": Row(exactly(lambda a, b: a >> min(b, 64)), "a >> b", but=lambda a, b: b >= 8 * a.element_size()),
-    "bit_xor": Row(np.bitwise_xor, "a ^ b"),
-    "clip_grad": Row(lambda a, b: np.where((a <= 2) | (a >= 100), b.dtype.type(0), b), attributes={"min": 2, "max": 100}),
-    "difference_square": Row(either(lambda a, b: np.square(a - b), exactly(lambda a, b: (a - b) ** 2)), "(a - b) * (a - b)"),
-    "divide": Row(
-        either(np.divide, exactly(toward_zero)),
-        "a / b if a.is_floating_point() else a.div(safe, rounding_mode='trunc')",
-        but=unsafe,
-    ),
-    "equals": Row(np.equal, "(a == b).to(torch.uint8)"),
-    "greater_than": Row(np.greater, "(a > b).to(torch.uint8)"),
-    "greater_than_or_equal": Row(np.greater_equal, "(a >= b).to(torch.uint8)"),
-    "less_than": Row(np.less, "(a < b).to(torch.uint8)"),
-    "less_than_or_equal": Row(np.less_equal, "(a <= b).to(torch.uint8)"),
-    "logical_and": Row(np.logical_and, "torch.logical_and(a, b).to(a.dtype)"),
-    "logical_or": Row(np.logical_or, "torch.logical_or(a, b).to(a.dtype)"),
-    "logical_xor": Row(np.logical_xor, "torch.logical_xor(a, b).to(a.dtype)"),
-    "max": Row(lambda a, b: np.where(a == b, b, np.maximum(a, b)), "torch.maximum(a, b)", but=lambda a, b: a == b),
+    "activation_relu_grad": Row(lambda a, b: np.where(a > 0, b, b.dtype.type(0))),
+    "add": Row(np.add),
+    "bit_and": Row(np.bitwise_and),
+    "bit_or": Row(np.bitwise_or),
+    "bit_shift_left": Row(exactly(lambda a, b: a << min(b, 64))),
+    "bit_shift_right": Row(exactly(lambda a, b: a >> min(b, 64))),
+    "bit_xor": Row(np.bitwise_xor),
+    "clip_grad": Row(lambda a, b: np.where((a <= 2) | (a >= 100), b.dtype.type(0), b), {"min": 2, "max": 100}),
+    "difference_square": Row(either(lambda a, b: np.square(a - b), exactly(lambda a, b: (a - b) ** 2))),
+    "divide": Row(either(np.divide, exactly(toward_zero))),
+    "equals": Row(np.equal),
+    "greater_than": Row(np.greater),
+    "greater_than_or_equal": Row(np.greater_equal),
+    "less_than": Row(np.less),
+    "less_than_or_equal": Row(np.less_equal),
+    "logical_and": Row(np.logical_and),
+    "logical_or": Row(np.logical_or),
+    "logical_xor": Row(np.logical_xor),
+    "max": Row(lambda a, b: np.where(a == b, b, np.maximum(a, b))),
     "mean": Row(either(lambda a, b: (a + b) / a.dtype.type(2), exactly(lambda a, b: toward_zero(a + b, 2)))),
-    "min": Row(lambda a, b: np.where(a == b, b, np.minimum(a, b)), "torch.minimum(a, b)", but=lambda a, b: a == b),
-    "modulus_floor": Row(
-        either(np.mod, exactly(lambda a, b: 0 if b == 0 else a % b)),
-        "a.remainder(safe)",
-        but=lambda a, b: unsafe(a, b) | far(a, b) | (a.fmod(b.where(b != 0, 1)) == 0),
-    ),
-    "modulus_truncate": Row(
-        either(lambda a, b: np.fmod(a, b), exactly(lambda a, b: a - b * toward_zero(a, b) if b else 0)),
-        "a.fmod(safe)",
-        but=lambda a, b: unsafe(a, b) | far(a, b),
-    ),
-    "multiply": Row(np.multiply, "a * b"),
-    "subtract": Row(np.subtract, "a - b"),
+    "min": Row(lambda a, b: np.where(a == b, b, np.minimum(a, b))),
+    "modulus_floor": Row(either(np.mod, exactly(lambda a, b: 0 if b == 0 else a % b))),
+    "modulus_truncate": Row(either(lambda a, b: np.fmod(a, b), exactly(lambda a, b: a - b * toward_zero(a, b) if b else 0))),
+    "multiply": Row(np.multiply),
+    "subtract": Row(np.subtract),
 }
 """All functions of two arrays."""
 
@@ -252,32 +210,6 @@ def test_where_is_numpys_and_keeps_every_bit(data_type: TensorDataType, target: 
     for given in (condition, condition == 1):
         actual = tvmdml.where(given, a, b, device=target.name)
         assert_same_bits(*(x.view(f"u{x.itemsize}") for x in (actual, np.where(given, a, b))))
-
-
-# -- PyTorch ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.some(15)
-@pytest.mark.parametrize("name", [name for name, row in {**UNARY, **BINARY}.items() if row.torch])
-def test_pytorch_says_the_same(name: str) -> None:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    row = {**UNARY, **BINARY}[name]
-    for dtype in ("float32", "float64", "int32", "uint8"):
-        data_type = TensorDataType.of(dtype, "")
-        no_floats, no_integers = name.startswith("bit_"), name == "activation_shrink"
-        if data_type not in types_of(name) or (no_floats if data_type.is_float else no_integers):
-            continue
-        arrays = (unkind(data_type),) if name in UNARY else pairs(data_type)
-        tensors = [torch.from_numpy(x) for x in arrays]
-        names = dict(zip("x" if name in UNARY else "ab", tensors, strict=True))
-        if name in BINARY:
-            names["safe"] = tensors[1].where(~torch.as_tensor(unsafe(*tensors)), 1)
-        expected = eval(row.torch, {"torch": torch, "F": torch.nn.functional, **names})
-        actual = getattr(tvmdml, name)(*tensors, **row.attributes)
-        same = ~(torch.as_tensor(row.but(*tensors)) | torch.zeros(tensors[0].shape, dtype=torch.bool))
-        theirs = expected[same].numpy()
-        told = within_steps(theirs, theirs.dtype, row.steps) if row.steps and dtype == "float64" else theirs
-        assert_same_bits(actual[same].numpy(), told, any_nan=True)
 
 
 # -- The contracts' examples --------------------------------------------------------------------------------------
