@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from click.testing import Result as Outcome
@@ -39,7 +38,6 @@ from tvmdml.bench.rows.top_k import top_k
 from tvmdml.bench.task import Task
 from tvmdml.bench.work import Traffic
 from tvmdml.cli import main
-from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.targets import Target
 
 SMALL = 9
@@ -93,44 +91,6 @@ def always_cold(monkeypatch: pytest.MonkeyPatch) -> Any:
     venues._flush.cache_clear()
     yield
     venues._flush.cache_clear()
-
-
-# -- The table ----------------------------------------------------------------------------------------------------
-
-
-def test_names_are_unique_and_the_quick_set_is_a_part_of_the_full_one() -> None:
-    names = [case.name for case in tables.of("cuda")]
-    assert len(set(names)) == len(names)
-    quick, full = tables.select(kind="cuda"), tables.select(full=True, kind="cuda")
-    assert 0 < len(quick) < len(full) == len(names)
-    assert tables.of("vulkan") == tables.of("cpu") != tables.of("cuda")
-
-
-def test_every_case_is_well_formed() -> None:
-    for case in tables.of("cuda"):
-        for work in filter(None, (case.work, case.baseline)):
-            work.describe().validate(NEWEST_FEATURE_LEVEL)
-            assert np.prod(work.sizes) <= 256 << 20
-        assert case.goal is None or case.goal > 0
-        assert case.share is None or 0 < case.share <= 1
-
-
-def test_the_goals_are_the_projects() -> None:
-    by_goal = {(case.row, case.goal, case.share) for case in tables.of("cuda")}
-    rows = ("round half-even f32", "round half-even f16", "round half-away f32", "round in place f32")
-    for row in (*rows, "diagonal, no input, 64M", "triangle over input, 64M", "band over input, 64M"):
-        assert (row, None, 0.9) in by_goal
-    densities = {case.work.data: case for case in tables.of("cuda") if case.row == "nonzero f32 64M"}
-    assert set(densities) == {"0.1 %", "10 %", "50 %", "100 %"}
-    assert {case.goal for case in densities.values()} == {2.0}
-    assert {case.share for name, case in densities.items()} == {0.7, None}
-    assert densities["10 %"].share == 0.7
-    grid = [case for case in tables.of("cuda") if case.row in ("top-k f32", "top-k f16")]
-    assert {case.goal for case in grid} == {1.5}
-    assert {case.work.sizes[0] for case in grid} == {1, 32, 1024, 4096}
-    assert {case.work.sizes[1] for case in grid} == {128, 4096, 32000, 128256, 1 << 20}
-    assert {case.work["k"] for case in grid} == {1, 8, 50, 256, 2048}
-    assert len(grid) == 154
 
 
 # -- Right, on the device -----------------------------------------------------------------------------------------

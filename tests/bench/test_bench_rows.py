@@ -36,34 +36,33 @@ OPERATORS = sorted({case.work.operator for case in FIRST if case.row != EVERY})
 # -- The table ----------------------------------------------------------------------------------------------------
 
 
-def test_names_are_unique_and_every_row_with_a_goal_is_there() -> None:
-    names = [case.name for case in tables.of("cpu")]
-    assert len(set(names)) == len(names)
-    rows = {case.row for case in tables.of("cpu") if case.goal is not None}
-    words = ("half-even f32", "half-even f16", "toward zero", "half-away", "in place", "nonzero f32 1M", "nonzero f32 16M")
-    words += ("nonzero bool", "diagonal, no input", "triangle over input f32", "narrow", "band", "16 x 16", "top-k f32")
-    words += ("axis 0", "other types", "unstable np.argsort", "stable peers", "adversarial", "strided")
-    assert [word for word in words if not any(word in row for row in rows)] == []
+kinds = pytest.mark.parametrize("kind", ["cpu", "cuda"])
+
+
+@kinds
+def test_names_are_unique_and_the_quick_set_is_a_part_of_the_full_one(kind: str) -> None:
+    names = [case.name for case in tables.of(kind)]
+    quick, full = tables.select(kind=kind), tables.select(full=True, kind=kind)
+    assert 0 < len(quick) < len(full) == len(names) == len(set(names))
+    assert kind != "cpu" or {case.work.operator for case in quick} >= set(OPERATORS)
+    assert tables.select(full=True, operators=("TOP_K1",), text="top", kind=kind)
+    assert tables.of("vulkan") == tables.of("cpu") != tables.of("cuda")
 
 
 @pytest.mark.full
-def test_every_case_is_well_formed() -> None:
-    for case in tables.of("cpu"):
+@kinds
+def test_every_case_is_well_formed(kind: str) -> None:
+    for case in tables.of(kind):
         for work in filter(None, (case.work, case.baseline)):
             work.describe().validate(NEWEST_FEATURE_LEVEL)
             assert work.layout in inputs.LAYOUTS
             assert not work.data or work.data in inputs.FILLS
-        known = {peer.name for peer in peers.every(case.work.operator) if peer.when(case.work.newest())}
+            assert np.prod(work.sizes) <= 256 << 20
+        known = {peer.name for peer in peers.every(case.work.operator, kind) if peer.when(case.work.newest())}
         assert set(case.rivals) <= known, case
         assert case.baseline or known or case.row == EVERY, case
         assert case.goal is None or case.goal > 0, case
-
-
-def test_the_quick_set_is_a_part_of_the_full_one() -> None:
-    quick, full = tables.select(), tables.select(full=True)
-    assert 0 < len(quick) < len(full) == len(tables.of("cpu"))
-    assert {case.work.operator for case in quick} >= set(OPERATORS)
-    assert tables.select(full=True, operators=("TOP_K1",), text="SORT")
+        assert case.share is None or 0 < case.share <= 1, case
 
 
 def test_every_operator_has_rows_without_being_named() -> None:
