@@ -21,8 +21,9 @@ from tvmdml.enums import PaddingMode
 from tvmdml.kernels import knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Input, Output, Uint, Uints
+from tvmdml.operators._followed import followed_classes
 from tvmdml.operators._movement import Coordinate, Movement, Source, divided, inside, padded
-from tvmdml.operators._movement_fused import followed
+from tvmdml.operators._movement_fused import FollowedMovement
 from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
 from tvmdml.operators._pointwise_fused import Result, fuse
 from tvmdml.operators._support import support
@@ -136,7 +137,7 @@ def with_followers(head: Any, layout: str = "packed") -> Any:
     return found
 
 
-_FOLLOWED: dict[Any, Any] = {head: followed(head) for head in (Crooked, Turned)}
+_FOLLOWED: dict[Any, Any] = {cls.HEAD: cls for cls in followed_classes(FollowedMovement, Crooked, Turned)}
 
 # -- The CPU ------------------------------------------------------------------------------------------------------
 

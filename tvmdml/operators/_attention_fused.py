@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._followed import Followed
+from tvmdml.operators._followed import Followed, followed_classes
 from tvmdml.operators.multihead_attention import MultiheadAttention, MultiheadAttention1
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -36,18 +36,4 @@ class FollowedAttention(Followed, Attention):
         return self.key_behind()
 
 
-class FusedMultiheadAttention(FollowedAttention, MultiheadAttention):
-    """Attention, and pointwise operators behind it."""
-
-    NAME = "FUSED_MULTIHEAD_ATTENTION"
-    HEAD = MultiheadAttention
-
-
-class FusedMultiheadAttention1(FollowedAttention, MultiheadAttention1):
-    """Attention of shared heads, and pointwise operators behind it."""
-
-    NAME = "FUSED_MULTIHEAD_ATTENTION1"
-    HEAD = MultiheadAttention1
-
-
-CLASSES: tuple[type[Any], ...] = (FusedMultiheadAttention, FusedMultiheadAttention1)
+CLASSES = followed_classes(FollowedAttention, MultiheadAttention, MultiheadAttention1)

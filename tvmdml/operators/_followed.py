@@ -6,6 +6,7 @@ passed through what follows before it is stored: the bits are those of separate 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +23,26 @@ from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
 _ANY = support("1.0 all r8")
+
+
+def followed_classes(base: type[Followed], *heads: type[Any], scheduled_as_head: bool = False) -> tuple[type[Any], ...]:
+    """A class for each of a family's operators with others behind it.
+
+    Args:
+        base: the family's base class of them.
+        heads: the operators.
+        scheduled_as_head: whether the schedule is that of the operator's file, and not of the family's.
+    """
+    module, made = sys.modules[base.__module__], []
+    for head in heads:
+        name = f"{head.NAME}_CHAIN" if head.NAME.startswith("FUSED_") else f"FUSED_{head.NAME}"
+        doc = f"{head.NAME}, and pointwise operators behind it."
+        names = {"NAME": name, "HEAD": head, "__doc__": doc, "__module__": base.__module__}
+        if scheduled_as_head:
+            names["SCHEDULE"] = head.SCHEDULE or head.__module__.rpartition(".")[2]
+        made.append(type(f"Fused{head.__name__}", (base, head), names))
+        setattr(module, made[-1].__name__, made[-1])  # pickle finds classes by their names
+    return tuple(made)
 
 
 class Followed(Operator):

@@ -52,7 +52,16 @@ class Along(NamedTuple):
 
 
 class Convolving(Matrix):
-    """The base class of convolutions."""
+    """The base class of convolutions.
+
+    Args:
+        strides: the steps from one place to the next; 1 by default.
+        dilations: the steps between the elements of a filter; 1 by default.
+        start_padding: how much padding is before each spatial dimension; 0 by default.
+        end_padding: that behind each.
+        group_count: the number of groups; 1 by default.
+        output_sizes: the sizes of the result.
+    """
 
     NUMBERED: ClassVar[tuple[str, ...]] = ("strides", "dilations", "start_padding", "end_padding")
     """The attributes with a number for each spatial dimension."""

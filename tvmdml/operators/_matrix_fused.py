@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tvmdml.operators._followed import Followed
+from tvmdml.operators._followed import Followed, followed_classes
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
@@ -58,90 +58,11 @@ class FollowedMatrix(Followed, Matrix):
         return (*super().finished_by(), *self.key_behind())
 
 
-class FusedConvolution(FollowedMatrix, Convolution):
-    """A convolution, and pointwise operators behind it."""
-
-    NAME = "FUSED_CONVOLUTION"
-    SCHEDULE = "convolution"
-    HEAD = Convolution
-
-
-class FusedConvolutionInteger(FollowedMatrix, ConvolutionInteger):
-    """A convolution of integers, and pointwise operators behind it."""
-
-    NAME = "FUSED_CONVOLUTION_INTEGER"
-    SCHEDULE = "convolution"
-    HEAD = ConvolutionInteger
-
-
-class FusedQuantizedLinearConvolution(FollowedMatrix, QuantizedLinearConvolution):
-    """A convolution of quantized numbers, and pointwise operators behind it."""
-
-    NAME = "FUSED_QUANTIZED_LINEAR_CONVOLUTION"
-    SCHEDULE = "convolution"
-    HEAD = QuantizedLinearConvolution
-
-
-class FusedGemm(FollowedMatrix, Gemm):
-    """A product of matrices, and pointwise operators behind it."""
-
-    NAME = "FUSED_GEMM"
-    SCHEDULE = "gemm"
-    HEAD = Gemm
-
-
-class FollowedBfloat16Convolution(FollowedMatrix, Bfloat16Convolution):
-    """A convolution with factors of bfloat16, and pointwise operators behind it."""
-
-    NAME = "FUSED_BFLOAT16_CONVOLUTION_CHAIN"
-    SCHEDULE = "convolution"
-    HEAD = Bfloat16Convolution
-
-
-class FollowedBfloat16Gemm(FollowedMatrix, Bfloat16Gemm):
-    """A product with factors of bfloat16, and pointwise operators behind it."""
-
-    NAME = "FUSED_BFLOAT16_GEMM_CHAIN"
-    SCHEDULE = "gemm"
-    HEAD = Bfloat16Gemm
-
-
-class FollowedBlockwiseGemm(FollowedMatrix, BlockwiseGemm):
-    """A product with a matrix of few bits, and pointwise operators behind it."""
-
-    NAME = "FUSED_BLOCKWISE_GEMM_CHAIN"
-    SCHEDULE = "gemm"
-    HEAD = BlockwiseGemm
-
-
-class FusedMatrixMultiplyInteger(FollowedMatrix, MatrixMultiplyInteger):
-    """A product of integers, and pointwise operators behind it."""
-
-    NAME = "FUSED_MATRIX_MULTIPLY_INTEGER"
-    SCHEDULE = "matrix_multiply_integer"
-    HEAD = MatrixMultiplyInteger
-
-
-class FusedMatrixMultiplyIntegerToFloat(FollowedMatrix, MatrixMultiplyIntegerToFloat):
-    """A product of integers as floats, and pointwise operators behind it."""
-
-    NAME = "FUSED_MATRIX_MULTIPLY_INTEGER_TO_FLOAT"
-    SCHEDULE = "matrix_multiply_integer"
-    HEAD = MatrixMultiplyIntegerToFloat
-
-
-class FusedQuantizedLinearMatrixMultiply(FollowedMatrix, QuantizedLinearMatrixMultiply):
-    """A product of quantized numbers, and pointwise operators behind it."""
-
-    NAME = "FUSED_QUANTIZED_LINEAR_MATRIX_MULTIPLY"
-    SCHEDULE = "matrix_multiply_integer"
-    HEAD = QuantizedLinearMatrixMultiply
-
-
-CLASSES: tuple[type[Any], ...] = (
-    *(FusedConvolution, FusedConvolutionInteger, FusedQuantizedLinearConvolution, FusedGemm, FollowedBlockwiseGemm),
-    *(FollowedBfloat16Convolution, FollowedBfloat16Gemm),
-    *(FusedMatrixMultiplyInteger, FusedMatrixMultiplyIntegerToFloat, FusedQuantizedLinearMatrixMultiply),
+CLASSES = followed_classes(
+    FollowedMatrix,
+    *(Convolution, ConvolutionInteger, QuantizedLinearConvolution, Gemm, Bfloat16Convolution, Bfloat16Gemm, BlockwiseGemm),
+    *(MatrixMultiplyInteger, MatrixMultiplyIntegerToFloat, QuantizedLinearMatrixMultiply),
+    scheduled_as_head=True,
 )
 
 

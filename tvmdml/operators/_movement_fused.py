@@ -5,11 +5,9 @@ SPLIT has several results, and FOLD, SCATTER and a linear UPSAMPLE_2D compute el
 
 from __future__ import annotations
 
-from typing import Any
-
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
-from tvmdml.operators._followed import Followed
+from tvmdml.operators._followed import Followed, followed_classes
 from tvmdml.operators._movement import Movement
 from tvmdml.operators.depth_space import DepthToSpace, DepthToSpace1, SpaceToDepth, SpaceToDepth1
 from tvmdml.operators.fold import Unfold
@@ -51,18 +49,8 @@ class FollowedMovement(Followed, Movement):
         )
 
 
-def followed(head: type[Movement]) -> type[Any]:
-    """The class of an operator with others behind it."""
-    doc = f"{head.NAME}, and pointwise operators behind it."
-    names = {"NAME": f"FUSED_{head.NAME}", "HEAD": head, "__doc__": doc, "__module__": __name__}
-    return type(f"Fused{head.__name__}", (FollowedMovement, head), names)
-
-
-CLASSES: tuple[type[Any], ...] = tuple(
-    followed(head)
-    for head in (
-        *(Slice, Slice1, Padding, Padding1, Tile, Join, ReverseSubsequences, Upsample2d, Unfold, OneHot),
-        *(Gather, GatherElements, GatherNd, GatherNd1, SpaceToDepth, SpaceToDepth1, DepthToSpace, DepthToSpace1),
-    )
+CLASSES = followed_classes(
+    FollowedMovement,
+    *(Slice, Slice1, Padding, Padding1, Tile, Join, ReverseSubsequences, Upsample2d, Unfold, OneHot),
+    *(Gather, GatherElements, GatherNd, GatherNd1, SpaceToDepth, SpaceToDepth1, DepthToSpace, DepthToSpace1),
 )
-globals().update({one.__name__: one for one in CLASSES})  # pickle finds classes by their names

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvmdml.kernels.reduction import Walk
 from tvmdml.operators._contract import Role
-from tvmdml.operators._followed import Followed
+from tvmdml.operators._followed import Followed, followed_classes
 from tvmdml.operators._reduction import Reduction
 from tvmdml.operators.activation_softmax import ActivationLogSoftmax, ActivationLogSoftmax1, ActivationSoftmax, ActivationSoftmax1
 from tvmdml.operators.normalization import (
@@ -56,17 +56,8 @@ class FollowedReduction(Followed, Reduction):
         return (*super().formula_key(), *self.key_behind())
 
 
-def _followed(head: type[Reduction]) -> type[FollowedReduction]:
-    doc = f"{head.NAME}, and pointwise operators behind it."
-    names = {"NAME": f"FUSED_{head.NAME}", "HEAD": head, "__doc__": doc, "__module__": __name__}
-    return type(f"Fused{head.__name__}", (FollowedReduction, head), names)
-
-
-CLASSES: tuple[type[Any], ...] = tuple(
-    _followed(head)
-    for head in (
-        *(ActivationSoftmax, ActivationSoftmax1, ActivationLogSoftmax, ActivationLogSoftmax1, LpNormalization, Reduce),
-        *(MeanVarianceNormalization, MeanVarianceNormalization1, MeanVarianceNormalization2),
-    )
+CLASSES = followed_classes(
+    FollowedReduction,
+    *(ActivationSoftmax, ActivationSoftmax1, ActivationLogSoftmax, ActivationLogSoftmax1, LpNormalization, Reduce),
+    *(MeanVarianceNormalization, MeanVarianceNormalization1, MeanVarianceNormalization2),
 )
-globals().update({one.__name__: one for one in CLASSES})  # pickle finds classes by their names

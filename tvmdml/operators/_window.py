@@ -143,7 +143,15 @@ def levels_of(terms: int) -> int:
 
 
 class Window(Operator):
-    """Base class of operators with windows."""
+    """Base class of operators with windows.
+
+    Args:
+        strides: the steps from one window to the next; 1 by default.
+        window_size: the sizes of a window, one for each spatial dimension.
+        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
+        end_padding: that behind each.
+        dilations: the steps between the elements of a window; 1 by default.
+    """
 
     FAMILY: ClassVar[str] = "window"
     ANY_NAN = True

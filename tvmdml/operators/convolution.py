@@ -53,13 +53,9 @@ class Convolution(Convolving):
     Args:
         mode: CROSS_CORRELATION by default; CONVOLUTION turns filters round.
         direction: FORWARD by default.
-        strides: the steps from one place to the next; 1 by default.
-        dilations: the steps between the elements of a filter; 1 by default.
         start_padding: how many zeros are before each spatial dimension; 0 by default. Backward, they are left out of the output.
-        end_padding: that behind each.
         output_padding: how many zeros are put behind the result, before the bias and the activation; 0 by default. PyTorch's and
             ONNX's is something else: they compute the elements there. For that give ``output_sizes``.
-        group_count: the number of groups; 1 by default.
         fused_activation: such as ``tvmdml.ActivationRelu.fused()``; none by default.
         output_sizes: the sizes of the result. Backward, up to the larger one of a stride and a dilation, less one, may be added to
             the usual size.
@@ -153,14 +149,6 @@ class ConvolutionInteger(Convolving):
 
     Zero points are subtracted first: one of the input, and one of the filter or one for each of its channels. Padding contributes
     nothing. Sums are int32, modulo 2^32.
-
-    Args:
-        strides: the steps from one place to the next; 1 by default.
-        dilations: the steps between the elements of a filter; 1 by default.
-        start_padding: how much padding is before each spatial dimension; 0 by default.
-        end_padding: that behind each.
-        group_count: the number of groups; 1 by default.
-        output_sizes: the sizes of the result.
     """
 
     FUNCTION = "convolution_integer"
@@ -237,14 +225,6 @@ class QuantizedLinearConvolution(Convolving):
     the sum of int32. That, times the scales of input and filter, over ``output_scale``, is rounded, halves to even, plus
     ``output_zero_point``, saturated. The result has the type of ``output_zero_point``, or else of the input. Scales and zero points
     are one for all; those of the filter may be one for each of its channels.
-
-    Args:
-        strides: the steps from one place to the next; 1 by default.
-        dilations: the steps between the elements of a filter; 1 by default.
-        start_padding: how much padding is before each spatial dimension; 0 by default.
-        end_padding: that behind each.
-        group_count: the number of groups; 1 by default.
-        output_sizes: the sizes of the result.
     """
 
     FUNCTION = "quantized_linear_convolution"

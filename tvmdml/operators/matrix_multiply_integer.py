@@ -24,7 +24,12 @@ __all__ = ["MatrixMultiplyInteger", "MatrixMultiplyIntegerToFloat", "QuantizedLi
 
 
 class _Integers(Product):
-    """Products of integers with zero points."""
+    """Products of integers with zero points.
+
+    Args:
+        a_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each row.
+        b_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each column.
+    """
 
     A_SMALL: ClassVar[tuple[str, ...]] = ("a_zero_point_tensor",)
     B_SMALL: ClassVar[tuple[str, ...]] = ("b_zero_point_tensor",)
@@ -37,6 +42,12 @@ class _Integers(Product):
         """Zero points have the types of their tensors."""
         super().check()
         self.check_zero_points(a_zero_point_tensor="a_tensor", b_zero_point_tensor="b_tensor")
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Operator:
+        """Inputs in this operator's order; in ONNX both matrices may be first."""
+        order = cls.ONNX_INPUTS or range(8)
+        return cls.of(*(node.tensor(i) if node.has(i) else None for i in order))
 
     def summed_in(self) -> str:
         """The type of products and sums: integers of 8 bits have exact ones."""
@@ -62,9 +73,7 @@ class MatrixMultiplyInteger(_Integers):
 
     Args:
         a_tensor: the first factor: int8 or uint8.
-        a_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each row.
         b_tensor: the second factor: int8 or uint8.
-        b_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each column.
     """
 
     FUNCTION = "matrix_multiply_integer"
@@ -87,11 +96,6 @@ class MatrixMultiplyInteger(_Integers):
     def result_type(self) -> TensorDataType:
         return TensorDataType.INT32
 
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> Operator:
-        """In ONNX both matrices are first."""
-        return cls.of(*_in_order(node, cls.ONNX_INPUTS))
-
     def finish(self, total: Any, *values: Any) -> Any:
         return total
 
@@ -111,10 +115,8 @@ class MatrixMultiplyIntegerToFloat(_Integers):
     Args:
         a_tensor: the first factor, of integers of up to 32 bits.
         a_scale_tensor: its scale: one for all elements, or one for each row; float16 or float32, as the result.
-        a_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each row.
         b_tensor: the second factor, of integers of up to 32 bits.
         b_scale_tensor: its scale: one for all elements, or one for each column.
-        b_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each column.
         bias_tensor: what is added; none by default.
     """
 
@@ -147,11 +149,6 @@ class MatrixMultiplyIntegerToFloat(_Integers):
     def result_type(self) -> TensorDataType:
         found: TensorDataType = self.a_scale_tensor.data_type
         return found
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> Operator:
-        """In ONNX both matrices are first."""
-        return cls.of(*_in_order(node, cls.ONNX_INPUTS))
 
     def check(self) -> None:
         """Scales, the bias and the output have one type; the bias has the output's sizes."""
@@ -214,10 +211,8 @@ class QuantizedLinearMatrixMultiply(_Integers):
     Args:
         a_tensor: the first factor: int8 or uint8.
         a_scale_tensor: its scale, float32: one for all elements, or one for each row.
-        a_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each row.
         b_tensor: the second factor: int8 or uint8.
         b_scale_tensor: its scale: one for all elements, or one for each column.
-        b_zero_point_tensor: of its type, 0 by default: one for all elements, or one for each column.
         output_scale_tensor: the result's scale: one for all elements, or one for each row.
         output_zero_point_tensor: of the result's type, 0 by default: one for all elements, or one for each row.
     """
@@ -251,10 +246,6 @@ class QuantizedLinearMatrixMultiply(_Integers):
         zero = self.output_zero_point_tensor
         found: TensorDataType = self.a_tensor.data_type if zero is None else zero.data_type
         return found
-
-    @classmethod
-    def from_onnx(cls, node: OnnxNode) -> Operator:
-        return cls.of(*_in_order(node, range(8)))
 
     def check(self) -> None:
         """The output's zero point has its type; scales and zero points have one rank."""
@@ -300,7 +291,3 @@ def requantized(total: Array, scales: list[Array], zero: Array, dtype: Any) -> E
         far = np.logical_or.reduce([(one >= 2.0**127) | ((one < 2.0**-126) & (one > 0)) | np.isnan(one) for one in steps])
         far |= np.logical_or.reduce([one == 0 for one in steps[:3]])
     return Near(np.array(result), np.dtype(dtype), 0, np.where(far, np.inf, error))
-
-
-def _in_order(node: OnnxNode, order: Any) -> list[Any]:
-    return [node.tensor(i) if node.has(i) else None for i in order]

@@ -48,11 +48,6 @@ class AveragePooling1(Dilated, Average):
     with one, it is taken as one row.
 
     Args:
-        strides: the steps from one window to the next; 1 by default.
-        window_size: the sizes of a window, one for each spatial dimension.
-        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
-        end_padding: that behind each.
-        dilations: the steps between the elements of a window; 1 by default.
         include_padding: whether padding counts; it does not by default.
         output_sizes: the sizes of the result: by default as many windows as fit. One more in a dimension is allowed if a part of it
             fits, and so are fewer.
@@ -102,11 +97,6 @@ class LpPooling1(Dilated, Norm):
     An image has a batch, channels and two or three spatial dimensions; with one, it is taken as one row.
 
     Args:
-        strides: the steps from one window to the next; 1 by default.
-        window_size: the sizes of a window, one for each spatial dimension.
-        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
-        end_padding: that behind each.
-        dilations: the steps between the elements of a window; 1 by default.
         p: the power, 1 or more; 2 by default.
         output_sizes: the sizes of the result, by default as many windows as fit.
     """

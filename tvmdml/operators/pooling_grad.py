@@ -27,10 +27,6 @@ class AveragePoolingGrad(Gathered):
 
     Args:
         output_gradient_sizes: the sizes of the image.
-        strides: the steps from one window to the next; 1 by default.
-        window_size: the sizes of a window, one for each spatial dimension.
-        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
-        end_padding: that behind each.
         include_padding: whether padding counts; it does not by default.
     """
 
@@ -80,15 +76,7 @@ class AveragePoolingGrad(Gathered):
 
 
 class MaxPoolingGrad(Gathered):
-    """The gradient of ``max_pooling`` (``DML_MAX_POOLING_GRAD_OPERATOR_DESC``), from its input and the gradient of its result.
-
-    Args:
-        strides: the steps from one window to the next; 1 by default.
-        window_size: the sizes of a window, one for each spatial dimension.
-        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
-        end_padding: that behind each.
-        dilations: the steps between the elements of a window; 1 by default.
-    """
+    """The gradient of ``max_pooling`` (``DML_MAX_POOLING_GRAD_OPERATOR_DESC``), from its input and the gradient of its result."""
 
     FUNCTION = "max_pooling_grad"
     SUPPORT = support("3.0 F r4 · 4.0 r45 · ext +D")

@@ -37,11 +37,6 @@ class QuantizedLinearAveragePooling(Window):
     Scales and zero points are one for all, or one for each channel with the shape (1, channels, 1, 1).
 
     Args:
-        strides: the steps from one window to the next; 1 by default.
-        window_size: the sizes of a window, one for each spatial dimension.
-        start_padding: how far windows reach out of each spatial dimension before it; 0 by default.
-        end_padding: that behind each.
-        dilations: the steps between the elements of a window; 1 by default.
         include_padding: whether padding counts; it does not by default.
         output_sizes: the sizes of the result, by default as many windows as fit.
     """
