@@ -362,8 +362,7 @@ class CompiledOperator:
         if tensor is not None:
             given, allowed = "a tensor", "None: it is OWNED_BY_DML"
             raise InvalidArgument(message(expected.where, given, allowed, "Give it to initialize."))
-        found: NumpyArray = kept
-        return found
+        return kept
 
     def _launch_sharing(self, shared: Shared) -> Launch:
         in_order = tuple(pair for pair in self.desc.shareable() if pair in shared)

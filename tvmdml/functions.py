@@ -431,8 +431,7 @@ class _Plan:
 
 
 def _launch(desc: Operator, target: targets.Target, shared: Shared = ()) -> Launch:
-    launch: Launch = _ready()(desc, target, shared)[1]
-    return launch
+    return _ready()(desc, target, shared)[1]
 
 
 @functools.cache
@@ -491,8 +490,7 @@ def _kernel_form(array: NumpyArray, target: targets.Target) -> NumpyArray:
     if _takes(array) and not (target.moves and _is_sparse(array)):
         return array
     if type(array) is DeviceArray and array.library is not None:
-        packed: NumpyArray = array.library.packed(array)
-        return packed
+        return array.library.packed(array)
     return np.array(array, dtype=native(array.dtype), order="C")
 
 

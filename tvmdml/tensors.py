@@ -366,8 +366,7 @@ class TensorDesc:
 
     def used_bytes(self) -> npt.NDArray[np.bool_]:
         """For each byte of a 4-bit tensor's array, whether it has an element."""
-        used: npt.NDArray[np.bool_] = self.pack(np.full(self.sizes, 15)) != 0
-        return used
+        return self.pack(np.full(self.sizes, 15)) != 0
 
     def _offsets(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The offset of each element."""

@@ -118,8 +118,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
 
     def _steps(self) -> list[int]:
         """The steps of addends from one of the output's channels to the next."""
-        found: list[int] = self.after.steps()
-        return found
+        return self.after.steps()
 
     def function(self) -> PrimFunc:
         """The TensorIR."""

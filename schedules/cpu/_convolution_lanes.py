@@ -99,16 +99,14 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _tiles(self) -> int:
         """The tiles of an image over places."""
         own, tile = self.plan, self.shape
-        tiles: int = own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run)
-        return tiles
+        return own.output0 * -(-own.output1 // tile.lines) * -(-own.output2 // tile.run)
 
     @property
     def _scratch(self) -> int:
         """The sums that a task keeps: finished ones that are transposed, and those of tiles of which not all is added."""
         tile = self.shape
         tiles = min(self._tiles * self.images, _TOGETHER) if self.late and self.blocked else 1
-        elements: int = tile.width * SIDE + tiles * tile.places * tile.width
-        return elements
+        return tile.width * SIDE + tiles * tile.places * tile.width
 
     def panels_of(self, plan: Any) -> Panels:
         """The packed filters of a group; of a kernel if the plan has its numbers."""
@@ -117,8 +115,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
     def _window_room(self) -> int:
         """The elements of the sums of bytes that filters meet."""
         own = self.plan
-        elements: int = own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
-        return elements
+        return own.groups * own.output0 * own.output1 * (own.output2 + LANES) + LANES
 
     def kernel(self) -> Kernel:
         """The kernel."""
@@ -150,8 +147,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         own = self.plan
         panels = self.panels_of(own)
         if self.bytes:
-            words: Owned = self.bytes_packing(module, panels, split(panels.room * own.groups, self.target, TASK_ELEMENTS))
-            return words
+            return self.bytes_packing(module, panels, split(panels.room * own.groups, self.target, TASK_ELEMENTS))
 
         def order(n: Any, table: Any) -> Any:
             self.n, self.table = n, table
@@ -159,13 +155,11 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
                 self.phases(lambda phase: self._order(phase, T.i64(0)))
             return lambda tap: self._place_of(tap, T.i64(0))
 
-        found: Owned = self.packs.owned("filter_tensor", module, panels, self.target, order)
-        return found
+        return self.packs.owned("filter_tensor", module, panels, self.target, order)
 
     def _steps(self) -> list[int]:
         """The steps of addends from one of the output's channels to the next, and of what follows."""
-        found: list[int] = self.after.steps()
-        return found
+        return self.after.steps()
 
     def function(self) -> PrimFunc:
         """The TensorIR."""

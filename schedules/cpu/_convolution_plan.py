@@ -175,5 +175,4 @@ def _merge(own: dict[str, list[int]]) -> bool:
 def _step(tensor: Any) -> int:
     if tensor.element_count == 1:
         return 0
-    found: int = tensor.layout[0 if tensor.rank == 1 else 1]
-    return found
+    return tensor.layout[0 if tensor.rank == 1 else 1]

@@ -26,8 +26,7 @@ def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
 
     def each(items: Any) -> AbstractContextManager[Any]:
         many = not isinstance(items, int) or items >= LEAST_PARALLEL_ITEMS
-        frame: AbstractContextManager[Any] = T.loop(T.i64(items) if isinstance(items, int) else items, parallel=parallel and many)
-        return frame
+        return T.loop(T.i64(items) if isinstance(items, int) else items, parallel=parallel and many)
 
     # Whether and which elements share a byte of a 4-bit output follows from its strides.
     constant = bool(desc.CONSTANT_SHAPES) or any(tensor.data_type.is_nibble for tensor in desc.outputs())

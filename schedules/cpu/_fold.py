@@ -54,8 +54,7 @@ def kernel(desc: Fold, target: Target, knobs: Any) -> Kernel | None:
     read, written = (tensor.element_count * tensor.data_type.itemsize for tensor in (columns, image))
     tasks = split(read + written, target, knobs.task_bytes, knobs.tasks_per_thread)
     writer = _Rows(desc, tasks, lanes=lanes, edges=edges, rest=count - places if edges else 0)
-    found: Kernel = writer.kernel()
-    return found
+    return writer.kernel()
 
 
 class _Tap(NamedTuple):

@@ -49,8 +49,7 @@ define i64 @tvmdml_in_turn(i64 %place, {word} %before) alwaysinline {{
 
 def side_of(lanes: int) -> int:
     """The rows and columns of squares that are transposed in registers, by the elements of a register."""
-    found: int = min(max(lanes, 4), SIDE)
-    return found
+    return min(max(lanes, 4), SIDE)
 
 
 def form_of(rows: int, step: int, itemsize: int, depth: int, lanes: int) -> str:

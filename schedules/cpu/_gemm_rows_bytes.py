@@ -37,8 +37,7 @@ _MOST = 24
 def room(rows: int, columns: int, depth: int, of_columns: bool) -> int:
     """The words that a task needs for its columns."""
     every = rows + of_columns
-    found: int = SIDE + every * (up(depth, PLACES) * SIDE + up(columns, PLACES) * PLACES)
-    return found
+    return SIDE + every * (up(depth, PLACES) * SIDE + up(columns, PLACES) * PLACES)
 
 
 class ByteRows:

@@ -40,7 +40,7 @@ class Places(Rows):  # type: ignore[misc] # mypy knows these modules by another 
 
     def _part(self, walk: Walk, found: list[Any], part: Any) -> Values:
         if walk.extreme is None:
-            return super()._part(walk, found, part)  # type: ignore[no-any-return]
+            return super()._part(walk, found, part)
         self._begin(walk)
         nan = self._no_nan()
         best = self._sought(part, nan)
@@ -194,5 +194,4 @@ class Places(Rows):  # type: ignore[misc] # mypy knows these modules by another 
     def _results(self, walk: Walk, totals: Values, lanes: int) -> list[Any]:
         """The results of slices."""
         found = [T.hold(one) for one in walk.totals(totals, [], self.as_count(lanes))]
-        results: list[Any] = self.desc.results_of(self.desc.slice_results(*found, self.as_count(lanes)), self.slices)
-        return results
+        return self.desc.results_of(self.desc.slice_results(*found, self.as_count(lanes)), self.slices)

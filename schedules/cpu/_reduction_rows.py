@@ -206,8 +206,7 @@ class Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another 
         found_values = tree(walk, [one.values for one in totals])
         if not walk.exact and not self.short:
             found_values = held(walk.combine(upper.values, found_values))
-        together: Values = across(walk, found_values, lanes)
-        return together
+        return across(walk, found_values, lanes)
 
     def _ask_ahead(self, at: Sequence[Any], place: Any, v: int, walk: Walk) -> None:
         """Ask for a line of the input when a vector of a group is read."""

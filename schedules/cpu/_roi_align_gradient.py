@@ -117,8 +117,7 @@ class _Writer:
         own, zero = self.own, T.const(0, "int32")
 
         def one_by_one() -> list[Any]:
-            found: list[Any] = slopes(own, self.tensors, r, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
-            return found
+            return slopes(own, self.tensors, r, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
 
         if not self.region_lanes:
             store(own, self.tensors, r, one_by_one())

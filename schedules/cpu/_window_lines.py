@@ -81,7 +81,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             self._line(here, {**reaches, **own})
 
     def _reach(self, one: Along, at: Sequence[Any]) -> Reach:
-        return self.desc.reach(one, at[one.dimension], self.desc.whole().sizes[one.dimension])  # type: ignore[no-any-return]
+        return self.desc.reach(one, at[one.dimension], self.desc.whole().sizes[one.dimension])
 
     def _bounds(self, count: Any) -> None:
         """The windows that are vectors, as in ``_interior``."""

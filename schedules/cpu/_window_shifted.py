@@ -53,8 +53,7 @@ def kernel(desc: Any, full: int, tasks: int) -> Kernel | None:
     writer = way(desc, tasks, lanes) if lanes >= _FEWEST else None
     if writer is None or not writer.pays():
         return None
-    found: Kernel = writer.kernel()
-    return found
+    return writer.kernel()
 
 
 class _Tap(NamedTuple):

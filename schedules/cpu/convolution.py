@@ -58,38 +58,30 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     last = found is not None and _convolution_last.suits(desc, found, target)
     by_last = last and found is not None and _convolution_last.few(desc, found)
     if not by_lanes and not by_last and matrix.plain(desc.simplified()) is not None:
-        product: Kernel = matrix.kernel(desc, target, shared, knobs)
-        return product
+        return matrix.kernel(desc, target, shared, knobs)
     if not (last or After(desc).suits):
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        return _default.kernel(desc, target, shared)
     processor = getattr(target, "processor", None)
     width = (
         64 if processor is not None and processor.has("avx512f") else 32 if processor is not None and processor.has("avx") else 16
     )
     if desc.output_tensor.element_count and desc.products() and suits(desc):
         tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_image_products, 1)
-        rows: Kernel = Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
-        return rows
+        return Depthwise(desc, width, 32 if width == 64 else 16, tasks).kernel()
     if found is not None and _convolution_channels.suits(desc):
         tasks = split(desc.output_tensor.element_count * desc.products(), target, knobs.task_image_products, 1)
-        channels: Kernel = _convolution_channels.Channels(desc, found, width, tasks, target).kernel()
-        return channels
+        return _convolution_channels.Channels(desc, found, width, tasks, target).kernel()
     if found is None or not _pays(found):
-        own: Kernel = _default.kernel(desc, target, shared)
-        return own
+        return _default.kernel(desc, target, shared)
     work = desc.output_tensor.element_count * desc.products()
     tasks = split(work, target, knobs.task_image_products, 1)
     if _convolution_spread.suits(desc, found, target):
-        blocks: Kernel = _convolution_spread.Spread(desc, found, tasks).kernel()
-        return blocks
+        return _convolution_spread.Spread(desc, found, tasks).kernel()
     if last:
-        near: Kernel = _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
-        return near
+        return _convolution_last.Last(desc, found, tasks, target, knobs).kernel()
     if lanes:
         writer = _convolution_tiles.TileLanes if _convolution_tiles.suits(desc, target) else Lanes
-        narrow: Kernel = writer(desc, found, tasks, target, knobs).kernel()
-        return narrow
+        return writer(desc, found, tasks, target, knobs).kernel()
     tile = _tile(found, width, desc, knobs.tile)
     if found.in_place and found.places < tile.columns:
         found = plan(desc, False)
@@ -100,8 +92,7 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         panelled=_panelled(found, tile),
         masked=width == 64 and processor is not None and processor.has("avx512bw") and processor.has("avx512vl"),
     )
-    direct: Kernel = Direct(desc, found, tile, tasks, ways).kernel()
-    return direct
+    return Direct(desc, found, tile, tasks, ways).kernel()
 
 
 def _panelled(found: Plan, tile: Tile) -> bool:
@@ -125,7 +116,7 @@ def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
         rest = vectors % tile.vectors
         narrow = 0 < rest <= tile.narrow.vectors
         vectors += -rest % tile.vectors if not narrow else tile.narrow.vectors - rest
-        return -(-found.filters // tile.rows) * tile.rows * vectors  # type: ignore[no-any-return] # an int, or a size
+        return -(-found.filters // tile.rows) * tile.rows * vectors  # an int, or a size
 
     whole = [one for one in reversed(tiles) if _once(found, desc.input_tensor.data_type.tvm == desc.computed, one)]
     return (sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]

@@ -75,8 +75,7 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     if found is None and isinstance(desc, Bfloat16Convolution):
         found = _gemm_image.product_of(desc)
     if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
-        own: Kernel = _default.kernel(desc, target, shared)
-        return own
+        return _default.kernel(desc, target, shared)
     module, *also = desc.modules()
     writer = _way(desc, found, target, knobs)(desc, found, target, knobs)
     made = Kernel(module, writer.WAY, writer.parameters(), writer.function, writer.scalars, writer.temporaries, also=tuple(also))
@@ -87,8 +86,7 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
     if RoundedBits.serves(desc, target):
-        rounded: type[Writer] = RoundedBits
-        return rounded
+        return RoundedBits
     if of_bits(desc) is not None:
         return FewBits if found.sizes[0] <= knobs.few_rows_of_bits else _TilesOfBits
     contraction = found.contraction
@@ -228,8 +226,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             TileHalves: _gemm_amx.HalfProduct,
             Bfloat16: Bfloat16Product,
         }
-        found: type[Product] = tiles.get(type(self.arithmetic), Product)
-        return found
+        return tiles.get(type(self.arithmetic), Product)
 
     def _arithmetic(self, total: str, in_tiles: bool) -> Arithmetic:
         if self.desc.BFLOAT16:

@@ -97,8 +97,7 @@ def kernel(desc: Movement, target: Target, shared: Shared, knobs: Any) -> Kernel
     if not desc.is_moved():
         weighed = desc.resampling()
         if weighed is not None:
-            between: Kernel = resampling.kernel(weighed, target, shared)
-            return between
+            return resampling.kernel(weighed, target, shared)
         found: Kernel | None = None
         if isinstance(desc, Scattered):
             found = _scatter.kernel(desc, target, knobs)

@@ -57,8 +57,7 @@ _KNOWN = 4
 def kernel(desc: Pointwise, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator."""
     if not desc.is_strided():
-        flat: Kernel = _default.kernel(desc, target, shared)
-        return flat
+        return _default.kernel(desc, target, shared)
     processor = getattr(target, "processor", None)
     emulated = desc.steps() > 0 and processor is not None and processor.has("x86") and not processor.has("fma")
     return kernel_of(desc.formula(shared), target, knobs, tiled=not emulated, once=desc.steps() > 0)

@@ -49,8 +49,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     processor: Any = getattr(target, "processor", None)
     digits = _digits(desc, processor)
     if desc.QUANTIZED and not digits:
-        default: Kernel = _default.kernel(desc, target, shared)
-        return default
+        return _default.kernel(desc, target, shared)
     wide = processor is not None and processor.has("avx512f")
     register = 64 if wide else 32 if processor is None or processor.has("avx") else 16
     lanes, registers = register // (8 if desc.computed == "float64" else 4), 32 if wide else 16

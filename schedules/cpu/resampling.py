@@ -50,8 +50,7 @@ def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
         found = _resampled(desc, images, target) if short else None
     elif isinstance(desc, Resampled):
         found = _of_pixels(desc, target)
-    plain: Kernel = found or _default.kernel(desc, target, shared)
-    return plain
+    return found or _default.kernel(desc, target, shared)
 
 
 def _are_short(images: Images | Pixels, channels: int) -> bool:
@@ -65,8 +64,7 @@ def _of_pixels(desc: Resampled, target: Target) -> Kernel | None:
     if pixels is None:
         return None
     if pixels.channels >= LANES:
-        plain: Kernel = _resampling_pixels.kernel(desc, pixels, target)
-        return plain
+        return _resampling_pixels.kernel(desc, pixels, target)
     dense = pixels.steps == (pixels.channels, pixels.channels) and _are_short(pixels, pixels.channels)
     return _resampled(desc, pixels, target, pixels.channels) if dense else None
 

@@ -37,11 +37,9 @@ _SAMPLED = 4
 def kernel(desc: RoiOperator, target: Target, shared: Shared) -> Kernel:
     """Regions and channels are divided among tasks."""
     if isinstance(desc, RoiAlignGrad):
-        spread: Kernel = _roi_align_gradient.kernel(desc, target)
-        return spread
+        return _roi_align_gradient.kernel(desc, target)
     if not isinstance(desc, Aligned) or desc.is_max or desc.input_tensor.layout[-1] != 1:
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        return _default.kernel(desc, target, shared)
     source, result = desc.ends()
     channels, regions = source.sizes[1], desc.regions
     work = result.element_count * _SAMPLED

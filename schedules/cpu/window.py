@@ -60,24 +60,20 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         if shifted is not None or Spread.serves(desc):
             return shifted or Spread(desc, tasks).kernel()
     if not isinstance(desc, (Summed, Largest)) or desc.wide():
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        return _default.kernel(desc, target, shared)
     full = _register(desc, target)
     work = max(desc.whole().element_count, desc.pooled().element_count * min(desc.taps(), 8))
     tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
     if _is_image(desc):
-        whole: Kernel = Images(desc, full, tasks).kernel()
-        return whole
+        return Images(desc, full, tasks).kernel()
     for along, dimension in _contiguous(desc):
         most = full * (knobs.channel_registers if along is None else knobs.registers)
         edges = along is not None and _edged(desc, along, most) >= _FEWEST
         lanes = _edged(desc, along, most) if along is not None and edges else _lanes(desc, along, dimension, most)
         if lanes >= _FEWEST:
             way = Rolling if Rolling.serves(desc, dimension) else Lines
-            lined: Kernel = way(desc, along, dimension, lanes, edges, tasks).kernel()
-            return lined
-    found: Kernel = _default.kernel(desc, target, shared)
-    return found
+            return way(desc, along, dimension, lanes, edges, tasks).kernel()
+    return _default.kernel(desc, target, shared)
 
 
 def _register(desc: Any, target: Target) -> int:

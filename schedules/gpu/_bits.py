@@ -150,8 +150,7 @@ class BitMatrix(FewBits):
 
     def floats(self, word: Any, less: Sequence[Any], own: Any, starts: Sequence[Any] = ()) -> list[Any]:
         """As everywhere, with the launch's words."""
-        found: list[Any] = super().floats(word, less, own, starts or self._raising)
-        return found
+        return super().floats(word, less, own, starts or self._raising)
 
     def _element(self, wide: Any, narrow: Any, base: Any, place: Any, step: Any) -> Any:
         """An element of few bits, as they are stored, from words or from bytes, which are a step apart."""

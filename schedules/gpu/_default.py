@@ -39,8 +39,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     parameters = (("desc", wanted.exactly_in_code()), ("groups", target.tasks()), ("shared", shared), *numbers.parameters)
     module, *also = desc.modules()
     built = Kernel(module, "default", parameters, build, shapes.scalars, desc.scratch(), tuple(also), offers=Offers.NOTHING)
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)
 
 
 def _written(desc: Operator, target: DeviceTarget, shared: Shared, numbers: Numbers, opened: bool = False) -> PrimFunc:

@@ -153,8 +153,7 @@ def finished(writer: Gather, name: str, *types: str) -> Kernel:
     """The kernel of a writer; ``types`` are those in which it computes beside those of the tensors."""
     writer.check_rounds()
     kinds = {tensor.data_type.tvm for tensor in writer.tensors.values()}
-    found: Kernel = one_launch(writer.desc, writer.target, name, writer, *sorted({*kinds, *types}))
-    return found
+    return one_launch(writer.desc, writer.target, name, writer, *sorted({*kinds, *types}))
 
 
 def channels_for(result: TensorDesc, knobs: Any) -> int:

@@ -73,8 +73,7 @@ def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: D
     writer = FewRows(desc, contraction, numbers, None, known=known, adds=0, **choices)
     module, *also = desc.modules()
     built = Kernel(module, "bits", writer.parameters, writer.function, numbers.scalars, (), also=tuple(also))
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)
 
 
 class FewRows(Writer):  # type: ignore[misc] # mypy knows these modules by another name

@@ -67,8 +67,7 @@ class Writer:
         """The coordinates of a group for an index."""
         if len(sizes) == 1:
             return [index]
-        found: list[Any] = T.unravel(index, [self.number(one) if isinstance(one, int) else one for one in sizes])
-        return found
+        return T.unravel(index, [self.number(one) if isinstance(one, int) else one for one in sizes])
 
     def part(self, linear: Linear, group: int, at: Sequence[Any]) -> Any:
         """What a group of coordinates contributes to a linear integer; ``None`` for nothing."""

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     """The kernel of updates."""
     if desc.combination():
-        combined: Kernel = _scatter_combined.kernel(desc, target, knobs)
-        return combined
+        return _scatter_combined.kernel(desc, target, knobs)
     plan = Plan.of(desc)
     threads = min(knobs.threads, target.max_threads)
     rounds = (plan.table, plan.entered, plan.items)
@@ -33,8 +32,7 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     module, *also = desc.modules()
     temporaries = (("uint32", plan.table),)
     built = Kernel(module, "updates", writer.parameters, writer.function, numbers.scalars, temporaries, tuple(also))
-    result: Kernel = checked(desc, target, built)
-    return result
+    return checked(desc, target, built)
 
 
 class _Writer(Updating):  # type: ignore[misc] # imported as Any here; checked in its own file

@@ -40,8 +40,7 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     built = Kernel(
         module, "updates_combined", writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries, tuple(also)
     )
-    result: Kernel = checked(desc, target, built)
-    return result
+    return checked(desc, target, built)
 
 
 class _Places(Rows):  # type: ignore[misc] # imported as Any here; checked in its own file

@@ -44,8 +44,7 @@ def kernel(desc: Attention, target: DeviceTarget, shared: Shared, knobs: Any) ->
     """A kernel for a class of shapes; the default one where a head's channels do not fit into shared memory."""
     writer = next((one for one in (way(desc, target, shared, knobs) for way in _WAYS) if one.fits), None)
     if writer is None:
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        return _default.kernel(desc, target, shared)
     require(desc, target, *sorted(desc.stored_types()))
     if target.max_rounds is not None and writer.whole_rounds > target.max_rounds:
         given = f"{writer.whole_rounds} rounds of loops in a thread on {target.name}"
@@ -55,5 +54,4 @@ def kernel(desc: Attention, target: DeviceTarget, shared: Shared, knobs: Any) ->
     built = Kernel(
         module, name, writer.parameters, writer.function, writer.numbers.scalars, writer.temporaries, also=tuple(also)
     )  # fmt: skip
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)

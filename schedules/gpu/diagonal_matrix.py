@@ -216,8 +216,7 @@ class _Writer:
     def _part(self, part: str, at: Any) -> list[Any]:
         """The words inside or outside of the band."""
         if part == self.copied:
-            copied: list[Any] = load(self.source_words, at, WORDS)
-            return copied
+            return load(self.source_words, at, WORDS)
         if (part == "inside") == self.inverted:
             return [T.const(0, "uint32")] * WORDS
         return [self.value[k % len(self.value)] for k in range(WORDS)]

@@ -64,11 +64,9 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     contraction, after = desc.in_phases(), None
     own = of_bits(desc)
     if 0 in contraction.sizes or (own is not None and not serves(own)):
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        return _default.kernel(desc, target, shared)
     if own is not None and math.prod(contraction.rows) <= _matrix_few.MOST_ROWS:
-        few: Kernel = _matrix_few.kernel(desc, own, contraction, target, knobs)
-        return few
+        return _matrix_few.kernel(desc, own, contraction, target, knobs)
     if (rowwise := desc.of_rows()) is not None:
         require(desc, target, desc.output_tensor.data_type.tvm)  # else the operator of rows is what an error names
         after = reduction.writer_of(rowwise, target, reduction.KNOBS.now(target))
@@ -163,8 +161,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         scratch, scalars = (*scratch, *after.scratch), (*scalars, *after.numbers.scalars)
     way = "blocks" if split else "tiles"
     built = Kernel(module, way, writer.parameters, writer.function, scalars, scratch, also=tuple(also))
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)
 
 
 def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: Any) -> Kernel:
@@ -191,5 +188,4 @@ def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: A
     )
     module, *also = desc.modules()
     built = Kernel(module, "each", writer.parameters, writer.function, numbers.scalars, (), also=tuple(also))
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)

@@ -61,13 +61,10 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
     if not desc.is_moved():
         weighed = desc.resampling()
         if weighed is not None:
-            between: Kernel = resampling.kernel(weighed, target, shared, knobs)
-            return between
+            return resampling.kernel(weighed, target, shared, knobs)
         if isinstance(desc, Scattered):
-            updated: Kernel = _scatter.kernel(desc, target, knobs)
-            return updated
-        summed: Kernel = _gather.kernel(desc, target, knobs)
-        return summed
+            return _scatter.kernel(desc, target, knobs)
+        return _gather.kernel(desc, target, knobs)
     transfer = desc.transfer().simplified()
     kinds, formula = desc.kinds(), desc.formula()
     types = (*(one.data_type for one in (*formula.inputs, *formula.outputs)), *formula.between)
@@ -103,8 +100,7 @@ def kernel(desc: Movement, target: DeviceTarget, shared: Shared, knobs: Any) -> 
     writer = _Writer(transfer, formula, numbers, kinds, ways, threads)
     module, *also = desc.modules()
     built = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, also=tuple(also))
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)
 
 
 def _together(move: Move, most: int) -> int:

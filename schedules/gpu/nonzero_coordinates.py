@@ -121,8 +121,7 @@ def _threads(elements: int, target: DeviceTarget, knobs: Any) -> int:
 
 def _shared_bytes(threads: int, lockstep: int) -> int:
     pieces = WORD // LEAST_PIECE
-    total: int = _scan.shared_bytes(threads, lockstep) + 4 * (threads + pieces * (threads + WORD // pieces) + 4)
-    return total
+    return _scan.shared_bytes(threads, lockstep) + 4 * (threads + pieces * (threads + WORD // pieces) + 4)
 
 
 _MOST_ALONE = 1 << 20
@@ -348,8 +347,7 @@ class _Writer:
         """The words of the piece that starts there."""
         count = self.piece * self.bits // 32
         at = start * 2 if self.wide else T.truncdiv(start, self.numbers.const(32 // self.bits))
-        held: list[Any] = load(self.input_words, T.let(T.multiple(at, count)), count)
-        return held
+        return load(self.input_words, T.let(T.multiple(at, count)), count)
 
     def _mask_of(self, held: list[Any]) -> Any:
         """The bits of a complete piece, from its words."""

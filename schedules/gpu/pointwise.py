@@ -51,8 +51,7 @@ SHARED_BYTES = 1 << 14
 def kernel(desc: Pointwise, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """The kernel of one operator."""
     if not desc.is_strided():
-        flat: Kernel = _default.kernel(desc, target, shared)
-        return flat
+        return _default.kernel(desc, target, shared)
     return kernel_of(desc.formula(shared), desc, target, knobs)
 
 
@@ -96,8 +95,7 @@ def kernel_of(formula: Formula, desc: Operator, target: DeviceTarget, knobs: Any
     )
     module, *also = formula.modules
     built = Kernel(module, way, writer.parameters, writer.function, numbers.scalars, also=tuple(also))
-    found: Kernel = checked(desc, target, built)
-    return found
+    return checked(desc, target, built)
 
 
 Steps = Sequence[Sequence[int]]

@@ -47,8 +47,7 @@ _TURNERS = 64
 def kernel(desc: Recurrent, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """Two launches: the weights turned, then all sequences."""
     if desc.QUANTIZED:
-        default: Kernel = _default.kernel(desc, target, shared)
-        return default
+        return _default.kernel(desc, target, shared)
     tensors = {name: tensor for name, tensor in desc.tensors() if tensor is not None}
     threads = min(knobs.threads, target.max_threads)
     while threads > 32 and threads // 2 >= desc.hidden:
@@ -79,8 +78,7 @@ def kernel(desc: Recurrent, target: DeviceTarget, shared: Shared, knobs: Any) ->
     scratch.append((desc.computed, 1 if shares else groups * rows * desc.hidden))
     module, *also = desc.modules()
     plain = Kernel(module, "groups", writer.parameters, writer.function, numbers.scalars, tuple(scratch), also=tuple(also))
-    found: Kernel = checked(desc, target, plain)
-    return found
+    return checked(desc, target, plain)
 
 
 def _require_few_rounds(desc: Recurrent, target: DeviceTarget, items: int, threads: int) -> None:

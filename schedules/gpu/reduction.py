@@ -60,8 +60,7 @@ def kernel(desc: Reduction, target: DeviceTarget, shared: Shared, knobs: Any) ->
     module, *also = desc.modules()
     scalars = writer.numbers.scalars
     plain = Kernel(module, writer.way, writer.parameters, writer.function, scalars, writer.scratch, also=tuple(also))
-    found: Kernel = checked(desc, target, plain)
-    return found
+    return checked(desc, target, plain)
 
 
 def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:

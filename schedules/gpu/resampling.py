@@ -42,12 +42,10 @@ _MOST_EXACT = 1 << 30
 def kernel(desc: Resampling, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:
     """One launch."""
     if any(grid is not None and grid.fall for grid in desc.grids()):
-        plain: Kernel = _default.kernel(desc, target, shared)
-        return plain
+        return _default.kernel(desc, target, shared)
     writer = _Writer(desc, target, knobs)
     types = (*desc.stored_types(), *([desc.computed] if desc.is_linear or not writer.forward else []))
-    found: Kernel = one_launch(desc, target, "gathers", writer, *sorted(types))
-    return found
+    return one_launch(desc, target, "gathers", writer, *sorted(types))
 
 
 class _Dimension(NamedTuple):

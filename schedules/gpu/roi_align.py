@@ -41,8 +41,7 @@ def kernel(desc: Any, target: DeviceTarget, shared: Shared, knobs: Any) -> Kerne
     apart = (of_regions and len(results) == 1) or (desc.is_max and hasattr(desc, "output_gradient_tensor"))
     known = {"channels": 1 if apart else channels_for(results[0], knobs)}
     writer = writer_of(desc, target, knobs, 0, known=known)
-    found: Kernel = _gather.finished(writer, "groups" if of_regions else "threads", desc.computed)
-    return found
+    return _gather.finished(writer, "groups" if of_regions else "threads", desc.computed)
 
 
 def _added(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:

@@ -93,8 +93,7 @@ def kernel(desc: Scan, target: DeviceTarget, shared: Shared, knobs: Any) -> Kern
     module, *_ = desc.modules()
     scratch = ((computed, units),) if divided else ()
     way = "tiles" if divided else "whole"
-    found: Kernel = checked(desc, target, Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch))
-    return found
+    return checked(desc, target, Kernel(module, way, writer.parameters, writer.function, numbers.scalars, scratch))
 
 
 class _Writer:

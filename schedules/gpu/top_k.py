@@ -108,23 +108,20 @@ def kernel(desc: TopK1, target: DeviceTarget, shared: Shared, knobs: Any) -> Ker
 def _digit_bits(target: DeviceTarget, knobs: Any) -> int:
     """The bits of a digit whose values can all be counted in half of the shared memory."""
     each = Sums.shared_bytes(1) + Counters.shared_bytes(1, 1)
-    bits: int = min(int(knobs.digit_bits), below(target.max_shared_bytes // 2 // each).bit_length() - 1)
-    return bits
+    return min(int(knobs.digit_bits), below(target.max_shared_bytes // 2 // each).bit_length() - 1)
 
 
 def _copies(target: DeviceTarget, knobs: Any) -> int:
     """The counters per digit: at most as many as fit in half of the shared memory, together with the sums."""
     bins = 1 << _digit_bits(target, knobs)
     room = target.max_shared_bytes // 2 - Sums.shared_bytes(bins)
-    copies: int = min(int(knobs.copies), below(room // Counters.shared_bytes(bins, 1)))
-    return copies
+    return min(int(knobs.copies), below(room // Counters.shared_bytes(bins, 1)))
 
 
 def _counted_bytes(target: DeviceTarget, knobs: Any) -> int:
     """The shared memory that a selection needs besides its entries."""
     bins = 1 << _digit_bits(target, knobs)
-    total: int = Sums.shared_bytes(bins) + Counters.shared_bytes(bins, _copies(target, knobs)) + SCANNED_BYTES
-    return total
+    return Sums.shared_bytes(bins) + Counters.shared_bytes(bins, _copies(target, knobs)) + SCANNED_BYTES
 
 
 def _whole(value: int) -> int:

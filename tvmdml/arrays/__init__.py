@@ -67,7 +67,7 @@ def view(array: Any, where: str, write: bool = False) -> NumpyArray:
     if issubclass(kind, np.ndarray) or (issubclass(kind, np.generic) and not write):
         return np.asarray(array)
     if kind in ROOM_OF_TYPE:
-        return room(ROOM_OF_TYPE[kind]).view(array, where, write)  # type: ignore[no-any-return]
+        return room(ROOM_OF_TYPE[kind]).view(array, where, write)
     try:
         if hasattr(array, "__dlpack__") or hasattr(array, "__cuda_array_interface__"):
             place = _room_of(array)
@@ -98,8 +98,7 @@ def restorer(array: Any) -> Restore | None:
     if isinstance(array, (np.ndarray, np.generic, DeviceArray)):
         return None
     if is_torch(array):
-        restore: Restore = sys.modules["torch"].from_numpy
-        return restore
+        return sys.modules["torch"].from_numpy
     from_dlpack = importer(array, "from_dlpack")
     return None if from_dlpack is None else lambda result: _adopt(from_dlpack, result)
 
@@ -113,8 +112,7 @@ def importer(array: Any, name: str) -> Restore | None:
         while module and not hasattr(sys.modules.get(module), name):
             module = module.rpartition(".")[0]
         library = sys.modules.get(module)
-    found: Restore | None = getattr(library, name, None)
-    return found
+    return getattr(library, name, None)
 
 
 def _adopt(from_dlpack: Restore, result: NumpyArray) -> Any:
@@ -263,7 +261,7 @@ def _view_torch(tensor: Any, where: str, write: bool) -> NumpyArray:
             )
         )
     if tensor.is_cuda:
-        return room(_CUDA).view(tensor, where, write)  # type: ignore[no-any-return]
+        return room(_CUDA).view(tensor, where, write)
     try:
         found: NumpyArray = tensor.detach().resolve_conj().resolve_neg().numpy()
     except (TypeError, RuntimeError) as error:

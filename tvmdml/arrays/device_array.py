@@ -351,8 +351,7 @@ class DeviceArray:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The device, in DLPack's terms."""
-        device: tuple[int, int] = _exchange(self, "__dlpack_device__").dlpack_device(self)
-        return device
+        return _exchange(self, "__dlpack_device__").dlpack_device(self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -361,8 +360,7 @@ class DeviceArray:
             room = _exchange(self, "__cuda_array_interface__")
         except BufferError as error:
             raise AttributeError(str(error)) from None
-        found: dict[str, Any] = room.interface(self)
-        return found
+        return room.interface(self)
 
     # -- Slices ---------------------------------------------------------------------------------------------------
 
@@ -478,8 +476,7 @@ def _working(*memories: Any) -> AbstractContextManager[None]:
     """A context manager: work inside is submitted to the stream of a library that owns one of these memories."""
     for memory in memories:
         if hasattr(memory, "owner"):
-            found: AbstractContextManager[None] = memory.working()
-            return found
+            return memory.working()
     return nullcontext()
 
 
@@ -519,5 +516,4 @@ def overlap(one: Any, other: Any) -> bool:
 
 
 def _device(target: Home) -> Device:
-    device: Device = target.device  # type: ignore[attr-defined] # targets that make device arrays have one
-    return device
+    return target.device  # type: ignore[attr-defined] # targets that make device arrays have one

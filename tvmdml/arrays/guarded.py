@@ -32,8 +32,7 @@ class Place:
     def _within(self, memory: NumpyArray) -> NumpyArray:
         dtype = self._stored.data_type.numpy
         strides = tuple(stride * dtype.itemsize for stride in self._stored.layout)
-        found: NumpyArray = np.ndarray(self._stored.sizes, dtype, buffer=memory.data, offset=GUARD, strides=strides)
-        return found
+        return np.ndarray(self._stored.sizes, dtype, buffer=memory.data, offset=GUARD, strides=strides)
 
     def holding(self, values: NumpyArray) -> Place:
         """Write the values, and return this; if elements share memory, the last one remains."""

@@ -44,7 +44,7 @@ def reinterpret(
         InvalidArgument: the view would reach outside of the input's memory, or the input has gaps.
     """
     if issubclass(type(input), arrays.Traced):
-        return input.reinterpret(sizes, strides, dtype)  # type: ignore[no-any-return, union-attr] # an expression
+        return input.reinterpret(sizes, strides, dtype)  # type: ignore[union-attr] # an expression
     array = arrays.view(input, "reinterpret input")
     kind = array.dtype if dtype is None else TensorDataType.of(dtype, "reinterpret dtype").numpy
     shape = _several(sizes, "reinterpret sizes")
@@ -55,8 +55,7 @@ def reinterpret(
         given = f"{desc}, {desc.span_in_bytes} bytes"
         raise InvalidArgument(message("reinterpret sizes", given, f"a view inside of the input's {array.nbytes} bytes"))
     steps = tuple(step * kind.itemsize for step in desc.layout) if shape else ()
-    view: _Array = _seen(input, array, shape, steps, kind)
-    return view
+    return _seen(input, array, shape, steps, kind)
 
 
 def broadcast(input: _Array, shape: Sequence[int]) -> _Array:  # noqa: A002
@@ -74,7 +73,7 @@ def broadcast(input: _Array, shape: Sequence[int]) -> _Array:  # noqa: A002
     """
     sizes = _several(shape, "broadcast shape")
     if issubclass(type(input), arrays.Traced):
-        return input.broadcast(*sizes)  # type: ignore[no-any-return, union-attr] # an expression
+        return input.broadcast(*sizes)  # type: ignore[union-attr] # an expression
     array = arrays.view(input, "broadcast input")
     added = len(sizes) - array.ndim
     fits = 0 <= added <= len(sizes) <= MAX_RANK and all(n in (1, m) for n, m in zip(array.shape, sizes[added:], strict=True))
@@ -82,8 +81,7 @@ def broadcast(input: _Array, shape: Sequence[int]) -> _Array:  # noqa: A002
         allowed = f"at most {MAX_RANK} sizes that {list(array.shape)} can be repeated to"
         raise InvalidArgument(message("broadcast shape", safe_repr(shape), allowed))
     own = (step if n == m else 0 for n, m, step in zip(array.shape, sizes[added:], array.strides, strict=True))
-    view: _Array = _seen(input, array, sizes, (0,) * added + tuple(own), array.dtype)
-    return view
+    return _seen(input, array, sizes, (0,) * added + tuple(own), array.dtype)
 
 
 def _several(sizes: Any, where: str) -> tuple[Any, ...]:

@@ -27,8 +27,7 @@ def empty(sizes: Sizes, dtype: Any) -> Array:
     size = math.prod(sizes) * dtype.itemsize
     memory = np.empty(size + _LINE, np.uint8)
     start = -memory.ctypes.data % _LINE
-    array: Array = memory[start : start + size].view(dtype).reshape(sizes)
-    return array
+    return memory[start : start + size].view(dtype).reshape(sizes)
 
 
 def _transposed(sizes: Sizes, dtype: Any) -> Array:
@@ -95,8 +94,7 @@ def _unit(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array
 
 def _weights(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     """Numbers as of a layer that is not trained yet: sums of products with a row of them are about as large as the factors."""
-    found: Array = ((rng.random(sizes, np.float32) * 2 - 1) * np.float32(sizes[-1] ** -0.5)).astype(dtype)
-    return found
+    return ((rng.random(sizes, np.float32) * 2 - 1) * np.float32(sizes[-1] ** -0.5)).astype(dtype)
 
 
 def _ascending(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
@@ -142,8 +140,7 @@ def _regions(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Ar
 def _permuted(rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:
     """Along each dimension every number below the largest size once at most, in no order."""
     total = functools.reduce(np.add.outer, [rng.permutation(size) for size in sizes])
-    found: Array = (total % max(sizes)).astype(dtype)
-    return found
+    return (total % max(sizes)).astype(dtype)
 
 
 def _sparse(share: float, rng: np.random.Generator, sizes: Sizes, dtype: np.dtype[Any]) -> Array:

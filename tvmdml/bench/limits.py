@@ -98,8 +98,7 @@ def mover(kind: str, streams: bool) -> Callable[..., Any]:
         blocks, times = f.scalar("blocks"), f.scalar("times")
         with T.attr(0, "pragma_import_llvm", _code(kind, streams)), T.loop(times):
             T.evaluate(T.call_extern("int64", "tvmdml_move", T.address_of(a[T.i64(0)]), T.address_of(b[T.i64(0)]), blocks))
-    move: Callable[..., Any] = targets.resolve("cpu").build(f.result()).launcher()
-    return move
+    return targets.resolve("cpu").build(f.result()).launcher()
 
 
 def contenders(traffic: Traffic, threads: int) -> list[Contender]:

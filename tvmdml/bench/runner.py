@@ -262,8 +262,7 @@ def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target)
 
 
 def _array(array: Any) -> inputs.Array:
-    found: inputs.Array = array.numpy() if isinstance(array, DeviceArray) else array
-    return found
+    return array.numpy() if isinstance(array, DeviceArray) else array
 
 
 # -- Around a run -------------------------------------------------------------------------------------------------

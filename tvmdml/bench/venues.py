@@ -76,8 +76,7 @@ class Cuda(Venue):
     @property
     def _device(self) -> Device:
         device: Any = self._target.device
-        found: Device = device
-        return found
+        return device
 
     def open(self) -> None:
         """Select this device for all libraries."""

@@ -293,8 +293,7 @@ def _followed(head: Any, behind: tuple[str, ...], others: list[Any]) -> Operator
         wiring.append([Result(len(nodes) - 1) if nodes else 0, *range(taken - len(more) + 1, taken + 1)])
         nodes.append(cls.of(result, *more))
         result = nodes[-1].outputs()[0]
-    found: Operator = follow(head, nodes, wiring)
-    return found
+    return follow(head, nodes, wiring)
 
 
 def _plain(value: Any) -> Any:

@@ -20,21 +20,18 @@ Fill = Callable[[np.random.Generator, TensorDataType, Sizes], Array]
 def _bits(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
     """Random bits: all patterns are equally likely."""
     count = int(np.prod(sizes))
-    found: Array = np.frombuffer(rng.bytes(count * data_type.itemsize), data_type.numpy).reshape(sizes)
-    return found
+    return np.frombuffer(rng.bytes(count * data_type.itemsize), data_type.numpy).reshape(sizes)
 
 
 def _every(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
     """All bit patterns in ascending order, as many as there are elements."""
     count = int(np.prod(sizes))
-    found: Array = np.arange(count).astype(f"u{data_type.itemsize}").view(data_type.numpy).reshape(sizes)
-    return found
+    return np.arange(count).astype(f"u{data_type.itemsize}").view(data_type.numpy).reshape(sizes)
 
 
 def _special(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
     """A few difficult values, repeated: infinities, NaN, subnormals, limits."""
-    found: Array = rng.choice(special_bits(data_type), sizes).view(data_type.numpy)
-    return found
+    return rng.choice(special_bits(data_type), sizes).view(data_type.numpy)
 
 
 def _halves(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
@@ -44,14 +41,12 @@ def _halves(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -
     powers = np.ldexp(dtype.type(1), np.arange(-2, info.nmant + 3)).astype(dtype)
     halves = np.concatenate([powers, powers + dtype.type(0.5), powers - dtype.type(0.5), np.arange(64, dtype=dtype) / 4])
     near = np.concatenate([halves, np.nextafter(halves, dtype.type(np.inf)), np.nextafter(halves, dtype.type(-np.inf))])
-    found: Array = rng.choice(np.concatenate([near, -near]), sizes)
-    return found
+    return rng.choice(np.concatenate([near, -near]), sizes)
 
 
 def _zeros(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
     """For floats: zeros of both signs."""
-    found: Array = rng.choice(np.array([0.0, -0.0]), sizes).astype(data_type.numpy)
-    return found
+    return rng.choice(np.array([0.0, -0.0]), sizes).astype(data_type.numpy)
 
 
 def _all_nan(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
@@ -60,8 +55,7 @@ def _all_nan(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) 
     if not data_type.is_float:
         return np.full(sizes, np.iinfo(dtype).max, dtype)  # type: ignore[type-var]
     patterns = special_bits(data_type)
-    found: Array = rng.choice(patterns[np.isnan(patterns.view(dtype))], sizes).view(dtype)
-    return found
+    return rng.choice(patterns[np.isnan(patterns.view(dtype))], sizes).view(dtype)
 
 
 def _patterns(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
@@ -90,8 +84,7 @@ def _mostly_nan(rng: np.random.Generator, data_type: TensorDataType, sizes: Size
 def _factors(rng: np.random.Generator, data_type: TensorDataType, sizes: Sizes) -> Array:
     """For floats: numbers of both signs near 1, of which products stay in range. For integers: odd numbers, with full products."""
     if not data_type.is_float:
-        odd: Array = _bits(rng, data_type, sizes) | data_type.numpy.type(1)
-        return odd
+        return _bits(rng, data_type, sizes) | data_type.numpy.type(1)
     found: Array = np.exp2(rng.uniform(-0.25, 0.25, sizes)) * rng.choice(np.array([-1.0, 1.0]), sizes)
     return found.astype(data_type.numpy)
 

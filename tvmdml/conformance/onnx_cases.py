@@ -204,8 +204,7 @@ def _as_input(array: Array, tensor: TensorDesc) -> Array:
     kind = tensor.data_type
     elements = array.astype(kind.unpacked.numpy) if kind.is_nibble else array.view(kind.numpy)
     steps = [step * elements.itemsize for step in tensor.layout]
-    found: Array = tensor.pack(np.lib.stride_tricks.as_strided(elements.reshape(-1), tensor.sizes, steps))
-    return found
+    return tensor.pack(np.lib.stride_tricks.as_strided(elements.reshape(-1), tensor.sizes, steps))
 
 
 def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:

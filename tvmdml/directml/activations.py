@@ -44,8 +44,7 @@ class FusedActivation:
             raise Refused(f"FusedActivation: {name} is not fused into operators. E_INVALIDARG (0x80070057)")
         cls: Any = operators.public_name("".join(word.capitalize() for word in name.split("_")))
         names = [field.name for field in cls.fields() if field.role is Role.FLOAT]
-        found: Operator = cls.fused(**dict(zip(names, self.parameters, strict=False)))
-        return found
+        return cls.fused(**dict(zip(names, self.parameters, strict=False)))
 
     @staticmethod
     def none() -> FusedActivation:

@@ -113,8 +113,7 @@ class Expression:
         return _arithmetic(self, "/", other, lambda n: scaled(called("recip", input=self), n, 0.0))
 
     def __neg__(self) -> Expression:
-        found: Expression = called("negate", input=self)
-        return found
+        return called("negate", input=self)
 
 
 _SYMBOLS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "modulus_floor"}
@@ -123,19 +122,17 @@ _SYMBOLS = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "m
 def _arithmetic(one: Expression, symbol: str, other: Any, by_number: Callable[[float], Expression] | None) -> Expression:
     if isinstance(other, Expression):
         check_pair(f"{one!r} {symbol} {other!r}", one, other)
-        found: Expression = called(_SYMBOLS[symbol], a=one, b=other)
-        return found
+        return called(_SYMBOLS[symbol], a=one, b=other)
     if isinstance(other, np.ndarray):
         raise TypeError(f"{one!r} {symbol} a NumPy array; allowed: expressions and numbers. graph.constant(array) makes one")
     if by_number is None or not isinstance(other, (int, float, np.integer, np.floating)):
-        return NotImplemented  # type: ignore[no-any-return]
+        return NotImplemented
     return by_number(float(other))
 
 
 def scaled(one: Expression, scale: float, bias: float) -> Expression:
     """``one * scale + bias``: ELEMENT_WISE_IDENTITY with ScaleBias."""
-    found: Expression = called("identity", input=one, scale_bias=(scale, bias))
-    return found
+    return called("identity", input=one, scale_bias=(scale, bias))
 
 
 def check_pair(where: str, one: Expression, other: Expression) -> None:

@@ -90,8 +90,7 @@ def _batch_first(found: Any, given: Arguments) -> Expression:
     if len(found.shape) == 4 and found.shape[1] != 1:
         middle, batch, *rest = found.shape
         return expressions.reinterpret(found, [batch, middle, *rest])
-    result: Expression = found
-    return result
+    return found
 
 
 def _filled(kind: Any) -> Callable[[Any, Arguments], Any]:

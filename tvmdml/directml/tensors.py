@@ -37,8 +37,7 @@ def data_type(dtype: Any) -> Any:
 
 def numpy_type(dtype: Any) -> np.dtype[Any]:
     """The NumPy type of a type in either spelling."""
-    found: np.dtype[Any] = _NUMPY[data_type(dtype)]
-    return found
+    return _NUMPY[data_type(dtype)]
 
 
 def sizes_of(given: Any, where: str) -> list[int]:

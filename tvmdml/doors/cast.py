@@ -46,8 +46,7 @@ def cast(
     """
     if _is_bool(dtype):
         return _to_bool(input, out, device)
-    result: AnyArray = call(_describe, (input,), (dtype,), out, device, boolean=True)[0]
-    return result
+    return call(_describe, (input,), (dtype,), out, device, boolean=True)[0]
 
 
 @describes("tvmdml.cast")

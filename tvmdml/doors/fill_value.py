@@ -41,8 +41,7 @@ def fill_value_constant(
     Returns:
         A NumPy array.
     """
-    found: AnyArray = call(_describe_constant, (), (_sizes("constant", sizes), dtype, value), out, device)[0]
-    return found
+    return call(_describe_constant, (), (_sizes("constant", sizes), dtype, value), out, device)[0]
 
 
 @door(FillValueSequence)
@@ -72,8 +71,7 @@ def fill_value_sequence(
         A NumPy array.
     """
     attributes = (_sizes("sequence", sizes), dtype, value_start, value_delta)
-    found: AnyArray = call(_describe_sequence, (), attributes, out, device)[0]
-    return found
+    return call(_describe_sequence, (), attributes, out, device)[0]
 
 
 def _sizes(name: str, sizes: Any) -> tuple[int, ...]:

@@ -45,8 +45,7 @@ def quantize(
         An array of the kind of the inputs.
     """
     inputs = (input, *_parameters("quantize", quantization_parameters))
-    found: AnyArray = call(_describe_quantize, inputs, (quantization_type, output_dtype), out, device)[0]
-    return found
+    return call(_describe_quantize, inputs, (quantization_type, output_dtype), out, device)[0]
 
 
 @door(Dequantize)
@@ -73,8 +72,7 @@ def dequantize(
         An array of the kind of the inputs, of the scale's type.
     """
     inputs = (input, *_parameters("dequantize", quantization_parameters))
-    found: AnyArray = call(_describe_dequantize, inputs, (quantization_type,), out, device)[0]
-    return found
+    return call(_describe_dequantize, inputs, (quantization_type,), out, device)[0]
 
 
 def _parameters(name: str, given: Any) -> Sequence[AnyArray]:

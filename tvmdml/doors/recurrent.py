@@ -198,10 +198,7 @@ def _run(
     if not isinstance(options, str) or options not in _OUTPUTS:
         where = f"{describe.function}: output_options"
         raise InvalidArgument(message(where, safe_repr(options), ", ".join(map(repr, _OUTPUTS))))
-    results: tuple[Any, ...] = call(
-        describe, inputs, (as_tuple(activation_descs), options, *attributes), out, device, optional=True
-    )
-    return results
+    return call(describe, inputs, (as_tuple(activation_descs), options, *attributes), out, device, optional=True)
 
 
 def _described(cls: type[Recurrent], inputs: Any, activations: Any, options: str, direction: Any, **attributes: Any) -> Described:

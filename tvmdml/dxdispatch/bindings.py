@@ -66,8 +66,7 @@ class Binding(NamedTuple):
         elements: AnyArray = np.ndarray((stored.span,), dtype, buffer, start)  # NumPy checks the bounds
         if frozen:
             elements = elements.copy()
-        tensor: AnyArray = np.ndarray(stored.sizes, dtype, elements, 0, [step * own for step in stored.layout])
-        return tensor
+        return np.ndarray(stored.sizes, dtype, elements, 0, [step * own for step in stored.layout])
 
 
 class Memory(NamedTuple):

@@ -66,14 +66,12 @@ class Config:
     @property
     def model(self) -> dict[str, Any]:
         """The section about the network."""
-        section: dict[str, Any] = self.data["model"]
-        return section
+        return self.data["model"]
 
     @property
     def search(self) -> dict[str, Any]:
         """The section about the search."""
-        section: dict[str, Any] = self.data["search"]
-        return section
+        return self.data["search"]
 
     @property
     def decoder(self) -> dict[str, Any]:

@@ -81,8 +81,7 @@ def largest(logits: NumpyArray, count: int) -> NumpyArray:
         except CompileError:  # there is no compiler, and no kernel
             pass
     among = np.argpartition(logits, -count)[-count:] if count < logits.size else np.arange(logits.size)
-    order: NumpyArray = among[np.lexsort((among, -logits[among]))]
-    return order
+    return among[np.lexsort((among, -logits[among]))]
 
 
 class Greedy:

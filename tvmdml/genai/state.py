@@ -153,8 +153,7 @@ def padding(tokens: NumpyArray, pad: int) -> NumpyArray:
 
 
 def _on_cpu(array: Any) -> NumpyArray:
-    there: NumpyArray = array.numpy() if type(array) is DeviceArray else array
-    return there
+    return array.numpy() if type(array) is DeviceArray else array
 
 
 def _logged(side: str, values: Mapping[str, NumpyArray]) -> None:

@@ -139,7 +139,7 @@ class Graph:
         size: Any = self.record.symbol(name, self._hint(begin, end), lowest, highest)
         if not (size >= least and (most is None or size <= most)):  # these are guards
             raise AssertionError(f"{name} is {hint(size)}, which is not from {begin} to {end}")
-        return size  # type: ignore[no-any-return]
+        return size
 
     def _hint(self, least: int, most: int | None) -> int:
         """What a size is while the graph is recorded: between its bounds, and that of no other size, if there is such a number."""

@@ -531,4 +531,4 @@ def _several(given: Any, where: str, allowed: str) -> Sequence[Any]:
         len(given)
     except TypeError:
         raise InvalidArgument(message(where, safe_repr(given), allowed)) from None
-    return given  # type: ignore[no-any-return]
+    return given

@@ -117,71 +117,71 @@ class Expression(Traced):
 
     def __add__(self, other: Operand) -> Expression:
         """``tvmdml.add``."""
-        return _function("add")(self, other)  # type: ignore[no-any-return]
+        return _function("add")(self, other)
 
     def __radd__(self, other: Operand) -> Expression:
         """``tvmdml.add``."""
-        return _function("add")(other, self)  # type: ignore[no-any-return]
+        return _function("add")(other, self)
 
     def __sub__(self, other: Operand) -> Expression:
         """``tvmdml.subtract``."""
-        return _function("subtract")(self, other)  # type: ignore[no-any-return]
+        return _function("subtract")(self, other)
 
     def __rsub__(self, other: Operand) -> Expression:
         """``tvmdml.subtract``."""
-        return _function("subtract")(other, self)  # type: ignore[no-any-return]
+        return _function("subtract")(other, self)
 
     def __mul__(self, other: Operand) -> Expression:
         """``tvmdml.multiply``."""
-        return _function("multiply")(self, other)  # type: ignore[no-any-return]
+        return _function("multiply")(self, other)
 
     def __rmul__(self, other: Operand) -> Expression:
         """``tvmdml.multiply``."""
-        return _function("multiply")(other, self)  # type: ignore[no-any-return]
+        return _function("multiply")(other, self)
 
     def __truediv__(self, other: Operand) -> Expression:
         """``tvmdml.divide``."""
-        return _function("divide")(self, other)  # type: ignore[no-any-return]
+        return _function("divide")(self, other)
 
     def __rtruediv__(self, other: Operand) -> Expression:
         """``tvmdml.divide``."""
-        return _function("divide")(other, self)  # type: ignore[no-any-return]
+        return _function("divide")(other, self)
 
     def __mod__(self, other: Operand) -> Expression:
         """``tvmdml.modulus_floor``."""
-        return _function("modulus_floor")(self, other)  # type: ignore[no-any-return]
+        return _function("modulus_floor")(self, other)
 
     def __neg__(self) -> Expression:
         """``tvmdml.negate``."""
-        return _function("negate")(self)  # type: ignore[no-any-return]
+        return _function("negate")(self)
 
     def __matmul__(self, other: Operand) -> Expression:
         """``tvmdml.gemm``."""
-        return _function("gemm")(self, other)  # type: ignore[no-any-return]
+        return _function("gemm")(self, other)
 
     def __pow__(self, other: Operand) -> Expression:
         """``tvmdml.pow``."""
-        return _function("pow")(self, other)  # type: ignore[no-any-return]
+        return _function("pow")(self, other)
 
     def __abs__(self) -> Expression:
         """``tvmdml.abs``."""
-        return _function("abs")(self)  # type: ignore[no-any-return]
+        return _function("abs")(self)
 
     def __lt__(self, other: Operand) -> Expression:
         """``tvmdml.less_than``: uint8, 1 or 0."""
-        return _function("less_than")(self, other)  # type: ignore[no-any-return]
+        return _function("less_than")(self, other)
 
     def __le__(self, other: Operand) -> Expression:
         """``tvmdml.less_than_or_equal``: uint8, 1 or 0."""
-        return _function("less_than_or_equal")(self, other)  # type: ignore[no-any-return]
+        return _function("less_than_or_equal")(self, other)
 
     def __gt__(self, other: Operand) -> Expression:
         """``tvmdml.greater_than``: uint8, 1 or 0."""
-        return _function("greater_than")(self, other)  # type: ignore[no-any-return]
+        return _function("greater_than")(self, other)
 
     def __ge__(self, other: Operand) -> Expression:
         """``tvmdml.greater_than_or_equal``: uint8, 1 or 0."""
-        return _function("greater_than_or_equal")(self, other)  # type: ignore[no-any-return]
+        return _function("greater_than_or_equal")(self, other)
 
     # -- Views
 

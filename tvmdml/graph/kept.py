@@ -286,5 +286,4 @@ class _Arrays:
         content, at = (self._content, self._small[at]) if number == _INSIDE else (self._holdings.content(self._files[number]), at)
         if at < 0 or at + size > content.nbytes:
             raise ValueError(f"{size} bytes at {at} of {content.nbytes}")
-        found: NumpyArray = content[at : at + size].view(dtype).reshape(shape)
-        return found
+        return content[at : at + size].view(dtype).reshape(shape)

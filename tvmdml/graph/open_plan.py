@@ -350,8 +350,7 @@ class OpenPlan:
                 if any(numbers[n] != old[n] for _, _, n in wired.places[i])
             )
             pairs = tuple((mine.launch, new.launch) for mine, new in zip(launches, chosen, strict=True))
-            sequence: Run = varied(pairs, moved)
-            return sequence
+            return varied(pairs, moved)
         steps = [self._step(i, wired, layout, chosen, numbers) for i in range(len(wired.places))]
         sequence = self.target.sequence(steps, wired.count)
         wired.bases[layout.number] = sequence, chosen, numbers

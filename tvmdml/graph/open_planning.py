@@ -171,7 +171,7 @@ class CallGroup(Group):
     def at(self, values: Sequence[int], record: Record) -> Operator:
         """The descriptor for sizes."""
         case = record.at(dict(zip(record.symbols, values, strict=True)))
-        return self.desc.filled(lambda size: case.value(size.terms))  # type: ignore[no-any-return]
+        return self.desc.filled(lambda size: case.value(size.terms))
 
 
 class _Numbers:

@@ -139,8 +139,7 @@ def declared(folder: str, operator: str) -> Knobs | None:
     name = f"tvmdml.schedules.{folder}.{operator}"
     if importlib.util.find_spec(name) is None:
         return None
-    found: Knobs | None = getattr(importlib.import_module(name), "KNOBS", None)
-    return found
+    return getattr(importlib.import_module(name), "KNOBS", None)
 
 
 @functools.cache

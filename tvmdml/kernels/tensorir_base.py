@@ -315,8 +315,7 @@ def type_of(value: Any) -> str:
 
 def lanes(value: Any) -> int:
     """The number of lanes of a value: 1 for a scalar."""
-    count: int = value.ty.dtype.lanes
-    return count
+    return value.ty.dtype.lanes
 
 
 def run(start: Any, count: int) -> Any:

@@ -41,8 +41,7 @@ def is_float(value: Any) -> bool:
 
 def bits_of(value: Any) -> int:
     """The number of bits of each lane."""
-    width: int = value.ty.dtype.bits
-    return width
+    return value.ty.dtype.bits
 
 
 def like(value: Any, number: int | float | Word) -> Any:

@@ -69,8 +69,7 @@ def looked_up(index: Any, columns: Sequence[tuple[float, ...]]) -> list[Any]:
     lanes.
     """
     if T.is_on_device():
-        found: list[Any] = T.looked_up(columns, T.hold(index & T.like(index, tables.SIZE - 1)))
-        return found
+        return T.looked_up(columns, T.hold(index & T.like(index, tables.SIZE - 1)))
     many = T.lanes(index)
     registers = (register for register, feature in ((16, "avx512f"), (8, "avx2")) if T.has_instructions(feature))
     kind = many, next((register for register in registers if many % register == 0), 0)

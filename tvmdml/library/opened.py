@@ -91,8 +91,7 @@ class OpenedPack:
 
     def source(self, module: str, target: Target) -> str | None:
         """The stamp of the schedules that its kernels of an operator and kind were built from; ``None`` if it has none."""
-        found: str | None = self.pack.head["sources"].get(f"{target.kind} {module}")
-        return found
+        return self.pack.head["sources"].get(f"{target.kind} {module}")
 
     def renew_lock(self) -> None:
         """Called in a forked child: the thread that may have held the lock does not exist there."""

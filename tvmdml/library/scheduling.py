@@ -92,8 +92,7 @@ def _chosen(desc: Operator, target: Target, shared: Shared) -> Kernel:
     schedule = _schedule(target.schedules, operators.module_of(type(desc)), desc.FAMILY)
     declared: Knobs | None = getattr(schedule, "KNOBS", None)
     if declared is None:
-        plain: Kernel = schedule.kernel(desc, target, shared)
-        return plain
+        return schedule.kernel(desc, target, shared)
     found = tuned(declared, desc, target, shared)
     kernel: Kernel = schedule.kernel(desc, target, shared, declared.now(target, found.values))
     return kernel._replace(tuning=found.hash) if found.hash else kernel

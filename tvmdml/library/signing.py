@@ -209,8 +209,7 @@ def _public_key(path: _Paths, where: str) -> Ed25519PublicKey:
         content.startswith(b"ssh-") and b"\n" not in content
     )  # with several keys in the file, it would not be clear which one is meant
     load = serialization.load_ssh_public_key if is_openssh else serialization.load_pem_public_key
-    key: Ed25519PublicKey = _loaded(where, _PUBLIC, ed25519.Ed25519PublicKey, load, content)
-    return key
+    return _loaded(where, _PUBLIC, ed25519.Ed25519PublicKey, load, content)
 
 
 def _private_key(path: _Paths, password: str | None) -> Ed25519PrivateKey:
@@ -218,8 +217,7 @@ def _private_key(path: _Paths, password: str | None) -> Ed25519PrivateKey:
     content = _content(path, str(path), _PRIVATE)
     secret = None if password is None else _password(password)
     load = serialization.load_pem_private_key
-    key: Ed25519PrivateKey = _loaded(str(path), _PRIVATE, ed25519.Ed25519PrivateKey, load, content, secret)
-    return key
+    return _loaded(str(path), _PRIVATE, ed25519.Ed25519PrivateKey, load, content, secret)
 
 
 def _loaded(where: str, allowed: str, kind: type, load: Callable[..., Any], *content: object) -> Any:

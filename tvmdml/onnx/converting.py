@@ -410,8 +410,7 @@ class Conversion:
             self._state = self.graph.input((WORDS,), np.uint32, name=STATE)
         kept, own = map(self.graph.constant, of_node(self.draws, seed))
         self.draws += 1
-        found: Expression = tvmdml.bit_or(self._state if seed is None else tvmdml.bit_and(self._state, kept), own)
-        return found
+        return tvmdml.bit_or(self._state if seed is None else tvmdml.bit_and(self._state, kept), own)
 
     # -- Nodes
 

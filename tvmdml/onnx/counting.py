@@ -95,8 +95,7 @@ def _overlaps(some: NumpyArray, others: NumpyArray) -> NumpyArray:
 
 def _area(lower: NumpyArray, upper: NumpyArray) -> NumpyArray:
     sides = np.maximum(upper - lower, 0)
-    area: NumpyArray = sides[..., 0] * sides[..., 1]
-    return area
+    return sides[..., 0] * sides[..., 1]
 
 
 def _given(inputs: Inputs, place: int) -> NumpyArray:

@@ -111,8 +111,7 @@ class _Known(Mapping[str, list[Any]]):
         if not name:
             raise KeyError(name)
         self.is_read = True
-        found: list[Any] = self._node.elements(int(name)).reshape(-1).tolist()
-        return found
+        return self._node.elements(int(name)).reshape(-1).tolist()
 
     def __iter__(self) -> Iterator[str]:
         return iter(())

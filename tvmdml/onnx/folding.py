@@ -104,8 +104,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Node], Any]:
 def _range(node: Node) -> NumpyArray:
     start, limit, delta = (node.known(i).reshape(()) for i in range(3))
     count = length(start.item(), limit.item(), delta.item())
-    found: NumpyArray = (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
-    return found
+    return (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
 
 
 def _cast(node: Node) -> NumpyArray:

@@ -114,8 +114,7 @@ class Looped(NamedTuple):
         if dtype is None or shape is None or None in shape:
             ready, _, wanted = self.stage.for_arrays(self._given(0, states, around))
             dtype, shape = _form(ready, len(wanted), 1 + len(states) + place)
-        nothing: NumpyArray = np.empty((0, *(n or 0 for n in shape)), named(dtype))
-        return nothing
+        return np.empty((0, *(n or 0 for n in shape)), named(dtype))
 
 
 def _form(ready: Ready, outputs: int, place: int) -> tuple[str, tuple[int, ...]]:

@@ -64,8 +64,7 @@ def rounded(x: Expression, dtype: Any, *, saturate: bool = True, mode: str = "up
 
 
 def _like(number: Any, x: Expression) -> Expression:
-    found: Expression = x.graph.constant(np.asarray(number, x.dtype))
-    return found
+    return x.graph.constant(np.asarray(number, x.dtype))
 
 
 def _integer(x: Expression, bits: int, wide: Any) -> Expression:
@@ -74,8 +73,7 @@ def _integer(x: Expression, bits: int, wide: Any) -> Expression:
     if wide == np.int8:
         half = _like(1 << (bits - 1), kept)
         kept = tvmdml.where(tvmdml.less_than(kept, half), kept, kept - _like(1 << bits, kept))
-    found: Expression = kept.astype(wide)
-    return found
+    return kept.astype(wide)
 
 
 def _half_of_float32(x: Expression) -> Expression:
@@ -83,8 +81,7 @@ def _half_of_float32(x: Expression) -> Expression:
     bits = x.view(np.uint32)
     odd = tvmdml.bit_and(tvmdml.bit_shift_right(bits, _like(16, bits)), _like(1, bits))
     near = tvmdml.bit_and(bits + odd + _like(0x7FFF, bits), _like(0xFFFF0000, bits))
-    found: Expression = tvmdml.where(tvmdml.is_nan(x), x, near.view(np.float32))
-    return found
+    return tvmdml.where(tvmdml.is_nan(x), x, near.view(np.float32))
 
 
 def _power(x: Expression, mode: str) -> Expression:
@@ -95,8 +92,7 @@ def _power(x: Expression, mode: str) -> Expression:
     bits = x.view(np.uint32)
     near = tvmdml.bit_and(bits + _like(more[mode], bits), _like(0x7F800000, bits))
     least = _like(1 << 22, bits)  # 2^-127
-    found: Expression = tvmdml.where(tvmdml.equals(near, _like(0, bits)), least, near).view(np.float32)
-    return found
+    return tvmdml.where(tvmdml.equals(near, _like(0, bits)), least, near).view(np.float32)
 
 
 def _few_bits(x: Expression, kind: _Float, saturate: bool) -> Expression:
@@ -115,8 +111,7 @@ def _few_bits(x: Expression, kind: _Float, saturate: bool) -> Expression:
         found = tvmdml.where(tvmdml.is_nan(x), _like(-0.0, x), found)  # there is no NaN
     if not kind.signed_zero:
         found = tvmdml.where(tvmdml.equals(found, _like(0, x)), _like(0, x), found)
-    result: Expression = found
-    return result
+    return found
 
 
 def limits(dtype: Any) -> tuple[float, float]:

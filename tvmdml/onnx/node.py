@@ -129,8 +129,7 @@ class Node:
 
     def dtype(self, position: int = 0) -> np.dtype[Any]:
         """The type of an input."""
-        found: np.dtype[Any] = np.dtype(self.value(position).dtype)
-        return found
+        return np.dtype(self.value(position).dtype)
 
     def shape(self, position: int = 0) -> tuple[int, ...]:
         """The shape of an input."""
@@ -176,8 +175,7 @@ class Node:
         found = self.known(position)
         if found.size != 1:
             raise Refused(f"its input {position} has {found.size} elements, and not one")
-        number: float | int = found.reshape(-1)[0].item()
-        return number
+        return found.reshape(-1)[0].item()
 
     # -- Attributes
 
@@ -220,7 +218,7 @@ class Node:
             return self.constant(np.arange(count, dtype=np.int64))
         graph: Any = self.graph
         found: Any = tvmdml.fill_value_sequence([count], 0, 1, dtype="int64", device=graph)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def like(self, number: float, other: Expression) -> Expression:
         """A constant without dimensions of another one's type."""

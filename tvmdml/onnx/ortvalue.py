@@ -94,8 +94,7 @@ class OrtValue:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The device, in DLPack's terms."""
-        found: tuple[int, int] = self.array.__dlpack_device__()
-        return found
+        return self.array.__dlpack_device__()
 
     def __repr__(self) -> str:
         """The type, sizes and device."""
@@ -112,8 +111,7 @@ class OrtValue:
             InvalidArgument: it is not a tensor.
         """
         array = self._tensor("numpy")
-        found: NumpyArray = array.numpy() if type(array) is DeviceArray else array
-        return found
+        return array.numpy() if type(array) is DeviceArray else array
 
     def update_inplace(self, np_arr: Any) -> None:
         """Copy elements of the same type and shape into this memory.

@@ -107,6 +107,5 @@ def named(name: str) -> np.dtype[Any]:
         at_hand("ml_dtypes")
         import ml_dtypes
 
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return found
+        return np.dtype(getattr(ml_dtypes, name))
     return np.dtype(name)

@@ -28,8 +28,7 @@ class Near(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """The output's sizes."""
-        sizes: tuple[int, ...] = self.values.shape
-        return sizes
+        return self.values.shape
 
     def rounded(self) -> Array:
         """The values in the output's type; in that of an integer they are cut toward zero, and NaN is 0."""
@@ -125,8 +124,7 @@ def _wrong(actual: Array, expected: Expected, wanted: Array, any_nan: bool) -> A
         wrong &= ~(np.isnan(actual) & np.isnan(wanted))
     if isinstance(expected, Near) and wrong.any():
         wrong &= ~_near(actual, expected, wanted)
-    found: Array = wrong
-    return found
+    return wrong
 
 
 def _bits(array: Array) -> Array:
@@ -162,13 +160,11 @@ def _near(actual: Array, expected: Near, rounded: Array) -> Array:
         edge = np.ldexp(wide(2), limits.maxexp - 1) - np.ldexp(wide(1), limits.maxexp - limits.nmant - 2)
         near |= np.isinf(actual) & (np.sign(found) == np.sign(values)) & (np.abs(values) + error >= edge)
         near |= np.isnan(error)
-    accepted: Array = near
-    return accepted
+    return near
 
 
 def _ordinals(array: Array) -> Array:
     bits = np.asarray(array, order="C").view(f"i{array.itemsize}").astype(np.int64)
     magnitude = bits & np.int64(2 ** (8 * array.itemsize - 1) - 1)
     # As floats, because differences of float64's ordinals do not fit in 64 bits.
-    ordinals: Array = np.where(bits < 0, -magnitude, magnitude).astype(np.float64 if array.itemsize < 8 else np.longdouble)
-    return ordinals
+    return np.where(bits < 0, -magnitude, magnitude).astype(np.float64 if array.itemsize < 8 else np.longdouble)

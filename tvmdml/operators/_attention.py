@@ -97,8 +97,7 @@ class Attention(Operator):
     @property
     def added(self) -> TensorDesc | None:
         """What is added to the scores."""
-        found: TensorDesc | None = getattr(self, self.POSITIONS)
-        return found
+        return getattr(self, self.POSITIONS)
 
     def given(self) -> tuple[str, ...]:
         """The tensors that queries, keys and values are in."""

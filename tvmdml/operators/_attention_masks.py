@@ -106,8 +106,7 @@ def kept_keys(kind: MaskType, array: Array, s: Any) -> Array:
     """Which keys are kept, in NumPy: of each batch, head, query row and key, some repeated."""
     keys = np.arange(s.total, dtype=object if s.batch * s.total >= 2**62 else np.int64)
     if kind is MaskType.BOOLEAN:
-        found: Array = array.reshape(array.shape[-4:]) != 0
-        return found
+        return array.reshape(array.shape[-4:]) != 0
     numbers = array.reshape(-1).astype(np.int64)
     if kind is MaskType.KEY_SEQUENCE_LENGTH:
         return (keys < numbers[:, None])[:, None, None, :]

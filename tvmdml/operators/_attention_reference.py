@@ -76,8 +76,7 @@ def past_lengths(desc: Any, given: Mapping[str, Array | None]) -> Array | None:
         return None
     s = desc.sizes()
     most = s.total - s.new if given["past_key_tensor"] is None else min(s.total - s.new, s.past)
-    found: Array = np.clip(lengths.reshape(-1).astype(np.int64), 0, most)
-    return found
+    return np.clip(lengths.reshape(-1).astype(np.int64), 0, most)
 
 
 def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, ...]:

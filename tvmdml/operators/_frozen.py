@@ -55,8 +55,7 @@ class Shown(type):
         if not own or "FIELDS" not in vars(cls) or not vars(cls).get("NAME"):
             return own
         # By its name: it looks at everything above descriptors, and only people who ask for help need it.
-        text: str = importlib.import_module("tvmdml.commands.reference").documented(cls, own)
-        return text
+        return importlib.import_module("tvmdml.commands.reference").documented(cls, own)
 
     @__doc__.setter  # noqa: A003 - Python's own name for it
     def __doc__(cls, text: str | None) -> None:

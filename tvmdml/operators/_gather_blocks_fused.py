@@ -156,5 +156,4 @@ class BlockwiseGather(Operator):
     def _repeated(self, parameter: Any) -> Array:
         for axis, (n, block) in enumerate(zip(self.input_tensor.sizes, self.block_sizes, strict=True)):
             parameter = np.repeat(parameter, block, axis).take(range(n), axis)
-        found: Array = parameter
-        return found
+        return parameter

@@ -57,8 +57,7 @@ class Matrix(Operator):
 
     def in_phases(self) -> Contraction:
         """The same without products that cannot exist."""
-        found: Contraction = self.simplified()
-        return found
+        return self.simplified()
 
     def addends(self) -> tuple[tuple[str, TensorDesc], ...]:
         """What a sum needs to become an element: the fields of tensors, each repeated to the output's sizes."""
@@ -251,8 +250,7 @@ class Sums(NamedTuple):
             whole = abs(factor) * self.magnitudes + own if np.isfinite(factor) else self.magnitudes
             bound = (1.01 * self.depth + extra) * unit * whole + self.depth * float(limits.tiny) * max(abs(factor), 1.0)
             far = np.maximum(np.maximum(self.magnitudes, own), whole) * (1 + 2.0**-10) >= float(limits.max)
-            found: Array = np.where(far, np.nan, bound)
-            return found
+            return np.where(far, np.nan, bound)
 
 
 def wide(array: Array) -> Array:
@@ -262,8 +260,7 @@ def wide(array: Array) -> Array:
 
 def finite(array: Array) -> Array:
     """The magnitudes, 0 in place of those that are infinite or no numbers."""
-    found: Array = np.where(np.isfinite(array), np.abs(array), 0)
-    return found
+    return np.where(np.isfinite(array), np.abs(array), 0)
 
 
 def sums_of(a: Array, b: Array, product: Callable[[Array, Array], Array], depth: int) -> Sums:

@@ -232,8 +232,7 @@ class Convolving(Matrix):
     @classmethod
     def result_type(cls, *tensors: Any) -> TensorDataType:
         """The output's type, of the tensors in DirectML's order."""
-        found: TensorDataType = tensors[0].data_type
-        return found
+        return tensors[0].data_type
 
     def check_numbers(self) -> None:
         """Filters for the image's channels, numbers for each spatial dimension, and filters that fit into the padded image."""
@@ -345,8 +344,7 @@ def channel_step(tensor: Any) -> int:
     """The step from one channel's element to the next; 0 where there is one for all."""
     if tensor.element_count == 1:
         return 0
-    found: int = tensor.layout[0 if tensor.rank == 1 else 1]
-    return found
+    return tensor.layout[0 if tensor.rank == 1 else 1]
 
 
 def requantised(total: Any, x_scale: Any, w_scale: Any, y_scale: Any, zero: Any) -> Any:

@@ -61,8 +61,7 @@ def convolved(desc: Any, x: Array, w: Array) -> Array:
         own, flat = filters[outer + index], part.reshape(*part.shape[:3], -1)
         found = own[None] @ flat if finite else np.einsum("gmc,ngcp->ngmp", own, flat)
         total[outer + result] += found.reshape(n, groups, -1, *part.shape[3:])
-    sums: Array = total.reshape(desc.output_tensor.sizes)
-    return sums
+    return total.reshape(desc.output_tensor.sizes)
 
 
 def meeting(desc: Any, x: Array, w: Array) -> Array:
@@ -76,8 +75,7 @@ def meeting(desc: Any, x: Array, w: Array) -> Array:
             alone = np.ones(sizes[2:], bool)
             alone[result] = False
             found |= filters[outer + index].any(-1).reshape(*found.shape[:2], *[1] * alone.ndim) & alone
-    open_: Array = np.broadcast_to(found.reshape(1, *sizes[1:]), sizes)
-    return open_
+    return np.broadcast_to(found.reshape(1, *sizes[1:]), sizes)
 
 
 def wide(x: Array) -> Array:
@@ -87,8 +85,7 @@ def wide(x: Array) -> Array:
 
 def magnitudes(x: Array) -> Array:
     """The magnitudes of finite elements; 0 for others."""
-    found: Array = np.where(np.isfinite(x), np.abs(x), 0)
-    return found
+    return np.where(np.isfinite(x), np.abs(x), 0)
 
 
 # -- Integers
@@ -100,11 +97,9 @@ def of_integers(desc: Any, x: Any, w: Any, x_zero: Array | None, w_zero: Array |
     b = w.astype(np.float64)
     if w_zero is not None:
         b = b - w_zero.astype(np.float64).reshape(-1, *[1] * (w.ndim - 1))
-    found: Array = convolved(desc, a, b).astype(np.int64)
-    return found
+    return convolved(desc, a, b).astype(np.int64)
 
 
 def wrapped(total: Array) -> Array:
     """Integers modulo 2^32, as int32."""
-    found: Array = (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
-    return found
+    return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)

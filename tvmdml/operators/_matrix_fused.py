@@ -33,8 +33,7 @@ class FollowedMatrix(Followed, Matrix):
     @property
     def computed(self) -> str:
         """That of the head."""
-        found: str = self.head().computed
-        return found
+        return self.head().computed
 
     def later(self) -> tuple[tuple[str, TensorDesc], ...]:
         """The other inputs of what follows."""

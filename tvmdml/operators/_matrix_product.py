@@ -53,8 +53,7 @@ class Product(Matrix):
 
     def result_type(self) -> TensorDataType:
         """The type of the output, unless another one is asked for."""
-        found: TensorDataType = self.a_tensor.data_type
-        return found
+        return self.a_tensor.data_type
 
     def check(self) -> None:
         """Matrices fit, and batches are the same; scales and zero points are for all elements, for each row or each column."""

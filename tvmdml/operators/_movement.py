@@ -212,8 +212,7 @@ class Movement(Operator):
         return Entry(name, [Coordinate({}) if i == self._axis() else x for i, x in enumerate(at)])
 
     def _axis(self) -> int:
-        axis: int = self.axis  # type: ignore[attr-defined] # a field of the subclasses
-        return axis
+        return self.axis  # type: ignore[attr-defined] # a field of the subclasses
 
     # -- What the family derives from it
 

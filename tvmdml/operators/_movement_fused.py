@@ -31,8 +31,7 @@ class FollowedMovement(Followed, Movement):
 
     def fill(self) -> int:
         """The head's."""
-        found: int = self.head().fill()
-        return found
+        return self.head().fill()
 
     def beside(self) -> tuple[str, ...]:
         """The other inputs of what follows."""

@@ -152,5 +152,4 @@ def normal(indices: Array, size: int) -> tuple[Array, Array]:
 
 def clamped(indices: Array, size: int) -> Array:
     """For a reference: indices, in range after clamping."""
-    found: Array = np.clip(normal(indices, size)[0], 0, size - 1)
-    return found
+    return np.clip(normal(indices, size)[0], 0, size - 1)

@@ -50,8 +50,7 @@ class Padded(Movement):
 
     def mode(self) -> PaddingMode:
         """What the new elements are."""
-        mode: PaddingMode = self._own.padding_mode
-        return mode
+        return self._own.padding_mode
 
     def number(self) -> int | float:
         """The number that they are with the mode CONSTANT, in the tensors' type."""

@@ -294,8 +294,7 @@ class Pointwise(Operator):
         if scale_bias is None:
             return x
         scale, bias = (_number(x.dtype, number) for number in scale_bias)
-        found: Array = x * scale + bias
-        return found
+        return x * scale + bias
 
     def _scale_bias(self) -> tuple[float, float] | None:
         """The scale and the bias; ``None`` if they change nothing."""

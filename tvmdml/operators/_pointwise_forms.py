@@ -41,8 +41,7 @@ class Infix(Binary):
         return T.expression(type(self).INFIX(a, b))
 
     def numpy(self, a: Array, b: Array) -> Array:
-        found: Array = type(self).INFIX(a, b)
-        return found
+        return type(self).INFIX(a, b)
 
 
 class Comparison(Infix):
@@ -64,8 +63,7 @@ class Logical(Infix):
         return type(self).INFIX(T.to(a, "bool"), T.to(b, "bool"))
 
     def numpy(self, a: Array, b: Array) -> Array:
-        found: Array = type(self).INFIX(a != 0, b != 0)
-        return found
+        return type(self).INFIX(a != 0, b != 0)
 
 
 class Bitwise(Infix):

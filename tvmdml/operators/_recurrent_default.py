@@ -43,8 +43,7 @@ class Item:
 
     def units(self) -> AbstractContextManager[Any]:
         """Run the statements for each unit."""
-        found: AbstractContextManager[Any] = T.loop(self.hidden)
-        return found
+        return T.loop(self.hidden)
 
     def meet(self) -> None:
         """What threads that share an item have written, all of them see from here on."""

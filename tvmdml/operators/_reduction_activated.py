@@ -17,8 +17,7 @@ from tvmdml.tensors import TensorDesc
 def pointwise(activation: Operator, dtype: str = "float32") -> Pointwise:
     """The activation as a pointwise operator on values of a type, as all that are fused into values are."""
     assert isinstance(activation, Pointwise), f"{activation.NAME} is no activation"
-    found: Pointwise = with_fields(activation, input_tensor=TensorDesc(dtype, (1,)))
-    return found
+    return with_fields(activation, input_tensor=TensorDesc(dtype, (1,)))
 
 
 def activated(activation: Operator | None, value: Any) -> Any:
@@ -34,8 +33,7 @@ def activated_near(activation: Operator | None, values: Array, error: Array, dty
     own, wide = pointwise(activation, np.dtype(single).name), values.dtype
 
     def compute(x: Array) -> Array:
-        found: Array = np.asarray(own.numpy(own.scaled_numpy(x))).astype(wide)
-        return found
+        return np.asarray(own.numpy(own.scaled_numpy(x))).astype(wide)
 
     found = compute(values)
     with np.errstate(all="ignore"):

@@ -53,8 +53,7 @@ def normalized_error(
 def mean(x: Array) -> Array:
     """The mean along the last axis: NaN of no elements, without a warning."""
     with np.errstate(all="ignore"):
-        found: Array = x.sum(-1, keepdims=True) / x.shape[-1]
-        return found
+        return x.sum(-1, keepdims=True) / x.shape[-1]
 
 
 def anything_past_range(error: Array, x: Array, dtype: Any, squared: bool) -> Array:

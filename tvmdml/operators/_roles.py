@@ -218,8 +218,7 @@ def _instance(where: str, field: Field, value: Any) -> Any:
 
 
 def _member(where: str, field: Field, value: Any) -> DmlEnum:
-    found: DmlEnum = field.kind.parse(value, where)
-    return found
+    return field.kind.parse(value, where)
 
 
 _FROM_ZERO = "A descriptor counts axes from the first, which is 0; only tvmdml's functions accept negative axes."

@@ -138,8 +138,7 @@ def mostly_within(values: Array, low: int, high: int) -> Array:
     around = [max(first - 1, int(limits.min)), min(last + 1, int(limits.max)), int(limits.min), int(limits.max)]
     inside = rng.integers(first, last, values.shape, np.int64, endpoint=True).astype(dtype)
     outside = rng.choice(np.array(around, dtype), values.shape)
-    found: Array = np.where(rng.random(values.shape) < _OUTSIDE, outside, inside)
-    return found
+    return np.where(rng.random(values.shape) < _OUTSIDE, outside, inside)
 
 
 def special_bits(data_type: TensorDataType) -> Array:

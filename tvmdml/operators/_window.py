@@ -315,8 +315,7 @@ class Window(Operator):
     @classmethod
     def result_type(cls, *tensors: Any) -> TensorDataType:
         """The output's type, unless another one is asked for."""
-        found: TensorDataType = tensors[0].data_type
-        return found
+        return tensors[0].data_type
 
     @classmethod
     def _numbers(cls, name: str, value: Any, k: int, flat: bool) -> Any:

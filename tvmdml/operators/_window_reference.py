@@ -96,12 +96,10 @@ def unit(dtype: Any) -> float:
 def growth(count: Array, dtype: Any) -> Array:
     """What adding so many terms may cost, relative to the sum of their magnitudes."""
     terms = np.maximum(np.asarray(count, np.float64), 1)
-    cost: Array = unit(dtype) * np.where(terms <= 1, 0, np.minimum(terms / 2, 32 + 4 * np.ceil(np.log2(terms))))
-    return cost
+    return unit(dtype) * np.where(terms <= 1, 0, np.minimum(terms / 2, 32 + 4 * np.ceil(np.log2(terms))))
 
 
 def unless_overflow(error: Array, magnitudes: Array, given: Array, dtype: Any) -> Array:
     """The error, or NaN (anything) where a part of the sum may overflow, unless the terms make the sum NaN anyway."""
     most = float(np.finfo(np.float64 if dtype == np.float64 else np.float32).max)
-    found: Array = np.where((magnitudes > most * 0.499) & ~np.isnan(given), np.nan, error).astype(np.float64)
-    return found
+    return np.where((magnitudes > most * 0.499) & ~np.isnan(given), np.nan, error).astype(np.float64)

@@ -275,8 +275,7 @@ class QuantizedLinearConvolution(Convolving):
     def result_type(cls, *tensors: Any) -> TensorDataType:
         """That of the output's zero point, or else the input's."""
         zero = tensors[8] if len(tensors) > 8 else None
-        found: TensorDataType = (tensors[0] if zero is None else zero).data_type
-        return found
+        return (tensors[0] if zero is None else zero).data_type
 
     def check(self) -> None:
         """Zero points have the types of their tensors; one number for all, or of the filter one for each channel."""

@@ -79,8 +79,7 @@ class FillValueSequence(Fill):
     def numpy(self, number: Array) -> Array:
         start, delta = self.element(self.value_start), self.element(self.value_delta)
         kind = np.float32 if start.dtype == np.float16 else start.dtype
-        found: Array = number.astype(kind) * delta.astype(kind) + start.astype(kind)
-        return found
+        return number.astype(kind) * delta.astype(kind) + start.astype(kind)
 
 
 def length(start: float, limit: float, delta: float) -> int:

@@ -80,8 +80,7 @@ class Unfold(Columns):
             place: Any = (..., *self.places(w))
             taken: Any = (slice(None), slice(None), *w)
             found[taken] = x[place]
-        columns: Array = found.reshape(self.output_tensor.sizes)
-        return columns
+        return found.reshape(self.output_tensor.sizes)
 
 
 class Fold(Columns):

@@ -147,8 +147,7 @@ class MatrixMultiplyIntegerToFloat(_Integers):
     output_tensor: Output
 
     def result_type(self) -> TensorDataType:
-        found: TensorDataType = self.a_scale_tensor.data_type
-        return found
+        return self.a_scale_tensor.data_type
 
     def check(self) -> None:
         """Scales, the bias and the output have one type; the bias has the output's sizes."""
@@ -244,8 +243,7 @@ class QuantizedLinearMatrixMultiply(_Integers):
 
     def result_type(self) -> TensorDataType:
         zero = self.output_zero_point_tensor
-        found: TensorDataType = self.a_tensor.data_type if zero is None else zero.data_type
-        return found
+        return self.a_tensor.data_type if zero is None else zero.data_type
 
     def check(self) -> None:
         """The output's zero point has its type; scales and zero points have one rank."""

@@ -66,8 +66,7 @@ class MultiheadAttention(Attention):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """ONNX Runtime's operator."""
-        found: Operator = multi_head_attention(cls, node)
-        return found
+        return multi_head_attention(cls, node)
 
     def onnx_inputs(self) -> tuple[int, ...]:
         """Keys and values of four dimensions, which are those of earlier steps here, come after the bias, the mask and the rest."""
@@ -121,8 +120,7 @@ class MultiheadAttention1(Attention):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """ONNX's Attention."""
-        found: Operator = attention(cls, node)
-        return found
+        return attention(cls, node)
 
     @property
     def head_counts(self) -> tuple[int, int]:

@@ -201,8 +201,7 @@ class MeanVarianceNormalization1(_MeanVariance):
 
 def _of_dimensions(parameter: TensorDesc, x: TensorDesc, dimensions: tuple[int, ...]) -> TensorDesc:
     """A parameter with as many dimensions as the input: sizes in some of them, and 1 in others."""
-    found: TensorDesc = parameter.with_sizes([x.sizes[i] if i in dimensions else 1 for i in range(x.rank)])
-    return found
+    return parameter.with_sizes([x.sizes[i] if i in dimensions else 1 for i in range(x.rank)])
 
 
 class MeanVarianceNormalization2(_MeanVariance):
@@ -246,8 +245,7 @@ def with_rank(tensor: TensorDesc, rank: int) -> TensorDesc:
     """With sizes of 1 in front."""
     if tensor.rank >= rank:
         return tensor
-    found: TensorDesc = tensor.with_sizes([1] * (rank - tensor.rank) + list(tensor.sizes))
-    return found
+    return tensor.with_sizes([1] * (rank - tensor.rank) + list(tensor.sizes))
 
 
 class LpNormalization(_Normalization):
@@ -308,8 +306,7 @@ class LpNormalization(_Normalization):
             return (self.near(y, anything_past_range(bound, x, given.dtype, squared=self.p == 2), given.dtype),)
 
     def _divisor(self, total: Array) -> Array:
-        found: Array = np.maximum(total if self.p == 1 else np.sqrt(total), self.epsilon)
-        return found
+        return np.maximum(total if self.p == 1 else np.sqrt(total), self.epsilon)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Operator:

@@ -92,5 +92,4 @@ class OneHot(Indexed):
         size = self.output_tensor.sizes[self.axis]
         found, inside = normal(indices, size)
         place = np.arange(size).reshape(-1, *(1 for _ in indices.shape[self.axis + 1 :]))
-        result: Array = np.where(inside & (place == found), on, off)
-        return result
+        return np.where(inside & (place == found), on, off)

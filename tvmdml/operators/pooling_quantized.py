@@ -86,8 +86,7 @@ class QuantizedLinearAveragePooling(Window):
     @classmethod
     def result_type(cls, *tensors: Any) -> TensorDataType:
         """That of the output's zero point, or else the input's."""
-        found: TensorDataType = (tensors[4] or tensors[0]).data_type
-        return found
+        return (tensors[4] or tensors[0]).data_type
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """The output has the type of its zero point, or else the input's."""

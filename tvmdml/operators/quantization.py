@@ -40,8 +40,7 @@ def quantized_numpy(x: Array, scale: Array, zero_point: Array | None, data_type:
 def dequantized_numpy(x: Array, scale: Array, zero_point: Array | None = None) -> Array:
     """``(x - zero_point) * scale``."""
     difference = x.astype(np.int64) - (0 if zero_point is None else zero_point.astype(np.int64))
-    found: Array = difference.astype(scale.dtype) * scale
-    return found
+    return difference.astype(scale.dtype) * scale
 
 
 # -- A scale and a zero point for each element, repeated by strides of 0 ------------------------------------------

@@ -51,5 +51,4 @@ class ValueScale2d(Unary):
 
     def numpy(self, x: Array, channel: Array) -> Array:
         bias = np.array(self.bias).astype(x.dtype)
-        found: Array = x * x.dtype.type(self.scale) + bias[channel]
-        return found
+        return x * x.dtype.type(self.scale) + bias[channel]

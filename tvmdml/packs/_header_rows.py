@@ -244,8 +244,7 @@ class Rows:
         return f"{{{', '.join(parts)}}},"
 
     def _list(self, several: Sequence[int]) -> int:
-        start: int = self._context.lists.add(several)
-        return start
+        return self._context.lists.add(several)
 
     @staticmethod
     def _condition(recording: Recording, condition: Any) -> str:

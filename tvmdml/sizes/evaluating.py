@@ -134,7 +134,7 @@ class Function(NamedTuple):
         lines.append(f"        return ({''.join(f'{_text(terms)}, ' for terms in self.wanted)})")
         lines += ["    except ZeroDivisionError:", "        return None"]
         exec("\n".join(lines), space)  # noqa: S102 - integers and names made here
-        return space["evaluate"]  # type: ignore[no-any-return]
+        return space["evaluate"]
 
     def texts(self, names: Sequence[str]) -> list[str]:
         """The conditions in words: ``2 <= n <= 64``.

@@ -254,7 +254,7 @@ class Size:
         """As of an ``int``; a guard keeps the octave."""
         bits = self.value.bit_length()
         if self < 0:
-            return (-self).bit_length()  # type: ignore[no-any-return] # a size or an int
+            return (-self).bit_length()  # a size or an int
         return bits if 1 << bits >> 1 <= self < 1 << bits else 0  # it is: the comparisons leave guards
 
     def __lshift__(self, other: Any) -> Any:

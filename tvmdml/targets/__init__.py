@@ -286,8 +286,7 @@ def kinds() -> list[str]:
 def target_class(kind: str) -> type[Target]:
     """The class of a kind."""
     at_hand(f"{__name__}.{kind}")
-    found: type[Target] = importlib.import_module(f"{__name__}.{kind}").TARGET
-    return found
+    return importlib.import_module(f"{__name__}.{kind}").TARGET
 
 
 def resolve(text: str | Target | Home, where: str = _TARGET) -> Target:

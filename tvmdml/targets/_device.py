@@ -195,10 +195,8 @@ def bytes_of(data: Any) -> NumpyArray:
         data = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
     if not data.flags.c_contiguous:
         raise DeviceError(message("bytes to copy", "an array with gaps", "C-contiguous ones"))
-    flat: NumpyArray = data.reshape(-1).view(np.uint8)
-    return flat
+    return data.reshape(-1).view(np.uint8)
 
 
 def _start(array: NumpyArray) -> int:
-    start: int = array.__array_interface__["data"][0]
-    return start
+    return array.__array_interface__["data"][0]

@@ -149,8 +149,7 @@ def _read(module: IRModule) -> Lowered:
 
     def argument(node: Any) -> int | Expression:
         if type(node).__name__ == "Call" and str(node.op.name) == "tirx.buffer_data":
-            place: int = places[node.args[0]]
-            return place
+            return places[node.args[0]]
         return expression(node)
 
     def walk(statement: Any) -> None:

@@ -57,16 +57,15 @@ def tvmdml(module: GraphModule, examples: Sequence[Any], **others: Any) -> Calla
         return _parted(traced, fixed)
 
     def with_gradients(traced: GraphModule, _: Any) -> Callable[..., Any]:
-        return make_boxed_func(_parted(traced, ()))  # type: ignore[no-any-return] # PyTorch has no types here
+        return make_boxed_func(_parted(traced, ()))  # PyTorch has no types here
 
     decompositions = core_aten_decompositions()
     tensors = [one for one in (*examples, *module.parameters()) if isinstance(one, torch.Tensor)]
     if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
         remove_decompositions(decompositions, _WHOLE_WITH_GRADIENTS)
-    compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=with_gradients, inference_compiler=without_gradients, decompositions=decompositions
-    )(module, examples)
-    return compiled
+    return aot_autograd(fw_compiler=with_gradients, inference_compiler=without_gradients, decompositions=decompositions)(
+        module, examples
+    )
 
 
 def _parted(module: GraphModule, fixed: Sequence[bool]) -> Callable[..., Any]:
@@ -80,8 +79,7 @@ def _parted(module: GraphModule, fixed: Sequence[bool]) -> Callable[..., Any]:
             part = getattr(fused, node.target)
             if isinstance(part, GraphModule):
                 setattr(fused, node.target, _Part(part, [one in kept for one in node.args]))
-    found: Callable[..., Any] = fused.forward
-    return found
+    return fused.forward
 
 
 class _Support(OperatorSupportBase):  # type: ignore[misc] # PyTorch has no types here

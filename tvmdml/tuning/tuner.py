@@ -136,7 +136,7 @@ def expected(operator: str, machine: Machine) -> str:
 
 def _several(operations: object) -> Iterable[Any]:
     try:
-        return iter(operations)  # type: ignore[call-overload,no-any-return]
+        return iter(operations)  # type: ignore[call-overload]
     except TypeError:
         return [operations]  # this will be rejected
 

@@ -40,8 +40,7 @@ def band(work: Work) -> range:
 
 def _matrix(out: Array) -> Array:
     """The only matrix of an array, without leading dimensions."""
-    matrix: Array = out.reshape(out.shape[-2:])
-    return matrix
+    return out.reshape(out.shape[-2:])
 
 
 def _eye_numpy(task: Task, threads: int) -> Attempt:

@@ -12,8 +12,7 @@ from tvmdml.bench.task import Task
 
 
 def _sizes(task: Task) -> tuple[int, ...]:
-    sizes: tuple[int, ...] = task.expected[0].shape
-    return sizes
+    return task.expected[0].shape
 
 
 def _raw_numpy(task: Task, threads: int) -> Attempt:

@@ -31,8 +31,7 @@ def _file(operator: str) -> ModuleType:
 
 def described(operator: str) -> Callable[[TensorDesc], Operator]:
     """The function that makes a descriptor from its first tensor, with correct values for everything else."""
-    found: Callable[[TensorDesc], Operator] = _file(operator).DESCRIBED[operators.by_name(operator)]
-    return found
+    return _file(operator).DESCRIBED[operators.by_name(operator)]
 
 
 def broken(operator: str) -> dict[str, Broken]:

@@ -26,8 +26,7 @@ _NEWER: tuple[Any, ...] = (ActivationSoftmax1, ActivationLogSoftmax1, Activation
 def along(cls: Any, x: T, axes: tuple[int, ...] = (0,), way: int = 0, layout: str = "packed") -> Operator:
     """Along axes, or the last dimension."""
     own = {"axes": axes} if cls in _NEWER else {}
-    desc: Operator = cls(input_tensor=x, output_tensor=tensor(x.data_type, x.sizes, layout), **own)
-    return desc
+    return cls(input_tensor=x, output_tensor=tensor(x.data_type, x.sizes, layout), **own)
 
 
 DESCRIBED: dict[type[Operator], Callable[[T], Operator]] = {

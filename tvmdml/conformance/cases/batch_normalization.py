@@ -44,8 +44,7 @@ def normalized(cls: Any, x: T, axes: tuple[int, ...] = (0,), way: int = 0, layou
         values["bias_tensor"] = T(x.data_type, x.sizes)
     if cls is BatchNormalizationTraining and way % 3 == 0:
         values["fused_add_tensor"] = None
-    desc: Operator = cls(**values)
-    return desc
+    return cls(**values)
 
 
 def _given(cls: Any, x: T) -> Operator:

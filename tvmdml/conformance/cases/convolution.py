@@ -367,5 +367,4 @@ def channels_last(desc: Any) -> Operator:
         for size in reversed(sizes):
             steps.insert(0, steps[0] * size)
         found[name] = T(tensor.data_type, tensor.sizes, (steps[0], 1, *steps[1:]))
-    changed: Operator = dataclasses.replace(desc, **found)
-    return changed
+    return dataclasses.replace(desc, **found)

@@ -79,9 +79,9 @@ def _described(make: Any, more: tuple[Any, ...], cls: Any, x: TensorDesc) -> Ope
     """With a zero point for each row and column."""
     if x.rank == 1:  # no operator takes it
         small = {field.name: TensorDesc(x.data_type, (1,)) for field in cls.fields() if field.name.endswith("_tensor")}
-        return cls(**small)  # type: ignore[no-any-return]
+        return cls(**small)
     form = Form(x.sizes[:-2], x.sizes[-2], x.sizes[-1], 6, 8)
-    return make((x.data_type, x.data_type, *more), form, min(x.rank, 4))  # type: ignore[no-any-return]
+    return make((x.data_type, x.data_type, *more), form, min(x.rank, 4))
 
 
 DESCRIBED: dict[type[Operator], Callable[[TensorDesc], Operator]] = {

@@ -98,8 +98,7 @@ def attention(
     if lengths:
         values["past_sequence_lengths_tensor"] = T("int32", (*(1,) * ((low or rank) - 1), batch))
     counts = {"head_count": n} if cls is MultiheadAttention else {"query_head_count": n, "key_value_head_count": joint}
-    found: Operator = cls(**{**values, **counts, "scale": scale, "mask_filter_value": filtered, "mask_type": mask})
-    return found
+    return cls(**{**values, **counts, "scale": scale, "mask_filter_value": filtered, "mask_type": mask})
 
 
 def _described(cls: Any, x: T) -> Operator:

@@ -35,7 +35,7 @@ def blocked(cls: Any, floats: Any, quantized: Any, sizes: Sizes, scales: Sizes, 
     ends = (floats, quantized) if cls is own.Quantize else (quantized, floats)
     of = (*layouts, *["packed"] * (4 - len(layouts)))
     kinds = [floats, quantized] if zero_point else [floats]
-    return cls(  # type: ignore[no-any-return]
+    return cls(
         input_tensor=tensor(ends[0], sizes, of[0]),
         quantization_type=QuantizationType.SCALE_ZERO_POINT if zero_point else QuantizationType.SCALE,
         quantization_tensors=[tensor(kind, scales, layout) for kind, layout in zip(kinds, of[2:], strict=False)],

@@ -91,5 +91,4 @@ def _values(call: Call, name: str) -> NumpyArray:
 def _by_channel(array: NumpyArray, channels: int) -> NumpyArray:
     """One value for each channel, in double precision."""
     index = tuple(slice(None) if axis == 1 else 0 for axis in range(array.ndim))
-    found: NumpyArray = np.broadcast_to(array[index].astype(np.float64), (channels,))
-    return found
+    return np.broadcast_to(array[index].astype(np.float64), (channels,))

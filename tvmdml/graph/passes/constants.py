@@ -107,5 +107,4 @@ def reading(array: NumpyArray, offset: int, tensor: TensorDesc) -> NumpyArray:
     strides = tuple(step * dtype.itemsize for step in stored.layout)
     if (part.ctypes.data % dtype.itemsize) != 0:
         part = part.copy()
-    found: NumpyArray = np.ndarray(stored.sizes, dtype, part, 0, strides)
-    return found
+    return np.ndarray(stored.sizes, dtype, part, 0, strides)

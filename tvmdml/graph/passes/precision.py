@@ -19,19 +19,18 @@ from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.passes.owned import marked
 from tvmdml.graph.program import Program
+from tvmdml.operators._following import followed
 from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm
-from tvmdml.operators._matrix_fused import FollowedBfloat16Convolution, FollowedBfloat16Gemm, FusedConvolution, FusedGemm
 from tvmdml.operators.convolution import Convolution
 from tvmdml.operators.gemm import Gemm
 from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-FORMS: dict[type[Any], tuple[type[Any], str]] = {
-    Gemm: (Bfloat16Gemm, "b_tensor"),
-    FusedGemm: (FollowedBfloat16Gemm, "b_tensor"),
-    Convolution: (Bfloat16Convolution, "filter_tensor"),
-    FusedConvolution: (FollowedBfloat16Convolution, "filter_tensor"),
+_PLAIN = {Gemm: (Bfloat16Gemm, "b_tensor"), Convolution: (Bfloat16Convolution, "filter_tensor")}
+FORMS: dict[Any, tuple[Any, str]] = {
+    **_PLAIN,
+    **{followed(head): (followed(form), weight) for head, (form, weight) in _PLAIN.items()},
 }
 """The form that rounds, and the input that must never change, of each operator."""
 LEAST_PRODUCTS = 32

@@ -305,8 +305,7 @@ def _constant(call: Call, name: str) -> NumpyArray | None:
     edge, view = call.edges[name], dict(call.desc.tensors())[name]
     assert view is not None
     if isinstance(edge.source, Constant):
-        found: NumpyArray = reading(edge.source.array, edge.offset, view).astype(np.float64)
-        return found
+        return reading(edge.source.array, edge.offset, view).astype(np.float64)
     head = edge.source
     if not isinstance(head, Call) or head.desc.NAME != DEQUANTIZE or (one := parameters(head)) is None:
         return None

@@ -52,8 +52,7 @@ def _without(desc: Operator, name: str, x: TensorDesc, copy: TensorDesc) -> Oper
         return None
     sizes, steps = zip(*(part for own in dimensions for part in own), strict=True)
     finer: Any = desc.with_tensors(lambda tensor: split(tensor, [*parts, *([n] for n in tensor.sizes[-2:])]))
-    found: Operator = dataclasses.replace(finer, **{name: TensorDesc(factor.data_type, sizes, steps, flags=factor.flags)})
-    return found
+    return dataclasses.replace(finer, **{name: TensorDesc(factor.data_type, sizes, steps, flags=factor.flags)})
 
 
 def _within(size: int, step: int, x: TensorDesc, copy: TensorDesc) -> list[tuple[int, int]] | None:

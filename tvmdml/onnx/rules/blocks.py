@@ -55,8 +55,7 @@ def _product(node: Node, x: Expression, n: int, size: int, bits: int) -> Express
         desc = Dequantize.of(tensors[0], tensors[1:], quantization_type=QuantizationType(len(given) - 1))
         (matrix,) = node.graph.add(desc, given)
         assert matrix is not None
-        product: Expression = tvmdml.gemm(x, matrix[:, :k], trans_b="transpose")
-        return product
+        return tvmdml.gemm(x, matrix[:, :k], trans_b="transpose")
     if not is_sorted:
         x, given, size = _by_groups(node, x, group, (n, count), size, bits)
     own = BlockwiseGemm.of(*(one.desc for one in (x, *given)), bits=bits, block_size=size, is_signed=False, may_round=may_round)
@@ -103,8 +102,7 @@ def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:
 def in_blocks(node: Node, matrix: NumpyArray, scales: Expression, zeros: NumpyArray, size: int) -> Expression:
     """Elements of a few bits, minus their block's zero point, times its scale. The last dimension has blocks."""
     inputs = [Value.known(matrix), Value.computed(scales), Value.known(zeros)]
-    found: Expression = described.convert(node.replaced("DequantizeLinear", inputs, axis=matrix.ndim - 1, block_size=size))[0]
-    return found
+    return described.convert(node.replaced("DequantizeLinear", inputs, axis=matrix.ndim - 1, block_size=size))[0]
 
 
 def of_bits(stored: Any, bits: int, columns: int) -> Any:

@@ -100,14 +100,10 @@ def _form(node: Node) -> tuple[np.dtype[Any], tuple[int, ...]]:
 def _words(node: Node, count: int) -> Expression:
     """Random words of 32 bits."""
     given = node.attributes.get("seed")
-    found: Expression = tvmdml.random_generator(
-        node.around.random_state(None if given is None else float(given)), (count,), output_state=False
-    )
-    return found
+    return tvmdml.random_generator(node.around.random_state(None if given is None else float(given)), (count,), output_state=False)
 
 
 def _fractions(node: Node, shape: tuple[int, ...]) -> Expression:
     """Numbers of 24 bits, from 0 to less than 1."""
     words = _words(node, math.prod(shape)).reshape(shape)
-    found: Expression = tvmdml.bit_shift_right(words, 32 - _BITS).astype(np.float32) * 2.0**-_BITS
-    return found
+    return tvmdml.bit_shift_right(words, 32 - _BITS).astype(np.float32) * 2.0**-_BITS

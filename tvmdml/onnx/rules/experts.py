@@ -121,8 +121,7 @@ def swiglu(gate: Expression, linear: Expression, alpha: float, beta: float, limi
     """A gate of a sigmoid, with limits."""
     if limit < math.inf:
         gate, linear = tvmdml.clip(gate, min=-math.inf, max=limit), tvmdml.clip(linear, min=-limit, max=limit)
-    found: Expression = tvmdml.activation_swish(gate, sigmoid_input_scale=alpha) * (linear + beta if beta else linear)
-    return found
+    return tvmdml.activation_swish(gate, sigmoid_input_scale=alpha) * (linear + beta if beta else linear)
 
 
 def _weights(node: Node, experts: int, after_choice: bool) -> Expression:
@@ -142,5 +141,4 @@ def _weights(node: Node, experts: int, after_choice: bool) -> Expression:
         chosen = chosen / tvmdml.reduce(chosen, function="sum", axes=[1])
     numbers = node.constant(np.arange(experts, dtype=at.dtype)).reshape(1, 1, experts)
     one_hot = tvmdml.equals(at[:, :, None], numbers).astype(np.float32)
-    found: Expression = tvmdml.reduce(one_hot * chosen[:, :, None], function="sum", axes=[1]).reshape(logits.shape)
-    return found
+    return tvmdml.reduce(one_hot * chosen[:, :, None], function="sum", axes=[1]).reshape(logits.shape)

@@ -55,10 +55,9 @@ def _gated(node: Node) -> Results:
 def _normalized(x: Expression, scale: Expression, epsilon: float) -> Expression:
     """Slices of as many elements as there are scales, by the roots of their mean squares."""
     parts = reshaped(x, (x.size // scale.size, scale.size))
-    found: Expression = tvmdml.mean_variance_normalization(
+    return tvmdml.mean_variance_normalization(
         parts, scale.reshape(1, -1).broadcast(parts.shape), axes=[1], normalize_mean=False, epsilon=epsilon
     ).reshape(x.shape)
-    return found
 
 
 @rule("com.microsoft.BranchwiseRMSNorm")

@@ -55,8 +55,7 @@ def _of_heads(node: Node, one: Expression, heads: int, at: int) -> Expression:
         return one
     epsilon = node.real("q_norm_epsilon" if at == 14 else "k_norm_epsilon", node.real("qk_norm_epsilon", 1e-6))
     whole = one.reshape(*one.shape[:2], heads, -1)
-    found: Expression = normalized(whole, node.x(at), None, epsilon, mean=False).reshape(one.shape)
-    return found
+    return normalized(whole, node.x(at), None, epsilon, mean=False).reshape(one.shape)
 
 
 class _Past(NamedTuple):
@@ -168,8 +167,7 @@ class _Rows(NamedTuple):
         def kept(total: Expression) -> Expression:
             """How many rows are kept of so many."""
             over = tvmdml.max(total - room, node.like(0, total)) + (step - 1)
-            found: Expression = total - over / step * step
-            return found
+            return total - over / step * step
 
         before, after = kept(past.lengths), kept(past.lengths + past.new)
         places = node.upto(room + rows)
@@ -213,5 +211,4 @@ def _padded(x: Expression, axis: int, size: int) -> Expression:
         return x
     if any(n < 0 for n in more):
         return x[..., :size]
-    found: Expression = tvmdml.padding(x, start_padding=[0] * x.ndim, end_padding=more)
-    return found
+    return tvmdml.padding(x, start_padding=[0] * x.ndim, end_padding=more)

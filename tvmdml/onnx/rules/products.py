@@ -52,8 +52,7 @@ def _of_integers(a: Expression, b: Expression) -> Any:
     word = np.dtype(f"uint{bits}")
 
     def like(number: int) -> Expression:
-        found: Expression = a.graph.constant(np.asarray(number, word))
-        return found
+        return a.graph.constant(np.asarray(number, word))
 
     def parts(x: Expression) -> list[Any]:
         shifted = (tvmdml.bit_shift_right(x.view(word), like(at)) for at in range(0, bits, 16))

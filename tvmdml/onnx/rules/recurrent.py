@@ -97,8 +97,7 @@ def _unrolled(node: Node, clip: float) -> Results:
     def until(n: int, value: Expression, after: Expression) -> Expression:
         if lengths is None:
             return value
-        found: Expression = tvmdml.where((lengths > n).broadcast(batch, hidden), value, after)
-        return found
+        return tvmdml.where((lengths > n).broadcast(batch, hidden), value, after)
 
     f_and_g = [_clipped(one, clip) for one in _functions(node, "Sigmoid", "Tanh")]
     reset_after = node.integer("linear_before_reset", 0)

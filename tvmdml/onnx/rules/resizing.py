@@ -55,8 +55,7 @@ _ROUNDINGS: Mapping[str, Callable[[NumpyArray], NumpyArray]] = {
 
 
 def _linear(x: NumpyArray, a: float) -> NumpyArray:
-    found: NumpyArray = np.maximum(1 - np.abs(x), 0)
-    return found
+    return np.maximum(1 - np.abs(x), 0)
 
 
 def _cubic(x: NumpyArray, a: float) -> NumpyArray:

@@ -71,8 +71,7 @@ def transformed(node: Node, x: Expression, axis: int, length: int, onesided: boo
 
 
 def _angles(rows: int, columns: int, length: int) -> NumpyArray:
-    found: NumpyArray = np.outer(np.arange(rows), np.arange(columns)) % length * (2 * np.pi / length)
-    return found
+    return np.outer(np.arange(rows), np.arange(columns)) % length * (2 * np.pi / length)
 
 
 def _matrix(given: int, parts: int, length: int, onesided: bool, inverse: bool) -> NumpyArray:

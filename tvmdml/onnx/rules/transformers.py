@@ -121,8 +121,7 @@ def _later(node: Node, inputs: Sequence[Value | None]) -> Expression:
     hidden: Expression = tvmdml.where(
         tvmdml.less_than(last, node.upto(total).reshape(1, 1, 1, total)), lowest, node.like(0, lowest)
     )
-    found: Expression = hidden if inputs[5] is None else node.x(5) + hidden
-    return found
+    return hidden if inputs[5] is None else node.x(5) + hidden
 
 
 @rule("com.microsoft.DecoderMaskedMultiHeadAttention")

@@ -220,8 +220,7 @@ class CpuTarget(Target):
         """``llvm`` or ``asm``."""
         if kind not in _SOURCES:
             raise InvalidArgument(message("source kind", repr(kind), ", ".join(("tir", *_SOURCES))))
-        text: str = self._compile(function).mod.inspect_source(_SOURCES[kind])
-        return text
+        return self._compile(function).mod.inspect_source(_SOURCES[kind])
 
     def _compile(self, function: PrimFunc, symbol: str = _SYMBOL) -> Any:
         tvm = imports.tvm()

@@ -114,8 +114,7 @@ def _error(kind: str, text: str, backtrace: str) -> BaseException:
     """The exception that the runtime would raise for an error of its own."""
     if "tvm_ffi" not in sys.modules:
         return RuntimeError(text)
-    error: BaseException = imports.tvm_ffi().core.Error(kind, text, backtrace).py_error()
-    return error
+    return imports.tvm_ffi().core.Error(kind, text, backtrace).py_error()
 
 
 # -- Giving kernels the pool --------------------------------------------------------------------------------------

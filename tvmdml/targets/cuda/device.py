@@ -258,8 +258,7 @@ class Device:
         """Whether an address in the host's memory is pinned, that is, known to the driver."""
         kind = ctypes.c_uint()
         code = self.cuda.cuPointerGetAttribute(ctypes.byref(kind), c.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-        known: bool = code == c.CUDA_SUCCESS
-        return known
+        return code == c.CUDA_SUCCESS
 
     def _check_range(self, memory: Any, offset: int, nbytes: int) -> None:
         self.context.usable()
@@ -273,5 +272,4 @@ class Device:
 
 
 def _address(data: Bytes) -> int:
-    found: int = data.__array_interface__["data"][0]
-    return found
+    return data.__array_interface__["data"][0]

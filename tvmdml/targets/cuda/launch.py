@@ -146,8 +146,7 @@ def _stream_of(arrays: Sequence[Any]) -> int | None:
     """The stream of the other library that owns an array among these, if there is one."""
     for array in arrays:
         if type(array) is DeviceArray and array.is_foreign:
-            stream: int = array.memory.stream()
-            return stream
+            return array.memory.stream()
     return None
 
 

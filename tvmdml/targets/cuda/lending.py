@@ -105,5 +105,4 @@ def handle(stream: int) -> int:
 
 def number(target: Any) -> int:
     """A device's number."""
-    found: int = target.info.index
-    return found
+    return target.info.index

@@ -131,8 +131,7 @@ class Streams:
         if code == c.CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
             return True
         self._context.check(code, "cuStreamIsCapturing")
-        capturing: bool = here.status.value != c.CU_STREAM_CAPTURE_STATUS_NONE
-        return capturing
+        return here.status.value != c.CU_STREAM_CAPTURE_STATUS_NONE
 
     def refuse_capture(self, stream: int, doing: str) -> None:
         """Raise ``DeviceError`` if a stream is being captured. The context must be current."""

@@ -207,8 +207,7 @@ def _half_bits(value: float) -> int:
         packed = struct.pack("<e", value)
     except OverflowError:  # it rounds to infinity
         packed = struct.pack("<e", math.copysign(math.inf, value))
-    bits: int = struct.unpack("<H", packed)[0]
-    return bits
+    return struct.unpack("<H", packed)[0]
 
 
 # -- Operators --------------------------------------------------------------------------------------------------------

@@ -58,8 +58,7 @@ class Connection:
         self.handle = created.value
 
         def address(name: bytes) -> int:
-            found: int = instance.vk.vkGetDeviceProcAddr(self.handle, name)
-            return found
+            return instance.vk.vkGetDeviceProcAddr(self.handle, name)
 
         self.vk = functions(c.DEVICE_FUNCTIONS, address)
         # The validation layer calls back into Python, which needs the interpreter lock.

@@ -468,5 +468,4 @@ class Device:
 def _content(part: Slice, offset: int, nbytes: int) -> Bytes:
     """The bytes of a slice that the host can access."""
     begin = part.offset + offset
-    found: Bytes = part.block.content[begin : begin + nbytes]
-    return found
+    return part.block.content[begin : begin + nbytes]
