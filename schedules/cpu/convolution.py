@@ -49,8 +49,7 @@ _MOST_PHASES = 64
 def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The way that suits the convolution."""
     if desc.BFLOAT16:
-        rounded: Kernel = matrix.kernel(desc, target, shared, knobs)
-        return rounded
+        return matrix.kernel(desc, target, shared, knobs)
     floats = desc.input_tensor.data_type.tvm == desc.computed
     found = plan(desc, floats) if desc.output_tensor.element_count and desc.products() else None
     lanes = found is not None and _convolution_register_tile.suits(desc, found, target)

@@ -366,8 +366,7 @@ class _ImageTiles(_Tiles):
     MORE = _gemm_image.NAMES
 
     def _more(self) -> tuple[int, ...]:
-        image: tuple[int, ...] = self.plain.image
-        return image
+        return self.plain.image
 
     def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
         packer = _gemm_image.ImageRows if isinstance(self.arithmetic, TilePairs) else _gemm_image.ImageColumns

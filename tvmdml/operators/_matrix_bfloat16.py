@@ -32,8 +32,7 @@ class Rounded(Matrix):
     def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
         """That of the operator, for rounded factors."""
         factors = [None if one is None else rounded(one) for one in inputs[:2]]
-        found: tuple[Expected, ...] = super().reference(*factors, *inputs[2:])
-        return found
+        return super().reference(*factors, *inputs[2:])
 
 
 class Bfloat16Gemm(Rounded, Gemm):
@@ -69,5 +68,4 @@ def rounded(array: Array) -> Array:
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     near = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     near = np.where(bits & np.uint32(0x7F800000), near, bits & np.uint32(0x80000000))
-    found: Array = np.where(np.isnan(array), np.float32(np.nan), near.view(np.float32))
-    return found
+    return np.where(np.isnan(array), np.float32(np.nan), near.view(np.float32))

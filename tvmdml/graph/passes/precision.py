@@ -27,7 +27,7 @@ from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-_PLAIN = {Gemm: (Bfloat16Gemm, "b_tensor"), Convolution: (Bfloat16Convolution, "filter_tensor")}
+_PLAIN: dict[Any, tuple[Any, str]] = {Gemm: (Bfloat16Gemm, "b_tensor"), Convolution: (Bfloat16Convolution, "filter_tensor")}
 FORMS: dict[Any, tuple[Any, str]] = {
     **_PLAIN,
     **{followed(head): (followed(form), weight) for head, (form, weight) in _PLAIN.items()},
