@@ -72,6 +72,9 @@ class Writer(Protocol):
     """Of the batch, rows, columns, and products."""
     thread: Any
 
+    def scale(self, column: Any, step: Any) -> Any:
+        """What the products of a column of the tile are multiplied by, in a step; ``None``: in the last one."""
+
     @property
     def leaf(self) -> Leaf:
         """What multiplies."""
@@ -160,8 +163,8 @@ class Leaf(Protocol):
     def clear(self) -> None:
         """A new tile begins."""
 
-    def fold(self) -> None:
-        """Add the sums of a block of products that are not a thread's own to the others', and clear them."""
+    def fold(self, writer: Writer, step: Any) -> None:
+        """Add the sums of a block of products, up to a step, that are not a thread's own to the others', and clear them."""
 
     def multiply(self, writer: Writer, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
@@ -42,8 +43,9 @@ class Held:
         subgroup: int,
         inner_first: Sequence[bool],
         has_zeros: Sequence[bool],
+        is_scaled: bool = False,
     ) -> None:
-        self.tile, self.stages, self.shape = tile, stages, shape
+        self.tile, self.stages, self.shape, self._is_scaled = tile, stages, shape, is_scaled
         self.name = f"held {'x'.join(map(str, shape))} by {subgroup}"
         rows, columns, depth = shape
         self.is_bytes = types[0] != "float16"
@@ -92,10 +94,11 @@ class Held:
         """Shared memory for both factors, and the slab."""
         self._in_word = []
         for which, part in enumerate(parts):
-            in_word = 4 // self._size if part.moved.run > 1 else 1
+            in_word = 4 // self._size if max(part.moved.run, part.moved.packed) > 1 else 1
             self._in_word.append(in_word)
             part.declare(T.shared("uint32" if in_word > 1 else self.stored[which], self.stages * self.size(which) // in_word))
-        return T.shared(self._computed, self._slab)
+        self._slab_of = T.shared(self._computed, self._slab)
+        return self._slab_of
 
     def begin(self, writer: Writer) -> None:
         """Compute where the subgroup's part is; its sums."""
@@ -115,6 +118,7 @@ class Held:
         self._total = of("sum", len(self._own), "total", total, (rows, columns)) if writer.deep else []
         self._row_sums = of("sum", self.down * self.shifted[1], "row_sums", total, (rows, columns))
         self._column_sums = of("sum", self.across * self.shifted[0], "column_sums", total, (rows, columns))
+        self._scale = of("sum", 1, "scale", total, (rows, columns))[0]
         self._ones = of("a", 1, "ones_a", factor, (rows, depth)) + of("b", 1, "ones_b", factor, (depth, columns))
         for ones, other_is_shifted in zip(self._ones, self.shifted, strict=True):
             if other_is_shifted:
@@ -125,11 +129,30 @@ class Held:
         for one in (*self._own, *self._total, *self._row_sums, *self._column_sums):
             one.fill()
 
-    def fold(self) -> None:
-        """Add the sums of a block of products to the others', and clear them."""
+    def fold(self, writer: Writer, step: Any) -> None:
+        """Add the sums of a block of products, which has one scale for a column if it has any, to the others', and clear them."""
+        if self._is_scaled:
+            self._multiply_by_scales(writer, step)
         for i, total in enumerate(self._total):
             total.add(self._own[i])
             self._own[i].fill()
+
+    def _multiply_by_scales(self, writer: Writer, step: Any) -> None:
+        """All rows of a matrix of scales are the same. It comes from the slab, which nothing needs before sums are finished."""
+        rows, columns, _ = self.shape
+        T.barrier()
+        for first in range(0, self.tile.columns, self.threads):
+            column = T.let(writer.thread + first)
+            is_there = first + self.threads <= self.tile.columns
+            with nullcontext() if is_there else T.when(column < T.const(self.tile.columns, "int32")):
+                scale = writer.scale(column, step)
+                for row in range(rows):
+                    T.store(self._slab_of, T.let(column + row * self.slab_pitch), scale)
+        T.barrier()
+        for j in range(self.across):
+            self._scale.load(self._slab_of, T.let(self._begins[1] + j * columns), self.slab_pitch)
+            for i in range(self.down):
+                self._own[i * self.across + j].multiply(self._scale)
 
     def multiply(self, writer: Writer, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""
@@ -154,7 +177,7 @@ class Held:
 
     def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
         """The sums are what they are to be, but for those of the last block, and for zero points."""
-        self.fold()
+        self.fold(writer, None)
 
     def keep(self, writer: Writer, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab: some rows of each subgroup."""

@@ -28,7 +28,7 @@ class _Own:
     flips = (0, 0)
     slab_pitch: int
 
-    def fold(self) -> None:
+    def fold(self, writer: Writer, step: Any) -> None:
         """The writer does it."""
 
     def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:

@@ -190,7 +190,7 @@ class Writer:
         self.leaf.clear()
         for part, first in zip(self.parts, (above, left), strict=True):
             part.start(first)
-        self.begin, self.left = T.let(block * KC), left
+        self.begin, self.left, self.steps = T.let(block * KC), left, n.steps
         if self.leaf.stages == 1:
             self._multiply_in_turn(n, self.begin)
         else:
@@ -258,7 +258,7 @@ class Writer:
             self._add_up(step, self.total)
             for i in range(self.leaf.sums):
                 T.store(self.own, i, T.const(0, self.computed))
-            self.leaf.fold()
+            self.leaf.fold(self, step)
 
     def _add_up(self, step: Any, to: Any) -> None:
         """Sums up to a step, of those before and a block's, which has one scale where the second factor is not multiplied by it."""
@@ -270,10 +270,15 @@ class Writer:
                 continue
             which, column = leaf.column(i)
             if which not in scales:
-                at = T.let(T.min(self.left + T.cast(column, self.dtype), self.sizes[2] - 1))
-                product = T.let(T.min(self.begin + step * self.step, self.sizes[3] - 1))
-                scales[which] = self.bits.scale(self.bits.column(at), self.bits.block_of(product))
+                scales[which] = self.scale(column, step)
             T.store(to, i, multiply_add(self.own[i], scales[which], self.total[i]))
+
+    def scale(self, column: Any, step: Any) -> Any:
+        """What the products of a column of the tile are multiplied by, in a step; ``None``: in the last one."""
+        step = self.steps - 1 if step is None else step
+        at = T.let(T.min(self.left + T.cast(column, self.dtype), self.sizes[2] - 1))
+        product = T.let(T.min(self.begin + step * self.step, self.sizes[3] - 1))
+        return self.bits.scale(self.bits.column(at), self.bits.block_of(product))
 
     def _finish(self, n: SimpleNamespace, above: Any, left: Any, block: Any) -> None:
         """The sums, finished and stored: some rows at a time, through shared memory, so that neighbours are stored."""

@@ -84,7 +84,9 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         and are_near(contraction, int(rows <= columns))
     )
     cores = has_cores(contraction, types, target) and not thin
-    shape = None if thin or own is not None else held_shape(contraction, types, target)
+    shape = None if thin else held_shape(contraction, types, target)
+    if bits is not None and shape is not None and bits.period % shape[2]:
+        shape = None  # sums of several blocks, which have other scales
     if thin and knobs.algorithm in ("auto", "each"):
         return _each(desc, contraction, target, knobs)
     inner_first = [(bits is not None and which == 1) or is_inner_first(contraction, which) for which in (0, 1)]
@@ -95,7 +97,8 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
             return Cores(tile, step, stages, contraction.computed, types, inner_first)
         if shape is not None:
             shifted = [contraction.a_zero is not None, contraction.b_zero is not None]
-            return Held(tile, step, stages, types, shape, target.subgroup_size, inner_first, shifted)
+            step = step if bits is None else min(max(step, bits.per_word), bits.period)
+            return Held(tile, step, stages, types, shape, target.subgroup_size, inner_first, shifted, bits is not None)
         step = max(step, 0 if bits is None else bits.per_word)
         return Plain(tile, step, stages, contraction.computed, types, target.has("packed_floats"))
 
@@ -149,7 +152,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     )
     stored = {tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None} if bits is None else bits.types(desc)
     require(desc, target, *sorted(stored), contraction.computed)
-    is_scaled = bits is not None and cores
+    is_scaled = bits is not None and (cores or shape is not None)
     deep = is_scaled or (contraction.computed != "int32" and depth > KC and not split)
     choices = {"leaf": leaf, "moved": ways, "deep": deep, "single": groups == total, "known": known}
     choices |= {"adds": threads if split else 0, **({} if bits is None else {"bits": bits, "is_scaled": is_scaled})}

@@ -69,6 +69,10 @@ class SubgroupMatrix:
         """Add another one, element by element."""
         self._do("add", *other._arguments)
 
+    def multiply(self, other: SubgroupMatrix) -> None:
+        """Multiply it by another one, element by element."""
+        self._do("scale", *other._arguments)
+
     def add_product(self, a: SubgroupMatrix, b: SubgroupMatrix) -> None:
         """Add the product of two factors."""
         self._do("multiply", *a._arguments, *b._arguments)
@@ -80,5 +84,5 @@ def chosen_bytes(low: Any, high: Any, which: Any) -> Any:
 
 
 def halves(low: Any, high: Any) -> Any:
-    """Two float32, rounded to float16, as a word: neighbours, as in a small matrix."""
+    """Two float32, rounded to float16, as a word: neighbours, as in a small matrix. In which direction is the driver's choice."""
     return builder().call_extern("uint32", "pack_halves", low, high)

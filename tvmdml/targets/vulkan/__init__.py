@@ -122,7 +122,9 @@ class VulkanTarget(DeviceTarget):
         return bool(getattr(self.capabilities, feature))
 
     def matrices(self, dtype: str) -> tuple[int, int, int] | None:
-        """As the driver says."""
+        """As the driver says; of float16 where there is arithmetic with it, too."""
+        if dtype == "float16" and not self.has("float16"):
+            return None
         found = (one.split("x") for one in self.capabilities.matrices)
         return next(((int(m), int(n), int(k)) for kind, m, n, k in found if kind == dtype), None)
 

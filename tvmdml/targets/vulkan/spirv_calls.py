@@ -11,7 +11,7 @@ from tvmdml.targets.vulkan.spirv_arithmetic import Arithmetic, Value, each
 from tvmdml.targets.vulkan.spirv_matrices import Matrices
 from tvmdml.targets.vulkan.spirv_memory import Memory, Pointer
 from tvmdml.targets.vulkan.spirv_module import Module
-from tvmdml.targets.vulkan.spirv_tables import BOOL, UINT, Scalar
+from tvmdml.targets.vulkan.spirv_tables import BOOL, FLOAT, UINT, Scalar
 
 _INT = Scalar("int", 32)
 _MATH = {*tables.EXACT_MATH, *tables.MATH, *tables.SCALED_MATH}
@@ -135,6 +135,11 @@ class Calls:
         if name == "fmod":
             return self._each(scalar, lambda a, b: arithmetic.binary("Mod", scalar, a, b), values)
         return self._each(scalar, lambda a, b: arithmetic.copy_sign(scalar, a, b), values)
+
+    def _pack_halves(self, node: Any, name: str, arguments: list[Any]) -> Value:
+        (low,), (high,) = (self._writer.value(argument).lanes for argument in arguments)
+        pair = self._module.pure("CompositeConstruct", self._module.vector(FLOAT, 2), low, high)
+        return self._one(UINT, self._module.extended("PackHalf2x16", self._module.type(UINT), pair))
 
     def _looked_up(self, node: Any, name: str, arguments: list[Any]) -> Value:
         """By choices: drivers may put an array of constants into each thread's own memory."""
@@ -349,6 +354,7 @@ _CALLS: dict[str, Callable[[Calls, Any, str, list[Any]], Value]] = {
     "likely": Calls._same,
     "looked_up": Calls._looked_up,
     "memory_fence": Calls._fence,
+    "pack_halves": Calls._pack_halves,
     "multiply_add": Calls._multiply_add,
     "popcount": Calls._bits,
     "reinterpret": Calls._reinterpret,

@@ -43,7 +43,7 @@ class Matrices:
                 signs = (tables.SIGNED,) if scalar.kind == "int" else ()
                 found = module.result("CooperativeMatrixMulAddKHR", kind, *values, total, *signs)
             else:
-                found = module.result("FAdd", kind, total, *values)
+                found = module.result({"matrix_add": "FAdd", "matrix_scale": "FMul"}[name], kind, total, *values)
             module.emit("Store", target, found)
 
     def _matrix(self, arguments: list[Any]) -> tuple[int, int, Scalar]:

@@ -277,7 +277,7 @@ DEVICE, WORKGROUP, SUBGROUP = 1, 2, 3
 ROWS_FIRST, COLUMNS_FIRST = 0, 1
 """How matrices of a subgroup lie in memory."""
 MATRIX_USES = {"a": 0, "b": 1, "sum": 2}
-MATRIX_CALLS = ("matrix_fill", "matrix_load", "matrix_multiply", "matrix_add", "matrix_store")
+MATRIX_CALLS = ("matrix_fill", "matrix_load", "matrix_multiply", "matrix_add", "matrix_scale", "matrix_store")
 """The words of TensorIR for them."""
 ACQUIRE, RELEASE, ACQUIRE_RELEASE = 0x2, 0x4, 0x8
 UNIFORM_MEMORY, WORKGROUP_MEMORY = 0x40, 0x100
