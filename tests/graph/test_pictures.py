@@ -51,7 +51,7 @@ def said(*arguments: object) -> str:
 
 def test_a_picture_has_inputs_kernels_outputs_and_tensors(compiled: Any, saved: Path) -> None:
     for graph in (compiled, tvmdml.load_graph(saved)):
-        rows = pictures.rows_of(graph.explain().dot())
+        rows = pictures.rows_of(graph.laid.reports().picture)
         assert [row.key[0] for row in rows] == ["i", "k", "k", "k", "k", "o", "o", "o"]
         assert rows[3].reads == (("k1", "float32[64, 64]"), ("input x", "float32[64, 64]"))
         assert [row.reads for row in rows[5:]] == [
@@ -68,7 +68,7 @@ def test_a_picture_has_inputs_kernels_outputs_and_tensors(compiled: Any, saved: 
 def test_names_are_no_markup() -> None:
     graph = tvmdml.Graph('a "b" \\ <c>')
     compiled = graph.compile(tvmdml.abs(graph.input((3,), name='<script> "&" \\n')))
-    (source, *_) = pictures.rows_of(compiled.explain().dot())
+    (source, *_) = pictures.rows_of(compiled.laid.reports().picture)
     assert source.label == 'input <script> "&" \\n'
     drawn = compiled.explain().svg()
     assert "<script" not in drawn
@@ -80,7 +80,7 @@ def test_names_are_no_markup() -> None:
 def test_names_that_xml_cannot_have_are_shown(odd: str) -> None:
     graph = tvmdml.Graph(f"g{odd}")
     compiled = graph.compile(tvmdml.abs(graph.input((3,), name=f"a{odd}b")))
-    assert len(pictures.rows_of(compiled.explain().dot())) == 3
+    assert len(pictures.rows_of(compiled.laid.reports().picture)) == 3
     page = html.page(
         odd, odd, [(odd, html.preformatted(odd) + html.table([odd], [{odd: odd}]) + html.bars([(odd, [(odd, 1, odd)])]))]
     )

@@ -200,7 +200,7 @@ def test_a_graph_of_an_earlier_format_is_refused(saved: Path, tmp_path: Path) ->
     content = bytearray(saved.read_bytes())
     content[8] = 1
     (tmp_path / "earlier").write_bytes(content)
-    with pytest.raises(tvmdml.ModelError, match=r"format 1; this version of tvmdml reads format 2\. Save the graph"):
+    with pytest.raises(tvmdml.ModelError, match=r"format 1; this version of tvmdml reads format 3\. Save the graph"):
         tvmdml.load_graph(tmp_path / "earlier")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvmdml.errors import Unsupported, counted, message
-from tvmdml.graph.laid import Laid, Reports
+from tvmdml.graph.laid import Laid, Picture, Reports
 from tvmdml.system import at_hand
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Explanation:
         self._laid = laid
         self.lines = reports.lines
         """Each call of the graph, and what became of it; then calls that passes added."""
-        self._total, self._dot = reports.total, reports.dot
+        self._total, self._picture = reports.total, reports.picture
 
     def __str__(self) -> str:
         """A line for each call, and the sums."""
@@ -39,7 +39,7 @@ class Explanation:
 
     def dot(self) -> str:
         """The inputs, kernels and outputs, with the tensors that are read, in Graphviz's language; empty of several graphs."""
-        return self._dot
+        return "" if self._picture is None else _graphviz(self._picture)
 
     def memory(self) -> list[int]:
         """The bytes of intermediate results that are alive while each kernel runs; empty of several graphs."""
@@ -57,8 +57,7 @@ class Explanation:
         at_hand("tvmdml.graph.pictures")
         from tvmdml.graph.pictures import kernels_svg
 
-        self._require_picture()
-        return kernels_svg(self._dot, beside)
+        return kernels_svg(self._required_picture(), beside)
 
     def memory_svg(self) -> str:
         """A picture of ``memory``.
@@ -69,13 +68,14 @@ class Explanation:
         at_hand("tvmdml.graph.pictures")
         from tvmdml.graph.pictures import memory_svg
 
-        self._require_picture()
+        self._required_picture()
         return memory_svg(self.memory(), 0 if self._laid is None else self._laid.temporary)
 
-    def _require_picture(self) -> None:
-        if not self._dot:
+    def _required_picture(self) -> Picture:
+        if self._picture is None:
             advice = "Explain one of them: model.compiled(x=(8, 3)).explain(), or net.at(n=8).explain()."
             raise Unsupported(message("explain() picture", "several graphs, or those of open sizes", "one compiled graph", advice))
+        return self._picture
 
     def draw(self, path: str | os.PathLike[str]) -> None:
         """Write a picture: the file's suffix is the format, such as ``.svg`` or ``.png``. ``.svg`` needs no Graphviz.
@@ -87,7 +87,7 @@ class Explanation:
         import shutil  # slow imports, as the next one
         import subprocess
 
-        self._require_picture()
+        self._required_picture()
         path = os.fspath(path)
         if shutil.which("dot") is None and path.endswith(".svg"):
             with open(path, "w", encoding="utf-8") as file:
@@ -101,7 +101,7 @@ class Explanation:
 
 def explanation(lines: list[tuple[str, str]], total: str) -> Explanation:
     """What is said of several graphs, of which there is no picture."""
-    return Explanation(Reports([], [], lines, total, "", []))
+    return Explanation(Reports([], [], lines, total, None, []))
 
 
 def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> Reports:
@@ -133,10 +133,10 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
         results, shared = set(step.call.output_names()), {source for source, _ in step.in_place}
         own = [name in results for name, tensor in step.call.desc.tensors() if tensor is not None and name not in shared]
         written.append([*own, *(False for _ in step.guards)])
-    return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _dot(name, plan, program), written)
+    return Reports([str(step.call) for step in plan.steps], tensors, lines, total, _picture(name, plan, program), written)
 
 
-def _dot(name: str, plan: Plan, program: Program) -> str:
+def _picture(name: str, plan: Plan, program: Program) -> Picture:
     at_hand("tvmdml.graph.nodes")
     from tvmdml.graph.nodes import Constant
 
@@ -150,25 +150,16 @@ def _dot(name: str, plan: Plan, program: Program) -> str:
                 edges.append((str(edge.source), i, str(tensor)))
     labels = ["\n".join(map(str, step.call.origins[:8])) for step in plan.steps]
     results = [(numbers.get(id(one.edge.source), -1), str(one.desc)) for one in program.results]
-    return dot(name, labels, edges, results)
+    return Picture(name, labels, edges, results)
 
 
-def dot(
-    name: str, kernels: Sequence[str], edges: Sequence[tuple[int | str, int, str]], results: Sequence[tuple[int, str]] = ()
-) -> str:
-    """A picture in Graphviz's language.
-
-    Args:
-        name: the graph's.
-        kernels: what is written on each kernel.
-        edges: which kernel, or which input, each kernel reads, and what is written there.
-        results: the kernel that computes each output, and what is written there; -1 for a constant or an input.
-    """
-    lines = [f"digraph {_quoted(name or 'graph')} {{", "  node [shape=box];"]
-    lines += [f"  k{i} [label={_quoted(label)}];" for i, label in enumerate(kernels)]
-    for source, reader, shown in edges:
+def _graphviz(picture: Picture) -> str:
+    """A picture in Graphviz's language."""
+    lines = [f"digraph {_quoted(picture.name or 'graph')} {{", "  node [shape=box];"]
+    lines += [f"  k{i} [label={_quoted(label)}];" for i, label in enumerate(picture.kernels)]
+    for source, reader, shown in picture.edges:
         lines.append(f"  {f'k{source}' if isinstance(source, int) else _quoted(source)} -> k{reader} [label={_quoted(shown)}];")
-    for i, (source, shown) in enumerate(results):
+    for i, (source, shown) in enumerate(picture.results):
         lines.append(f"  o{i} [label={_quoted(f'output {i}')} shape=ellipse];")
         if source >= 0:
             lines.append(f"  k{source} -> o{i} [label={_quoted(shown)}];")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -54,6 +54,19 @@ class Returned(NamedTuple):
     """A constant's array, or an earlier output that has the same bytes."""
 
 
+class Picture(NamedTuple):
+    """What each kernel of a graph reads."""
+
+    name: str
+    """The graph's."""
+    kernels: Sequence[str]
+    """What is written on each kernel."""
+    edges: Sequence[tuple[int | str, int, str]]
+    """Which kernel, or which input, each kernel reads, and the tensor."""
+    results: Sequence[tuple[int, str]]
+    """The kernel that computes each output, and the tensor; -1 for a constant or an input."""
+
+
 class Reports(NamedTuple):
     """What is said of a graph, and not needed to run it."""
 
@@ -65,8 +78,8 @@ class Reports(NamedTuple):
     """Each call of the graph, and what became of it."""
     total: str
     """The sums."""
-    dot: str
-    """A picture, in Graphviz's language."""
+    picture: Picture | None
+    """``None`` of several graphs."""
     written: list[list[bool]]
     """Of each array of each launch, and each condition, whether the launch writes it."""
 

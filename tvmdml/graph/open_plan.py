@@ -447,6 +447,10 @@ class OpenPlan:
         """The tensors of each group, with the names of sizes."""
         raise NotImplementedError
 
+    def writes(self) -> list[list[str]]:
+        """The tensors of each group that are written."""
+        raise NotImplementedError
+
     def reports(self, laid: Laid) -> Reports:
         """What is said of the graph for sizes."""
         raise NotImplementedError

@@ -27,7 +27,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.persistent import Packing
 from tvmdml.library import notices
 from tvmdml.library.scheduling import kernel_for, remembering
-from tvmdml.operators._contract import Operator
+from tvmdml.operators._contract import Operator, Role
 from tvmdml.operators._contract import Shared as InPlace
 from tvmdml.sizes import Record, is_open, texts_for_messages
 from tvmdml.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
@@ -383,6 +383,12 @@ class ProgramPlan(OpenPlan):
         with texts_for_messages():
             described = [group.desc.filled(lambda size: size) for group in self._calls_of_groups]
             return [{name: str(tensor) for name, tensor in desc.tensors() if tensor is not None} for desc in described]
+
+    def writes(self) -> list[list[str]]:
+        """The tensors of each group that are written."""
+        with texts_for_messages():  # where to ask for a size is no guard
+            descs = [group.desc.filled(lambda size: size) for group in self._calls_of_groups]
+            return [[name for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None] for desc in descs]
 
     @functools.cached_property
     def _filling(self) -> tuple[Mapping[Terms, int], Evaluator]:

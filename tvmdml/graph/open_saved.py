@@ -106,7 +106,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
     from tvmdml.operators import _shared
     from tvmdml.sizes.evaluating import terms_of
 
-    whole = written(plan, Said((), ""))
+    whole = written(plan, Said((), None))
     terms = {one: i for i, one in enumerate(plan.function.wanted)}
     calls = []
     for template, shared in plan.templates():

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tvmdml.graph.laid import Laid
+from tvmdml.graph.laid import Laid, Picture
 from tvmdml.system.html import escaped
 
 _ROW, _ARC, _TEXT = 26, 14, 640
 _MOST_ARCS = 12
 """So many columns of arcs; longer ones share the last."""
 _INK = "#1b4f72"
-_STRING = r'"((?:[^"\\]|\\.)*)"'
-_NODE = re.compile(rf"^  ([ko]\d+) \[label={_STRING}")
-_EDGE = re.compile(rf"^  (?:(k\d+)|{_STRING}) -> ([ko]\d+)(?: \[label={_STRING}\])?;")
 
 
 class Row(NamedTuple):
@@ -26,31 +22,27 @@ class Row(NamedTuple):
     reads: tuple[tuple[str, str], ...]
 
 
-def rows_of(dot: str) -> list[Row]:
-    """The inputs, kernels and outputs of ``Explanation.dot``, in the order in which they are there."""
+def rows_of(picture: Picture) -> list[Row]:
+    """The inputs, kernels and outputs, in the order in which they are there."""
     inputs: dict[str, None] = {}
-    labels: dict[str, str] = {}
-    reads: dict[str, list[tuple[str, str]]] = {}
-    for line in dot.split("\n"):
-        if match := _NODE.match(line):
-            labels[match[1]] = _plain(match[2])
-        elif match := _EDGE.match(line):
-            name = _plain(match[2] or "")
-            source = match[1] or (name if name.startswith("input ") else f"input {name}")
-            if not match[1]:
-                inputs[source] = None
-            reads.setdefault(match[3], []).append((source, _plain(match[4] or "")))
-    found = [Row(name, name, ()) for name in inputs]
-    return found + [Row(key, label, tuple(reads.get(key, ()))) for key, label in labels.items()]
+    reads: list[list[tuple[str, str]]] = [[] for _ in picture.kernels]
+    for source, reader, shown in picture.edges:
+        if isinstance(source, int):
+            reads[reader].append((f"k{source}", shown))
+        else:
+            name = source if source.startswith("input ") else f"input {source}"  # one without a name is "input 2"
+            inputs[name] = None
+            reads[reader].append((name, shown))
+    rows = [Row(name, name, ()) for name in inputs]
+    rows += [Row(f"k{i}", label, tuple(own)) for i, (label, own) in enumerate(zip(picture.kernels, reads, strict=True))]
+    for i, (writer, shown) in enumerate(picture.results):
+        rows.append(Row(f"o{i}", f"output {i}", ((f"k{writer}", shown),) if writer >= 0 else ()))
+    return rows
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
-
-
-def kernels_svg(dot: str, beside: Sequence[str] = ()) -> str:
+def kernels_svg(picture: Picture, beside: Sequence[str] = ()) -> str:
     """The kernels from top to bottom, with arcs from what each reads; ``beside`` is written behind each kernel, in its order."""
-    rows = rows_of(dot)
+    rows = rows_of(picture)
     place = {row.key: i for i, row in enumerate(rows)}
     reach = min(max((i - place[source] for i, row in enumerate(rows) for source, _ in row.reads), default=1), _MOST_ARCS)
     left = _ARC * reach + 30

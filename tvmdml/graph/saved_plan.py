@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import CompileError, Unsupported, counted, message
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.explaining import dot
-from tvmdml.graph.laid import Given, Laid, Reports, Weights
+from tvmdml.graph.laid import Given, Laid, Picture, Reports, Weights
 from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.written import ABSENT, ReadPlan
@@ -311,9 +310,9 @@ class SavedPlan(ReadPlan):
             f"{kept} bytes of constants, {packed} of packed weights"
         )
         tensors = [self._tensors[launching.group] for launching in self.launchings]
-        return Reports(titles, tensors, lines, total, self._dot(titles), self.written())
+        return Reports(titles, tensors, lines, total, self._picture(titles), self.written())
 
-    def _dot(self, titles: Sequence[str]) -> str:
+    def _picture(self, titles: Sequence[str]) -> Picture:
         writers: dict[Source, int] = {}
         edges: list[tuple[int | str, int, str]] = []
         for i, called in enumerate(self.calls):
@@ -329,7 +328,7 @@ class SavedPlan(ReadPlan):
         for one in self.results:
             writer = -1 if one.source is None else writers.get(one.source, -1)
             returned.append((writer, f"{one.dtype}[{', '.join(str(self.values[n]) for n in one.shape)}]"))
-        return dot(self.name, titles, edges, returned)
+        return Picture(self.name, titles, edges, returned)
 
 
 def _outputs(desc: Operator) -> set[str]:

@@ -35,13 +35,13 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
 
-FORMAT = 2
+FORMAT = 3
 """Raised when an older reader would misunderstand a newer file. Graphs in packs have it, too."""
 MOST_JSON = 256 << 20
 _HEADER = struct.Struct("<8sIIQQ")
 _ALIGNMENT = 64
 _MOST_RANK = 8
-_NOTHING = Said((), "")
+_NOTHING = Said((), None)
 _AGAIN = "Save the graph, or build the pack, again."
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import counted
-from tvmdml.graph.laid import Reports
+from tvmdml.graph.laid import Picture, Reports
 from tvmdml.graph.launching import Argument, Group, Launching, Source, Tensor
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.sizes.evaluating import Function
@@ -39,15 +39,11 @@ class Written(NamedTuple):
     arrays: list[NumpyArray]
 
 
-_PARAMETERS = ("output_scale", "output_zero_point")
-"""What DirectML calls inputs that say how an output is quantized."""
-
-
 class Said(NamedTuple):
     """What is said of a plan's graph, apart from its kernels."""
 
     lines: Sequence[Sequence[str]]
-    dot: str
+    picture: Picture | None
 
 
 # -- Writing
@@ -88,6 +84,7 @@ def written(plan: OpenPlan, said: Said) -> Written | None:
             ],
             "arrays": [[one.dtype.str, one.shape, one.strides] for one in plan.arrays],
             "tensors": plan.tensors(),
+            "writes": plan.writes(),
             "said": [*said],
         }
     except ValueError:
@@ -146,9 +143,9 @@ class ReadPlan(OpenPlan):
             for dtype, shape, elements in described["arrays"]
         ]
         constants = [ABSENT] * place(described["constants"], MOST)
-        lines, dot = described["said"]
-        self.said = Said([(str(call), str(fate)) for call, fate in lines], str(dot))
+        self._said = described["said"]  # read when it is asked for: most loads only run
         self._tensors = [{str(name): str(shown) for name, shown in tensors.items()} for tensors in described["tensors"]]
+        self._writes = [list(map(str, names)) for names in described["writes"]]
         pieces = described["pieces"]
         super().__init__(
             text(described["name"]),
@@ -164,7 +161,7 @@ class ReadPlan(OpenPlan):
         )
         if function.wanted[:1] != (0,) or sorted(i for i, _ in self.order) != list(range(len(self.pieces))):
             raise ValueError("numbers or pieces that are not there")
-        if len(self._tensors) != len(groups):
+        if not len(self._tensors) == len(self._writes) == len(groups):
             raise ValueError(f"the tensors of {len(self._tensors)} launches of {len(groups)}")
         seen: set[int] = set()
         for i, below in self.order:
@@ -177,17 +174,23 @@ class ReadPlan(OpenPlan):
         titles = [launching.title for launching in self.launchings]
         total = f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results"
         tensors = [self._tensors[launching.group] for launching in self.launchings]
-        lines = [(call, fate) for call, fate in self.said.lines]
-        return Reports(titles, tensors, lines, total, self.said.dot, self.written())
+        lines, picture = self._said
+        said = [(str(call), str(fate)) for call, fate in lines]
+        return Reports(titles, tensors, said, total, None if picture is None else _picture(*picture), self.written())
 
     def written(self) -> list[list[bool]]:
-        """Of each array of each launch whether it is written: DirectML's names of outputs begin so."""
-        own = ([one.name for one in launching.arguments] for launching in self.launchings)
-        return [[name.startswith("output") and not name.startswith(_PARAMETERS) for name in names] for names in own]
+        """Of each array of each launch whether it is written."""
+        return [
+            [argument.name in self._writes[launching.group] for argument in launching.arguments] for launching in self.launchings
+        ]
 
     def tensors(self) -> list[dict[str, str]]:
         """The tensors of each group, with the names of sizes."""
         return self._tensors
+
+    def writes(self) -> list[list[str]]:
+        """The tensors of each group that are written."""
+        return self._writes
 
 
 def place(value: Any, count: int) -> int:
@@ -226,6 +229,16 @@ def type_of(value: Any) -> np.dtype[Any]:
     if type(value) is not str or value not in _TYPES:
         raise ValueError(f"the type {str(value)[:100]!r}")
     return _TYPES[value]
+
+
+def _picture(name: Any, kernels: Any, edges: Any, results: Any) -> Picture:
+    count = len(kernels)
+    return Picture(
+        str(name),
+        list(map(str, kernels)),
+        [(place(a, count) if type(a) is int else str(a), place(reader, count), str(shown)) for a, reader, shown in edges],
+        [(place(writer + 1, count + 1) - 1, str(shown)) for writer, shown in results],
+    )
 
 
 def _launching(one: Any, described: Mapping[str, Any], groups: int, count: int) -> Launching:

@@ -190,7 +190,8 @@ class Kept:
         at_hand("tvmdml.graph.written")
         from tvmdml.graph.written import Said, written
 
-        said = Said((), "") if plan.last is None else Said(*plan.last().reports()[2:5:2])
+        reports = None if plan.last is None else plan.last().reports()
+        said = Said((), None) if reports is None else Said(reports.lines, reports.picture)
         if (whole := written(plan, said)) is None:
             return None
         known = [[i, len(whole.arrays) + k] for k, i in enumerate(ready.known)]
