@@ -120,20 +120,21 @@ def public_name(name: str) -> object:
         AttributeError: there is no such class.
     """
     for module in modules_like(name):
-        if name in (loaded := _load(module)).__all__:
-            return getattr(loaded, name)
+        for cls in classes_in(module):
+            if name == cls.__name__:
+                return cls
     raise AttributeError(name)
 
 
 def public_names_by_module() -> dict[str, list[str]]:
     """Every name that ``public_name`` finds, by the operator's file."""
-    return {module: list(_load(module).__all__) for module in modules()}
+    return {module: [cls.__name__ for cls in classes_in(module)] for module in modules()}
 
 
 def modules_like(name: str) -> Iterator[str]:
     """The operators' files, those first that are likely to define a name: one name then needs few imports."""
     camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    texts = f"ElementWise{camel}", camel, name  # as __all__ and FUNCTION name it
+    texts = f"ElementWise{camel}", camel, name  # as classes and FUNCTION are written
     quoted = (module for text in texts for module in modules_quoting(text))
     first = dict.fromkeys((*_candidates(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()), *quoted))
     yield from first
@@ -141,15 +142,15 @@ def modules_like(name: str) -> Iterator[str]:
 
 
 def modules_quoting(word: str) -> tuple[str, ...]:
-    """The operators' files that have a word in quotation marks; all if their text is not there."""
+    """The operators' files that have a word in quotation marks, or a class of that name; all if their text is not there."""
     quoting = _quoting()
     return quoting.get(word, ()) if quoting else modules()
 
 
 @functools.cache
 def _quoting() -> dict[str, tuple[str, ...]]:
-    """The files that have each word in quotation marks; empty if there is only their bytecode."""
-    words = {module: set(_WORD.findall(_text(module))) for module in modules()}
+    """The files of each word that is quoted or a class's name; empty if there is only their bytecode."""
+    words = {module: {quoted or name for quoted, name in _WORD.findall(_text(module))} for module in modules()}
     if not all(words.values()):
         return {}
     found: dict[str, list[str]] = {}
@@ -159,7 +160,7 @@ def _quoting() -> dict[str, tuple[str, ...]]:
     return {word: tuple(several) for word, several in found.items()}
 
 
-_WORD = re.compile(r'"([\w.]+)"')
+_WORD = re.compile(r'"([\w.]+)"|^class (\w+)', re.MULTILINE)
 
 
 @functools.cache

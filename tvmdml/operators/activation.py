@@ -17,19 +17,6 @@ from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._pointwise_forms import Activation
 from tvmdml.operators._support import support
 
-__all__ = [
-    "ActivationHardSigmoid",
-    "ActivationHardSwish",
-    "ActivationIdentity",
-    "ActivationLeakyRelu",
-    "ActivationLinear",
-    "ActivationParameterizedRelu",
-    "ActivationRelu",
-    "ActivationShrink",
-    "ActivationSoftsign",
-    "ActivationThresholdedRelu",
-]
-
 
 class ActivationIdentity(Activation):
     """Each element unchanged, bit by bit (``DML_ACTIVATION_IDENTITY_OPERATOR_DESC``)."""

@@ -20,19 +20,6 @@ from tvmdml.operators._pointwise import precise
 from tvmdml.operators._pointwise_forms import Activation
 from tvmdml.operators._support import support
 
-__all__ = [
-    "ActivationCelu",
-    "ActivationElu",
-    "ActivationGelu",
-    "ActivationParametricSoftplus",
-    "ActivationScaledElu",
-    "ActivationScaledTanh",
-    "ActivationSigmoid",
-    "ActivationSoftplus",
-    "ActivationSwish",
-    "ActivationTanh",
-]
-
 
 class ActivationSigmoid(Activation):
     """1 / (1 + exp(-x)) of each element (``DML_ACTIVATION_SIGMOID_OPERATOR_DESC``)."""

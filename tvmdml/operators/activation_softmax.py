@@ -18,15 +18,6 @@ from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
-__all__ = [
-    "ActivationHardmax",
-    "ActivationHardmax1",
-    "ActivationLogSoftmax",
-    "ActivationLogSoftmax1",
-    "ActivationSoftmax",
-    "ActivationSoftmax1",
-]
-
 
 class _Slices(Reduction):
     """An output with the input's sizes."""

@@ -13,8 +13,6 @@ from tvmdml.operators._contract import Array, Float, Input, Output, defaults
 from tvmdml.operators._pointwise import Pointwise, precise
 from tvmdml.operators._support import support
 
-__all__ = ["AdamOptimizer"]
-
 _INPUTS = ("input_parameters_tensor", "input_first_moment_tensor", "input_second_moment_tensor", "gradient_tensor")
 _OUTPUTS = ("output_parameters_tensor", "output_first_moment_tensor", "output_second_moment_tensor")
 

@@ -36,13 +36,6 @@ from tvmdml.operators._reduction_means import anything_past_range, mean, mean_er
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
-__all__ = [
-    "BatchNormalization",
-    "BatchNormalizationGrad",
-    "BatchNormalizationTraining",
-    "BatchNormalizationTrainingGrad",
-]
-
 
 def _require_finite(desc: Operator, name: str) -> None:
     given = getattr(desc, name)

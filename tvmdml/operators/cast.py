@@ -14,8 +14,6 @@ from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["Cast"]
-
 _TYPES = "1.0 FIU r4 · 3.0 +LW · 3.1 r8 · 4.1 +D"
 
 

@@ -32,8 +32,6 @@ from tvmdml.operators._support import support
 from tvmdml.operators.matrix_multiply_integer import requantized
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["Convolution", "ConvolutionInteger", "QuantizedLinearConvolution"]
-
 _SIZES = MappingProxyType({"output_sizes": Uints})
 _ABSENT = {**dict.fromkeys(ABSENT), "output_sizes": None, "group_count": 1}
 _INTEGER = {name: value for name, value in _ABSENT.items() if name != "output_padding"}

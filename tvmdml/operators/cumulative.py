@@ -12,8 +12,6 @@ from tvmdml.operators._gradients import gradients
 from tvmdml.operators._scan import Scan
 from tvmdml.operators._support import support
 
-__all__ = ["CumulativeProduct", "CumulativeSummation"]
-
 
 class CumulativeSummation(Scan):
     """The sum of the elements up to each along an axis (``DML_CUMULATIVE_SUMMATION_OPERATOR_DESC``).

@@ -7,8 +7,6 @@ from tvmdml.operators._contract import defaults
 from tvmdml.operators._movement_blocks import DEPTH_COLUMN_ROW, ToDepth, ToSpace
 from tvmdml.operators._support import support
 
-__all__ = ["DepthToSpace", "DepthToSpace1", "SpaceToDepth", "SpaceToDepth1"]
-
 
 class SpaceToDepth(ToDepth):
     """Blocks of an image as channels (``DML_SPACE_TO_DEPTH_OPERATOR_DESC``)."""

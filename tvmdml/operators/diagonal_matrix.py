@@ -29,8 +29,6 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["DiagonalMatrix", "DiagonalMatrix1"]
-
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 

@@ -18,8 +18,6 @@ from tvmdml.operators._support import support
 from tvmdml.operators.quantization import quantized_numpy
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["DynamicQuantizeLinear"]
-
 
 class DynamicQuantizeLinear(Reduction):
     """A float tensor as integers of 8 bits, with one scale and one zero point (``DML_DYNAMIC_QUANTIZE_LINEAR_OPERATOR_DESC``).

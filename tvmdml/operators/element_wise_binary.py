@@ -17,21 +17,6 @@ from tvmdml.operators._pointwise import Binary, Pointwise
 from tvmdml.operators._pointwise_forms import Infix
 from tvmdml.operators._support import support
 
-__all__ = [
-    "ElementWiseAdd",
-    "ElementWiseAdd1",
-    "ElementWiseDifferenceSquare",
-    "ElementWiseDivide",
-    "ElementWiseIf",
-    "ElementWiseMax",
-    "ElementWiseMean",
-    "ElementWiseMin",
-    "ElementWiseModulusFloor",
-    "ElementWiseModulusTruncate",
-    "ElementWiseMultiply",
-    "ElementWiseSubtract",
-]
-
 
 class ElementWiseAdd(Infix):
     """The sums of elements (``DML_ELEMENT_WISE_ADD_OPERATOR_DESC``). Integers wrap."""

@@ -13,16 +13,6 @@ from tvmdml.operators._pointwise import Binary, Unary
 from tvmdml.operators._pointwise_forms import Bitwise
 from tvmdml.operators._support import support
 
-__all__ = [
-    "ElementWiseBitAnd",
-    "ElementWiseBitCount",
-    "ElementWiseBitNot",
-    "ElementWiseBitOr",
-    "ElementWiseBitShiftLeft",
-    "ElementWiseBitShiftRight",
-    "ElementWiseBitXor",
-]
-
 
 class ElementWiseBitNot(Unary):
     """Each element with all its bits inverted (``DML_ELEMENT_WISE_BIT_NOT_OPERATOR_DESC``)."""

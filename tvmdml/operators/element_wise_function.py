@@ -13,25 +13,6 @@ from tvmdml.operators._pointwise import Binary
 from tvmdml.operators._pointwise_forms import Scaled
 from tvmdml.operators._support import support
 
-__all__ = [
-    "ElementWiseAcos",
-    "ElementWiseAcosh",
-    "ElementWiseAsin",
-    "ElementWiseAsinh",
-    "ElementWiseAtan",
-    "ElementWiseAtanYx",
-    "ElementWiseAtanh",
-    "ElementWiseCos",
-    "ElementWiseCosh",
-    "ElementWiseErf",
-    "ElementWiseExp",
-    "ElementWiseLog",
-    "ElementWiseSin",
-    "ElementWiseSinh",
-    "ElementWiseTan",
-    "ElementWiseTanh",
-]
-
 
 def _erf(x: Any) -> Any:
     """Python's, in float64: it is off by less than a step."""

@@ -15,20 +15,6 @@ from tvmdml.operators._pointwise import Unary
 from tvmdml.operators._pointwise_forms import Comparison, Logical
 from tvmdml.operators._support import support
 
-__all__ = [
-    "ElementWiseIsInfinity",
-    "ElementWiseIsNan",
-    "ElementWiseLogicalAnd",
-    "ElementWiseLogicalEquals",
-    "ElementWiseLogicalGreaterThan",
-    "ElementWiseLogicalGreaterThanOrEqual",
-    "ElementWiseLogicalLessThan",
-    "ElementWiseLogicalLessThanOrEqual",
-    "ElementWiseLogicalNot",
-    "ElementWiseLogicalOr",
-    "ElementWiseLogicalXor",
-]
-
 
 class ElementWiseIsNan(Unary):
     """Whether each element is NaN, quiet or signalling (``DML_ELEMENT_WISE_IS_NAN_OPERATOR_DESC``): 1 or 0."""

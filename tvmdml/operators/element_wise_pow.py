@@ -17,8 +17,6 @@ from tvmdml.operators._pointwise import Pointwise, precise
 from tvmdml.operators._pointwise_forms import Scaled
 from tvmdml.operators._support import support
 
-__all__ = ["ElementWiseConstantPow", "ElementWisePow"]
-
 _TYPES = "1.0 F r4 · 3.0 +IU r8 · ext +LWD"
 
 

@@ -13,8 +13,6 @@ from tvmdml.operators._gradients import gradients
 from tvmdml.operators._pointwise import Unary
 from tvmdml.operators._support import support
 
-__all__ = ["ElementWiseRound"]
-
 
 class ElementWiseRound(Unary):
     """Rounds each element to an integral value (``DML_ELEMENT_WISE_ROUND_OPERATOR_DESC``).

@@ -17,20 +17,6 @@ from tvmdml.operators._pointwise_forms import Limited, Scaled, check_union, exac
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = [
-    "ElementWiseAbs",
-    "ElementWiseCeil",
-    "ElementWiseClip",
-    "ElementWiseClip1",
-    "ElementWiseFloor",
-    "ElementWiseIdentity",
-    "ElementWiseNegate",
-    "ElementWiseRecip",
-    "ElementWiseSign",
-    "ElementWiseSqrt",
-    "ElementWiseThreshold",
-]
-
 
 class ElementWiseIdentity(Scaled):
     """Each element unchanged, bit by bit, or scaled (``DML_ELEMENT_WISE_IDENTITY_OPERATOR_DESC``): a copy to other strides."""

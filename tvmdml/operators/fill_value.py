@@ -15,8 +15,6 @@ from tvmdml.operators._pointwise_fill import Fill
 from tvmdml.operators._support import support
 from tvmdml.tensors import MAX_ELEMENTS, ArrayTensorDesc, TensorDataType
 
-__all__ = ["FillValueConstant", "FillValueSequence"]
-
 
 class FillValueConstant(Fill):
     """One number in every element (``DML_FILL_VALUE_CONSTANT_OPERATOR_DESC``)."""

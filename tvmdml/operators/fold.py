@@ -28,8 +28,6 @@ from tvmdml.tensors import TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["Fold", "Unfold"]
-
 Walk = Callable[[], AbstractContextManager[Any]]
 _FEW = 4
 """Where so many times the windows that have an element are no more than a window's elements, they are looked for one by one."""

@@ -14,8 +14,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
-__all__ = ["Gather", "GatherElements", "GatherNd", "GatherNd1"]
-
 
 class Gather(Indexed):
     """Slices of a tensor along an axis, by their indices (``DML_GATHER_OPERATOR_DESC``).

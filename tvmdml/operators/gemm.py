@@ -34,8 +34,6 @@ from tvmdml.operators._reduction_activated import activated
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["Gemm"]
-
 
 class Gemm(Product):
     """Products of matrices: ``alpha * (a @ b) + beta * c`` (``DML_GEMM_OPERATOR_DESC``), passed through an activation, if any.

@@ -11,8 +11,6 @@ from tvmdml.operators._pointwise_forms import Gradient, LimitedGradient, check_u
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType
 
-__all__ = ["ActivationReluGrad", "ElementWiseClipGrad", "ElementWiseClipGrad1"]
-
 
 class ElementWiseClipGrad(LimitedGradient):
     """The gradient of CLIP: that of the output for elements between the limits (``DML_ELEMENT_WISE_CLIP_GRAD_OPERATOR_DESC``).

@@ -15,8 +15,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
 
-__all__ = ["Join", "Split"]
-
 
 class Join(Parts):
     """Tensors one after the other along an axis (``DML_JOIN_OPERATOR_DESC``).

@@ -23,8 +23,6 @@ from tvmdml.tensors import TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["LocalResponseNormalization", "LocalResponseNormalizationGrad"]
-
 _DEFAULTS = defaults(alpha=0.0001, beta=0.75, bias=1.0)
 
 

@@ -20,8 +20,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["MatrixMultiplyInteger", "MatrixMultiplyIntegerToFloat", "QuantizedLinearMatrixMultiply"]
-
 
 class _Integers(Product):
     """Products of integers with zero points.

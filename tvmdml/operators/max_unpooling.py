@@ -21,8 +21,6 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["MaxUnpooling"]
-
 
 class MaxUnpooling(Operator):
     """Zeros, except for elements at the places of indices (``DML_MAX_UNPOOLING_OPERATOR_DESC``).

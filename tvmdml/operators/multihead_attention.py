@@ -12,8 +12,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import Support, support
 from tvmdml.tensors import TensorDesc
 
-__all__ = ["MultiheadAttention", "MultiheadAttention1"]
-
 
 def supported(level: str, positions: str, **more: str) -> tuple[Support, ...]:
     """The types and ranks of the tensors, of which ``positions`` is what is added to scores."""

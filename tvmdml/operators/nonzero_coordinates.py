@@ -17,8 +17,6 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["NonzeroCoordinates"]
-
 
 class NonzeroCoordinates(Operator):
     """The coordinates of all nonzero elements, in row-major order (``DML_NONZERO_COORDINATES_OPERATOR_DESC``).

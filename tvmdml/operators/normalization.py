@@ -35,13 +35,6 @@ from tvmdml.operators._reduction_means import anything_past_range, mean_errors, 
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
-__all__ = [
-    "LpNormalization",
-    "MeanVarianceNormalization",
-    "MeanVarianceNormalization1",
-    "MeanVarianceNormalization2",
-]
-
 
 class _Normalization(Reduction):
     """An output with the input's type and sizes."""

@@ -16,8 +16,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc, packed_strides
 
-__all__ = ["OneHot"]
-
 
 class OneHot(Indexed):
     """One value at the place that an index says, and another elsewhere (``DML_ONE_HOT_OPERATOR_DESC``).

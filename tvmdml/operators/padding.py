@@ -11,8 +11,6 @@ from tvmdml.operators._scalars import require_number
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType
 
-__all__ = ["Padding", "Padding1"]
-
 _ONNX = {"constant": PaddingMode.CONSTANT, "edge": PaddingMode.EDGE, "reflect": PaddingMode.REFLECTION, "wrap": PaddingMode.WRAP}
 
 

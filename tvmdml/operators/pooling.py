@@ -16,8 +16,6 @@ from tvmdml.operators._window_pooling import Average, Dilated, Norm, Pooling
 from tvmdml.operators.reduce import Reduce
 from tvmdml.tensors import TensorDataType
 
-__all__ = ["AveragePooling", "AveragePooling1", "LpPooling", "LpPooling1", "MaxPooling", "MaxPooling1", "MaxPooling2"]
-
 _SIZES = MappingProxyType({"output_sizes": Uints})
 _ABSENT = {**dict.fromkeys(ABSENT), "output_sizes": None}
 

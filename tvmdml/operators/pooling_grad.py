@@ -19,8 +19,6 @@ from tvmdml.operators._window_largest import Largest, largest
 from tvmdml.operators._window_sums import Seen
 from tvmdml.tensors import TensorDesc
 
-__all__ = ["AveragePoolingGrad", "MaxPoolingGrad"]
-
 
 class AveragePoolingGrad(Gathered):
     """The gradient of ``average_pooling`` (``DML_AVERAGE_POOLING_GRAD_OPERATOR_DESC``), from that of its result.

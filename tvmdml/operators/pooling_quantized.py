@@ -22,8 +22,6 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["QuantizedLinearAveragePooling"]
-
 _BYTES, _SCALE, _ZERO = "6.2 bytes r45", "6.2 f32 r1-5", "6.2 bytes r1-5"
 _NARROW = 1 << 23
 """The most elements whose sum is computed in 32 bits."""

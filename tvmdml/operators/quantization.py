@@ -18,15 +18,6 @@ from tvmdml.operators._pointwise_blocks import Blocks
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
-__all__ = [
-    "Dequantize",
-    "ElementWiseDequantizeLinear",
-    "ElementWiseQuantizeLinear",
-    "ElementWiseQuantizedLinearAdd",
-    "Quantize",
-]
-
-
 # -- The formulas in NumPy ----------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,6 @@ from tvmdml.tensors import TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["RandomGenerator"]
-
 STATE = 6
 """Words of a state: a counter of four, least significant first, and a key of two."""
 BLOCK = 4

@@ -13,8 +13,6 @@ from tvmdml.operators._recurrent_onnx import from_node
 from tvmdml.operators._recurrent_step import Stage, Unit
 from tvmdml.operators._support import support
 
-__all__ = ["Gru", "Lstm", "Rnn"]
-
 _SUPPORT = support("1.0 F r4 · ext +D", sequence_lengths_tensor="1.0 u r4 · ext +iL")
 
 

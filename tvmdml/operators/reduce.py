@@ -18,8 +18,6 @@ from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._support import Support, support
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-__all__ = ["Argmax", "Argmin", "Reduce"]
-
 _INDICES = "1.0 u r4 · 3.0 iuLW r8"
 
 

@@ -10,8 +10,6 @@ from tvmdml.operators._resampling import Resampled, ResampledGradient
 from tvmdml.operators._resampling_onnx import resize
 from tvmdml.operators._support import support
 
-__all__ = ["Resample", "Resample1", "Resample2", "Resample3", "ResampleGrad", "ResampleGrad1"]
-
 
 class Resample(Resampled):
     """A tensor enlarged or reduced (``DML_RESAMPLE_OPERATOR_DESC``): elements have their centres in their middles.

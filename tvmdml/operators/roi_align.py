@@ -22,8 +22,6 @@ from tvmdml.tensors import TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["RoiAlign", "RoiAlign1", "RoiAlignGrad"]
-
 _MOST = (1 << 32) - 1
 
 

@@ -22,8 +22,6 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["RoiPooling"]
-
 _EDGE = 2.0**31
 _FEW_BINS = 1 << 15
 """The square of a lower number has 32 bits."""

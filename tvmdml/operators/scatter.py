@@ -14,8 +14,6 @@ from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
 
-__all__ = ["Scatter", "ScatterNd"]
-
 
 class Scatter(Scattered):
     """A tensor whose elements at the places of indices along an axis are replaced (``DML_SCATTER_OPERATOR_DESC``).

@@ -16,8 +16,6 @@ from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
-__all__ = ["Slice", "Slice1", "SliceGrad"]
-
 _WINDOW = (
     "input_window_offsets=input_window_offsets, input_window_sizes=input_window_sizes, input_window_strides=input_window_strides"
 )

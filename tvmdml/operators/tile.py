@@ -12,8 +12,6 @@ from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
 
-__all__ = ["ReverseSubsequences", "Tile"]
-
 
 class Tile(Movement):
     """The tensor, repeated in each dimension (``DML_TILE_OPERATOR_DESC``).

@@ -19,8 +19,6 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["TopK", "TopK1"]
-
 _INDICES = "2.1 u r4 · 3.1 r8 · 5.0 +W"
 
 

@@ -20,8 +20,6 @@ from tvmdml.tensors import TensorDesc
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-__all__ = ["Upsample2d"]
-
 
 class Upsample2d(Movement):
     """An image enlarged by whole factors (``DML_UPSAMPLE_2D_OPERATOR_DESC``). The last two dimensions are its height and width.

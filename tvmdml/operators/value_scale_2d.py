@@ -11,8 +11,6 @@ from tvmdml.operators._contract import Array, Float, Floats
 from tvmdml.operators._pointwise import Unary
 from tvmdml.operators._support import support
 
-__all__ = ["ValueScale2d"]
-
 _CHANNELS = (1, 3)
 
 
