@@ -268,7 +268,7 @@ class TilePairs(Arithmetic):
 
 
 class TileHalves(TilePairs):
-    """float16 as the sum of two bfloat16, which is exact: instructions on tiles multiply each by each.
+    """Floats as the sum of two bfloat16, which have 16 bits, all of a float16: instructions on tiles multiply each by each.
 
     The pairs of the first parts are followed by those of the second ones.
     """
@@ -276,7 +276,7 @@ class TileHalves(TilePairs):
     unit, parts, apart = 32, 2, 1
 
     def split(self, raw: Any) -> tuple[Any, Any]:
-        """Both parts, as words with the bits of float32, whose lower halves are 0. An infinity's second one is not a number."""
+        """Both parts: the upper halves of words with the bits of float32. An infinity's second one is not a number."""
         lanes = T.lanes(raw)
         value = T.hold(T.cast(raw, "float32"))
         bits = T.hold(tensorir.reinterpret(f"int32x{lanes}", value) & T.splat(T.const(-0x10000, "int32"), lanes))
@@ -295,8 +295,8 @@ class TileHalves(TilePairs):
         """The pairs of both parts, from vectors of two places."""
         lanes = T.lanes(raws[0])
         low, high = (self.split(one) for one in raws)
-        mask, sixteen = (T.splat(T.const(one, "int32"), lanes) for one in (0xFFFF, 16))
-        first, second = (T.hold(((x >> sixteen) & mask) | y) for x, y in zip(low, high, strict=True))
+        mask, upper, sixteen = (T.splat(T.const(one, "int32"), lanes) for one in (0xFFFF, -0x10000, 16))
+        first, second = (T.hold(((x >> sixteen) & mask) | (y & upper)) for x, y in zip(low, high, strict=True))
         return first, second
 
     def value(self, first: Any, second: Any, place: int) -> Any:

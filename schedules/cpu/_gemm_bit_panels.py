@@ -6,15 +6,16 @@ words is a place of the panel: nothing is transposed as floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu._ahead import read_ahead
+from tvmdml.schedules.cpu._gemm_arithmetic import TileHalves
 from tvmdml.schedules.cpu._gemm_bits import Bits
-from tvmdml.schedules.cpu._gemm_panels import times
-from tvmdml.schedules.cpu._tiles import transposed
+from tvmdml.schedules.cpu._gemm_panels import times, up
+from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 
 class BitPacker:
@@ -39,7 +40,7 @@ class BitPacker:
         """Write a panel, as ``Packer.pack``: its first place begins a chunk."""
         bits, lanes = self.bits, self.bits.lanes
         self.to = to
-        end = T.hold(T.truncdiv(count + (bits.per_word - 1), T.i64(bits.per_word)))
+        end = T.hold(up(count, bits.per_word))
         wide = T.i64(lanes if lanes >= 4 else 1 << 40)
         whole = T.hold(
             T.min(
@@ -62,16 +63,10 @@ class BitPacker:
                 block = T.hold(T.truncdiv(first + word, T.i64(bits.block)))
                 return self._scales(scales, block), self._less(zero_rows, block)
 
-            def put(word: Any, own: Any, parameters: Any, begin: Any = begin, guard: Callable[[Any], Any] | None = None) -> None:
+            def put(word: Any, own: Any, parameters: Any, begin: Any = begin, count: Any = None) -> None:
                 scale, less = parameters
-                for j, value in enumerate(bits.floats(own, *less)):
-                    k = T.hold(word * bits.per_word + j)
-                    place = T.run(T.hold(begin + k * self.width), lanes)
-                    if guard is None:
-                        T.store(to, place, value * scale)
-                    else:
-                        with T.when(guard(k)):
-                            T.store(to, place, value * scale)
+                values = [T.hold(value * scale) for value in bits.floats(own, *less)]
+                self._put(begin, T.hold(word * bits.per_word), values, count)
 
             if lanes >= 4:
                 with T.loop(whole) as c:
@@ -85,11 +80,23 @@ class BitPacker:
                         if i % min(bits.block, lanes) == 0:
                             parameters = block_of(word)
                         put(word, own, parameters)
-            with T.loop(T.hold(end - whole * lanes)) as i:
+            with T.loop(T.hold(self._words(count) - whole * lanes)) as i:
                 word = T.hold(whole * lanes + i)
-                own = [T.hold(tensorir.reinterpret("uint32", self.buffer[T.run(row + word * 4, 4)])) for row in rows]
+                inside = T.hold(T.min(word, end - 1))
+                own = [T.hold(tensorir.reinterpret("uint32", self.buffer[T.run(row + inside * 4, 4)])) for row in rows]
                 joined = T.hold(T.Shuffle(own, list(range(lanes)))) if lanes > 1 else own[0]
-                put(word, T.hold(bits.signless(joined)), block_of(word), guard=lambda k: k < count)
+                put(word, T.hold(bits.signless(joined)), block_of(inside), count=count)
+
+    def _words(self, count: Any) -> Any:
+        """The words of a line that become so many places of a panel."""
+        return up(count, self.bits.per_word)
+
+    def _put(self, begin: Any, place: Any, values: list[Any], count: Any) -> None:
+        """Write the elements of words, from a place on; those from ``count`` on, if it is given, are behind the end."""
+        for j, value in enumerate(values):
+            k = T.hold(place + j)
+            with nullcontext() if count is None else T.when(k < count):
+                T.store(self.to, T.run(T.hold(begin + k * self.width), self.bits.lanes), value)
 
     def _scales(self, rows: list[Any], block: Any) -> Any:
         return T.hold(self._floats(self.scale, rows, block))
@@ -109,3 +116,21 @@ class BitPacker:
         numbers = [T.hold(T.cast(self.zero[row + byte], "uint32")) for row in rows]
         vector = T.Shuffle(numbers, list(range(len(rows)))) if len(rows) > 1 else numbers[0]
         return bits.less((vector >> T.splat(shift, bits.lanes)) & bits.vector((1 << bits.bits) - 1, "uint32"), bits.lanes), None
+
+
+class BitPairPacker(BitPacker):
+    """Writes panels for matrix tiles: elements are sums of two bfloat16 (``TileHalves``), all that floats of up to 16 bits have."""
+
+    def _words(self, count: Any) -> Any:
+        return up(count, TileHalves.unit) * (TileHalves.unit // self.bits.per_word)
+
+    def _put(self, begin: Any, place: Any, values: list[Any], count: Any) -> None:
+        if count is not None:
+            nothing = self.bits.vector(0.0)
+            values = [T.hold(T.Select(T.splat(place + j < count, self.bits.lanes), one, nothing)) for j, one in enumerate(values)]
+        tile = SIDE * self.width
+        for j in range(0, len(values), 2):
+            pair = T.hold(T.truncdiv(place, T.i64(2)) + j // 2)
+            at = T.hold(begin + T.truncdiv(pair, T.i64(SIDE)) * (2 * tile) + T.truncmod(pair, T.i64(SIDE)) * self.width)
+            for part, words in enumerate(TileHalves().woven_pairs(values[j : j + 2])):
+                T.store(self.to, T.run(T.hold(at + part * tile), SIDE), words)

@@ -69,6 +69,12 @@ def _known(step: int) -> int:
     return step if step in (0, 1) else -1
 
 
+def has_tiles_of_pairs(target: Target) -> bool:
+    """Whether the processor has matrix tiles that multiply bfloat16."""
+    processor = getattr(target, "processor", None)
+    return processor is not None and all(map(processor.has, ("avx512f", "amx-bf16", "amx-tile")))
+
+
 class Writer:
     """What both ways share: a kernel's parameters, where elements are, and what becomes of a sum."""
 
@@ -87,7 +93,7 @@ class Writer:
         self.bytes_of_vector = 64 if has("avx512f") else 32 if has("avx2") else 16
         self.vnni = has("avx512vnni")
         self.tiles = self.vnni and has("amx-int8") and has("amx-tile")
-        self.tiles_of_pairs = has("avx512f") and has("amx-bf16") and has("amx-tile")
+        self.tiles_of_pairs = has_tiles_of_pairs(target)
         self.operands = self.contraction.operands()
         self.packed: dict[int, tuple[int, ...]] = {}
         """The factors that are packed already, by their number: the steps of the batch."""

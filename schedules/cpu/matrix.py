@@ -25,7 +25,7 @@ from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, _gemm_
 from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves, TilePairs
 from tvmdml.schedules.cpu._gemm_bfloat16 import Bfloat16, Bfloat16Product, TileBfloat16
-from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker
+from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker, BitPairPacker
 from tvmdml.schedules.cpu._gemm_bits import Bits
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
 from tvmdml.schedules.cpu._gemm_owned import Source as Place
@@ -33,7 +33,7 @@ from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
 from tvmdml.schedules.cpu._matrix_bits import FewBits, RoundedBits, of_bits, row_steps, serves, stored
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
-from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, plain
+from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, has_tiles_of_pairs, plain
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -85,10 +85,10 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
 
 def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
-    if RoundedBits.serves(desc, target):
-        return RoundedBits
     if of_bits(desc) is not None:
-        return FewBits if found.sizes[0] <= knobs.few_rows_of_bits else _TilesOfBits
+        few, rounds = found.sizes[0] <= knobs.few_rows_of_bits, RoundedBits.serves(desc, target)
+        in_registers: type[Writer] = RoundedBits if rounds else FewBits
+        return in_registers if few or (rounds and not has_tiles_of_pairs(target)) else _TilesOfBits
     contraction = found.contraction
     if contraction.computed == "int32":
         given = contraction.b.name not in desc.owned()
@@ -383,6 +383,16 @@ class _TilesOfBits(_Tiles):
     def _may_be_short(self, total: str) -> bool:
         return False
 
+    def _in_tiles(self, total: str) -> bool:
+        """Two bfloat16 have all bits of float16, and of its product with an element of 4 bits less a zero point of them."""
+        own = of_bits(self.desc)
+        assert own is not None
+        exact = self._type(self.contraction.a) == "float16" and own.bits <= 4 and not own.zeros_are_floats
+        return self.tiles_of_pairs and (exact or own.may_round)
+
+    def _forms(self, shape: Shape) -> tuple[str, str]:
+        return self._form(0, shape.rows), ALONG
+
     def _sides_that_never_change(self) -> tuple[bool, bool]:
         return False, True
 
@@ -405,7 +415,8 @@ class _TilesOfBits(_Tiles):
     def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
         buffers = [tensors.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor")]
         row_bytes, *steps = more
-        product.b = BitPacker(self._bits(), self.shape.columns, buffers, (self.steps[1][1], *steps), row_bytes)
+        packer = BitPairPacker if isinstance(self.arithmetic, TileHalves) else BitPacker
+        product.b = packer(self._bits(), self.shape.columns, buffers, (self.steps[1][1], *steps), row_bytes)
 
 
 def _even(size: int, most: int, width: int) -> int:

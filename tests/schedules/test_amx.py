@@ -16,6 +16,7 @@ import amx
 import fenced
 import numpy as np
 import pytest
+import test_few_bits
 from fenced import Place, Work, run
 from support import Array, assert_outputs_agree, assert_same_bits, bytes_of, desc_of, ready, seeded
 
@@ -114,6 +115,36 @@ def test_products_of_float16(shape: tuple[int, int, int], trans_b: str, owned: t
         if kind == "integers":
             product = a.astype(np.float32) @ (b.swapaxes(1, 2) if trans_b == "transpose" else b).astype(np.float32)
             assert np.array_equal(found, product.astype(np.float16))
+
+
+@pytest.mark.parametrize("sizes", [(9, 40, 21), (40, 344, 48), (33, 1100, 70)], ids=str)
+@pytest.mark.parametrize("form", [(4, 32, "bits", False), (4, 16, "none", True), (2, 64, "bits", True)], ids=str)
+def test_products_of_float16_and_few_bits(form: tuple[int, int, str, bool], sizes: tuple[int, int, int], tiles: amx.Tiles) -> None:
+    """Two bfloat16 have all bits of elements times their scales, too: integers are exact. Infinities are those of IEEE."""
+    rows, places, columns = sizes
+    for kind in ("integers", "any", "infinite"):
+        desc, inputs = test_few_bits.given(rows, columns, places, *form, "float16")
+        x, matrix, scale, zero = inputs
+        assert x is not None
+        assert scale is not None
+        if kind == "integers":
+            x[...], scale[...] = halves_of(x.shape, kind, True), 1
+        if kind == "infinite":
+            x[0, -1], x[1, 2], scale[3, 0] = np.inf, np.nan, -np.inf
+        found = checked(tiles, desc, [x, matrix, scale, zero])[0]
+        if kind == "integers":
+            assert_same_bits(found, desc.reference(*inputs)[0].values.astype(np.float16))
+
+
+@pytest.mark.parametrize("form", [(4, 32, "none", False), (8, 64, "floats", True), (2, 16, "bits", True)], ids=str)
+def test_rows_that_may_be_rounded_have_sixteen_bits(form: tuple[int, int, str, bool], tiles: amx.Tiles) -> None:
+    """Of float32, few rows have bytes, which are less work; without the permission nothing is rounded."""
+    desc, inputs = test_few_bits.given(33, 70, 344, *form, "float32")
+    few, many = (dataclasses.replace(test_few_bits.given(n, 70, 344, *form, "float32")[0], may_round=True) for n in (8, 33))
+    assert not any(is_in_tiles(one, targets.resolve(tiles.name)) for one in (desc, few))
+    found = checked(tiles, many, inputs)[0]
+    exact = desc.reference(*inputs)[0].values
+    assert np.abs(found - exact).max() < 2**-12 * np.abs(exact).max(), "bytes would be off by more"
 
 
 def test_bits_do_not_depend_on_what_was_in_memory(tiles: amx.Tiles, monkeypatch: pytest.MonkeyPatch) -> None:
