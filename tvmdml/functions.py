@@ -24,7 +24,7 @@ from tvmdml.arrays.device_array import DeviceArray, launched
 from tvmdml.arrays.numbers import PYTHON, as_arrays
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.library import notices
+from tvmdml.kernels import plans
 from tvmdml.operators import _exact
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
@@ -234,7 +234,7 @@ def forget_plans() -> None:
         _quick_plans = _quick.plans()
 
 
-notices.plan_anew(forget_plans)
+plans.plan_anew(forget_plans)
 
 
 def _make_plan(
@@ -245,7 +245,7 @@ def _make_plan(
     device: str | None,
     boolean: bool,
 ) -> _Plan:
-    generation = notices.generation
+    generation = plans.generation
     target, home = _where(views, device, describe)
     ready = [None if view is None else _kernel_form(view, target) for view in views]
     descs = [None if view is None else describe_array(view, input_name(describe, i)) for i, view in enumerate(ready)]
@@ -256,7 +256,7 @@ def _make_plan(
     copies = any(a is not b for a, b in zip(ready, views, strict=True))
     plan = _Plan(name_of(describe), found, target, copies, absent=any(view is None for view in views), home=home)
     with _storing, suppress(Exception):  # an attribute that cannot be hashed
-        if notices.generation == generation:  # else a pack was loaded or unloaded meanwhile
+        if plans.generation == generation:  # else a pack was loaded or unloaded meanwhile
             if len(_plans) >= MAX_PLANS:
                 _plans.clear()
             _plans[key] = plan

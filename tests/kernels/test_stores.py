@@ -16,8 +16,7 @@ import pytest
 
 import tvmdml
 from tvmdml import targets
-from tvmdml.kernels import kernel
-from tvmdml.library import finding
+from tvmdml.library import finding, stamps
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.system import installing
 from tvmdml.system.disk import stores
@@ -209,7 +208,7 @@ def test_a_size_that_is_none_is_refused(store: stores.DiskStore, monkeypatch: py
 
 def test_another_version_finds_nothing_of_ours_and_harms_nothing(store: stores.DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled_by(tvmdml.round) == 1
-    monkeypatch.setattr(kernel, "FORMAT", kernel.FORMAT + 1)
+    monkeypatch.setattr(stamps, "FORMAT", stamps.FORMAT + 1)
     start_anew(monkeypatch)
     assert compiled_by(tvmdml.round) == 1
     assert len(store.entries()) == 2
@@ -223,14 +222,14 @@ def test_the_key_names_all_that_the_code_depends_on() -> None:
     here = targets.resolve("cpu")
     desc = tvmdml.TensorDesc("float32", (4, 4))
     decided = kernel_for(tvmdml.ElementWiseRound(input_tensor=desc, output_tensor=desc, rounding_mode=0), here)
-    manifest = decided.manifest(here)
+    manifest = stamps.manifest(decided, here)
     assert set(manifest) == {"format", "operator", "kernel", "parameters", "target", "source", "tvm", "tvm_ffi"}
     assert "x86-64" in here.name or "aarch64" in here.name
     assert "native" not in here.name
     for field in manifest:
-        assert kernel.digest({**manifest, field: "another"}) != kernel.digest(manifest)
-    twice = (decided._replace(parameters=(("same", one), ("same", 3))).manifest(here) for one in (1, 2))
-    assert len({kernel.digest(one) for one in twice}) == 2, "of two parameters with one name, one was lost"
+        assert stamps.digest({**manifest, field: "another"}) != stamps.digest(manifest)
+    twice = (stamps.manifest(decided._replace(parameters=(("same", one), ("same", 3))), here) for one in (1, 2))
+    assert len({stamps.digest(one) for one in twice}) == 2, "of two parameters with one name, one was lost"
 
 
 def test_the_key_covers_every_module_that_makes_code() -> None:

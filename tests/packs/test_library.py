@@ -26,9 +26,8 @@ from tvmdml.commands.doctor import checks
 from tvmdml.commands.doctor.terms import ABSENT, LIMITED, OK
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import Unsupported
-from tvmdml.kernels import kernel as kernels
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.library import finding, notices, signing, spec
+from tvmdml.library import finding, notices, signing, spec, stamps
 from tvmdml.library import installed as library
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.packs import listed, wheel
@@ -135,7 +134,7 @@ def test_what_is_not_there_is_compiled(installed: Path) -> None:
 
 
 def test_kernels_of_other_sources_are_compiled_and_a_warning_says_so(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "source_stamp", lambda module, target: f"another {module}")
+    monkeypatch.setattr(stamps, "source_stamp", lambda module, target: f"another {module}")
     before = finding.compiled_count
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
@@ -339,7 +338,7 @@ def test_doctor_says_what_is_not_used(installed: Path, monkeypatch: pytest.Monke
         there, found = check.look()
     assert (there.state, found.state) == (OK, LIMITED)
     assert "cpu:x86-64-v1 is not cpu:" in found.words
-    monkeypatch.setattr(kernels, "source_stamp", lambda module, target: "another")
+    monkeypatch.setattr(stamps, "source_stamp", lambda module, target: "another")
     (found,) = check.look()
     assert found.state == LIMITED
     assert "kernels for cpu element_wise_round were built from other sources" in found.words

@@ -12,7 +12,7 @@ from support import assert_same_bits
 import tvmdml
 from tvmdml import TensorDesc, packs
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.library import finding, opened, spec
+from tvmdml.library import finding, opened, spec, stamps
 from tvmdml.library import format as container
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.packs import change
@@ -74,6 +74,6 @@ def test_a_part_of_a_pack_keeps_the_stamps_of_fused_operators(path: Path, target
 def test_a_kernel_depends_on_the_source_of_the_fused_operator(target: Target) -> None:
     fused, plain = (kernel_for(desc, target) for desc in (FUSED, PLAIN))
     assert isinstance(fused, Kernel)
-    assert [*fused.sources(target)] == ["element_wise_binary", "activation"]
-    assert [*plain.sources(target)] == ["element_wise_binary"]
-    assert fused.source(target) != plain.source(target)
+    assert [*stamps.sources(fused, target)] == ["element_wise_binary", "activation"]
+    assert [*stamps.sources(plain, target)] == ["element_wise_binary"]
+    assert stamps.source(fused, target) != stamps.source(plain, target)

@@ -20,7 +20,7 @@ from tvmdml import DiagonalMatrix, Operator, PackError, TopK, errors, knobs, pac
 from tvmdml.bench.inputs import FILLS
 from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.library import format as container
-from tvmdml.library import log_folders, logs, opened, scheduling, spec
+from tvmdml.library import log_folders, logs, opened, scheduling, spec, stamps
 from tvmdml.library.log_terms import Machine, Record
 from tvmdml.library.logs import Logs
 from tvmdml.library.scheduling import kernel_for
@@ -146,8 +146,8 @@ def test_installed_logs_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_hash_of_what_a_log_turned_is_in_the_key(sorting: Target) -> None:
     plain, found = kernel_for(top_k(), HERE), kernel_for(top_k(), sorting)
     assert (plain.tuning, found.tuning) == ("", logs.stamp({"algorithm": "sort", "digit_bits": 8}))
-    assert "tuning" not in plain.manifest(HERE)
-    assert found.manifest(sorting)["tuning"] == found.tuning
+    assert "tuning" not in stamps.manifest(plain, HERE)
+    assert stamps.manifest(found, sorting)["tuning"] == found.tuning
     with knobs.using(top_k={"algorithm": "sort", "digit_bits": 8}):
         same = kernel_for(top_k(), HERE)
     assert found._replace(tuning="").identity == same.identity != found.identity

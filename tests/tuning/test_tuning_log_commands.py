@@ -12,9 +12,9 @@ from support import diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, THERE, call, contents, record, rows, write
 
 from tvmdml import targets
-from tvmdml.kernels.kernel import source_stamp
 from tvmdml.library import lines, log_files, log_lines, logs
 from tvmdml.library.log_terms import Machine, Record
+from tvmdml.library.stamps import source_stamp
 from tvmdml.operators import Operator
 from tvmdml.system import console
 from tvmdml.tuning import log_checks

@@ -2,10 +2,7 @@
 
 import sys
 
-import tvmdml.directml
-import tvmdml.pydirectml
 from tvmdml.system.program import run
 
 if __name__ == "__main__":
-    sys.modules["pydirectml"] = tvmdml.pydirectml
-    sys.exit(run("directml", tvmdml.directml, sys.argv[1:]))
+    sys.exit(run({"directml": "tvmdml.directml", "pydirectml": "tvmdml.pydirectml"}, sys.argv[1:]))

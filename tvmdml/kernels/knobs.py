@@ -16,7 +16,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.library import notices
+from tvmdml.kernels import plans
 from tvmdml.targets._terms import Value as Value
 
 if TYPE_CHECKING:
@@ -209,12 +209,12 @@ def _changed(layers: dict[object, Any], given: Any) -> Iterator[None]:
     """A layer of values, inside; functions plan anew in it, and after it."""
     layer = object()
     layers[layer] = given
-    notices.forget_plans()
+    plans.forget()
     try:
         yield
     finally:
         del layers[layer]
-        notices.forget_plans()
+        plans.forget()
 
 
 def _is_module(name: str) -> bool:

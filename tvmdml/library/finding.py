@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvmdml.errors import CompileError, reason
-from tvmdml.library import installed, notices
+from tvmdml.kernels import plans
+from tvmdml.library import installed
 from tvmdml.system import apart, installing, whole
 from tvmdml.system.disk import stores
 from tvmdml.system.logger import LOGGER, timed
@@ -62,7 +63,7 @@ def _remember(identity: tuple[object, ...], launcher: Launcher) -> None:
     """Keep a kernel in memory. Their number is limited: each is a shared library with its own memory."""
     if len(_memory) >= MAX_KERNELS:
         _memory.clear()
-        notices.forget_plans()  # plans hold kernels too
+        plans.forget()  # plans hold kernels too
     _memory[identity] = launcher
 
 
@@ -77,8 +78,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
     with whole():
-        manifest = kernel.manifest(target)
-        name = _digest(manifest)
+        name, manifest = _named(kernel, target)
         store = stores.DiskStore()
         if (launcher := _stored(store, name, target) or installed.find(kernel, target)) is not None:
             LOGGER.debug("%s/%s for %s: from the cache", manifest["operator"], manifest["kernel"], target.kind)
@@ -91,10 +91,12 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
         return _build(kernel, target, store, name, manifest)
 
 
-def _digest(manifest: dict[str, object]) -> str:
-    from tvmdml.kernels.kernel import digest  # it is there if a kernel is; a plan of the cache needs none
+def _named(kernel: Kernel, target: Target) -> tuple[str, dict[str, object]]:
+    """The disk store's name of a kernel, and what it is computed from."""
+    from tvmdml.library import stamps  # it is there if a schedule was asked; a plan of the cache asks none
 
-    return digest(manifest)
+    manifest = stamps.manifest(kernel, target)
+    return stamps.digest(manifest), manifest
 
 
 def _stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:
@@ -150,7 +152,7 @@ def absent(kernels: Sequence[Kernel], target: Target) -> list[Kernel]:
 def _is_here(kernel: Kernel, target: Target) -> bool:
     if (target.name, target.code, *kernel.identity) in _memory:
         return True
-    if stores.DiskStore().find(_digest(kernel.manifest(target)), target.suffixes) is not None:
+    if stores.DiskStore().find(_named(kernel, target)[0], target.suffixes) is not None:
         return True
     return installed.has(kernel, target)
 
@@ -166,7 +168,7 @@ _stored_before: dict[tuple[str, ...], Launcher] = {}
 
 def name_of(kernel: Kernel, target: Target) -> str:
     """What ``stored`` finds a kernel by, in this process or another: its digest in the cache, and its place in the library."""
-    return _digest(kernel.manifest(target)) + installed.place(kernel, target)
+    return _named(kernel, target)[0] + installed.place(kernel, target)
 
 
 def stored(store: stores.DiskStore, name: str, target: Target) -> Launcher | None:

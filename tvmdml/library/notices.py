@@ -9,16 +9,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from tvmdml.kernels import plans
+
 if TYPE_CHECKING:
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
     from tvmdml.targets import Target
 
 _listeners: tuple[Callable[[Operator, Target, Shared], None], ...] = ()
-_planners: list[Callable[[], None]] = []
 _lock = threading.RLock()
-generation = 0
-"""Changes whenever kernels may come from another place than before. A plan of an older generation is made again."""
 
 
 def _renew_lock() -> None:
@@ -72,7 +71,7 @@ def listen(listener: Callable[[Operator, Target, Shared], None]) -> None:
     global _listeners
     with _lock:
         _listeners = (*_listeners, listener)
-    forget_plans()
+    plans.forget()
 
 
 def stop(listener: Callable[[Operator, Target, Shared], None]) -> None:
@@ -80,16 +79,3 @@ def stop(listener: Callable[[Operator, Target, Shared], None]) -> None:
     global _listeners
     with _lock:
         _listeners = tuple(one for one in _listeners if one != listener)
-
-
-def plan_anew(forget: Callable[[], None]) -> None:
-    """Call a function whenever plans of calls must be dropped."""
-    _planners.append(forget)
-
-
-def forget_plans() -> None:
-    """Make all functions plan their calls again."""
-    global generation
-    generation += 1
-    for forget in _planners:
-        forget()

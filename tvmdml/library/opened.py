@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.errors import CompileError, PackError
+from tvmdml.library import stamps
 
 if TYPE_CHECKING:
     from tvmdml.kernels.kernel import Kernel
@@ -83,11 +84,11 @@ class OpenedPack:
 
     def fits(self, kernel: Kernel, target: Target) -> bool:
         """Whether the pack's kernels were built from the installed schedules: those of others may take other arguments."""
-        return all(self.source(module, target) == stamp for module, stamp in kernel.sources(target).items())
+        return all(self.source(module, target) == stamp for module, stamp in stamps.sources(kernel, target).items())
 
     def differs(self, kernel: Kernel, target: Target) -> bool:
         """Whether it has kernels of the operator that were built from other schedules."""
-        return any(self.source(module, target) not in (None, stamp) for module, stamp in kernel.sources(target).items())
+        return any(self.source(module, target) not in (None, stamp) for module, stamp in stamps.sources(kernel, target).items())
 
     def source(self, module: str, target: Target) -> str | None:
         """The stamp of the schedules that its kernels of an operator and kind were built from; ``None`` if it has none."""

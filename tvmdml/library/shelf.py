@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvmdml.errors import InvalidArgument, PackError, Unsupported, bounded
-from tvmdml.library import notices
+from tvmdml.kernels import plans
 from tvmdml.library.opened import OpenedPack
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def load_pack(path: str | os.PathLike[str], *, strict: bool = False) -> LoadedPa
     pack = LoadedPack(path, strict)
     with _lock:
         _loaded = (pack, *_loaded)
-    notices.forget_plans()
+    plans.forget()
     return pack
 
 
@@ -118,7 +118,7 @@ class LoadedPack(OpenedPack):
 
     def _fits(self, module: str, target: Target) -> bool:
         """The same before a kernel is chosen; warns if the schedules differ."""
-        from tvmdml.kernels.kernel import source_stamp
+        from tvmdml.library.stamps import source_stamp
         from tvmdml.system.disk.stores import warn_once
 
         stamp = self.source(module, target)
@@ -154,7 +154,7 @@ class LoadedPack(OpenedPack):
         global _loaded
         with _lock:
             _loaded = tuple(pack for pack in _loaded if pack is not self)
-        notices.forget_plans()
+        plans.forget()
 
     def __enter__(self) -> LoadedPack:
         """The pack is already loaded. A closed pack cannot be entered again."""

@@ -3,7 +3,6 @@
 import importlib.machinery
 import sys
 
-import tvmdml.genai
 import tvmdml.onnx
 from tvmdml.system.program import run
 
@@ -11,5 +10,4 @@ if __name__ == "__main__":
     # Its tools for files are found where the package is installed, behind what is here.
     if (installed := importlib.machinery.PathFinder.find_spec("onnxruntime")) is not None:
         tvmdml.onnx.__path__ += list(installed.submodule_search_locations or ())
-    sys.modules["onnxruntime_genai"] = tvmdml.genai
-    sys.exit(run("onnxruntime", tvmdml.onnx, sys.argv[1:]))
+    sys.exit(run({"onnxruntime": "tvmdml.onnx", "onnxruntime_genai": "tvmdml.genai"}, sys.argv[1:]))

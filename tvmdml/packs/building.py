@@ -20,8 +20,8 @@ import tvmdml
 from tvmdml import operators, targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.kernels import knobs
-from tvmdml.kernels.kernel import Kernel, digest
-from tvmdml.library import files, lines, records, scheduling, tuned
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import files, lines, records, scheduling, stamps, tuned
 from tvmdml.library import format as container
 from tvmdml.library.format import Contents, Part
 from tvmdml.library.records import Launch, Operation, symbol_of
@@ -241,7 +241,7 @@ class Plan:
             if key in self.wanted:
                 continue
             turned = self._turned(operators.tuned_as(type(desc)), variant, desc.canonical(), shared)
-            job = work.Job(line, shared, name, machine.code, threads, turned, one.source(machine), key)
+            job = work.Job(line, shared, name, machine.code, threads, turned, stamps.source(one, machine), key)
             self.wanted[key] = _Wanted(one._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
         return launch
 
@@ -259,7 +259,7 @@ def _compile(plan: Plan, executor: Executor | None, jobs: int | None, progress: 
     """The compiled unit of every kernel, and how many of them had to be compiled."""
     store = stores.DiskStore()
     units: dict[bytes, bytes] = {}
-    digests = {key: digest(_manifest(wanted, key)) for key, wanted in plan.wanted.items()}
+    digests = {key: stamps.digest(_manifest(wanted, key)) for key, wanted in plan.wanted.items()}
     for key, wanted in plan.wanted.items():
         if (artifact := store.find(digests[key], (_suffix(wanted.machine),))) is not None:
             units[key] = artifact.content
@@ -387,7 +387,7 @@ def _keep(store: stores.DiskStore, name: str, wanted: _Wanted, unit: work.Unit) 
 
 
 def _manifest(wanted: _Wanted, key: bytes) -> dict[str, object]:
-    return {**wanted.kernel.manifest(wanted.machine), "for a pack": key.hex()}
+    return {**stamps.manifest(wanted.kernel, wanted.machine), "for a pack": key.hex()}
 
 
 def _suffix(machine: Target) -> str:
@@ -447,7 +447,7 @@ def _head(plan: Plan) -> dict[str, Any]:
         "sources": {
             f"{machine.kind} {module}": stamp
             for kernel, machine, _ in plan.wanted.values()
-            for module, stamp in kernel.sources(machine).items()
+            for module, stamp in stamps.sources(kernel, machine).items()
         },
         "knobs": plan.knobs,
         "logs": plan.logs,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml import targets
 from tvmdml.errors import CompileError
+from tvmdml.library import stamps
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.system import whole
 
@@ -63,7 +64,7 @@ def _compile(job: Job) -> Unit:
         chosen: Kernel = kernel_for(lines.read(job.line, "a job").canonical(), variant, job.shared)
         keys = {kernel_key(variant.code, one.module, one.name, one.parameters): one for one in chosen.every}
         kernel = keys.get(job.key)
-        if kernel is None or kernel.source(variant) != job.source:
+        if kernel is None or stamps.source(kernel, variant) != job.source:
             raise CompileError(
                 "the compiling process has another version of tvmdml than the building process: install the same version for both"
             )

@@ -7,9 +7,9 @@ import contextlib
 from tvmdml import targets
 from tvmdml.errors import TvmdmlError, message
 from tvmdml.kernels import knobs
-from tvmdml.kernels.kernel import source_stamp
 from tvmdml.library import lines, logs
 from tvmdml.library.log_terms import Record
+from tvmdml.library.stamps import source_stamp
 from tvmdml.operators import _shared, tuned_as
 from tvmdml.targets import Target
 

@@ -13,11 +13,11 @@ import tvmdml
 from tvmdml import functions, operators, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, counted, message, safe_repr
-from tvmdml.kernels.kernel import source_stamp
 from tvmdml.library import lines, log_folders, logs
 from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Wanted
+from tvmdml.library.stamps import source_stamp
 from tvmdml.operators import Operator, _shared
 from tvmdml.system import imports
 from tvmdml.targets import Target

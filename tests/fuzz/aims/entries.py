@@ -18,8 +18,8 @@ import tvmdml
 from fuzz import trees
 from fuzz.choices import Choices
 from tvmdml import cli, targets
-from tvmdml.kernels.kernel import Kernel, digest
-from tvmdml.library import finding
+from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import finding, stamps
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.system.disk import stores
 
@@ -35,7 +35,7 @@ _X = np.array([0.5, 1.5, -2.5, 3.2, 0, 7.9, -0.1, 100], np.float32)
 def one(choices: Choices) -> None:
     """An entry whose two files are damaged, or are something else."""
     kernel, manifest, artifact, launcher = _good()
-    name = digest(kernel.manifest(_TARGET))
+    name = stamps.digest(stamps.manifest(kernel, _TARGET))
     shutil.rmtree("cache", ignore_errors=True)
     folder = Path("cache", "kernels", name[:2])
     folder.mkdir(parents=True)
@@ -106,6 +106,6 @@ def _good() -> tuple[Kernel, dict[str, Any], bytes, Any]:
     desc = tvmdml.ElementWiseRound(input_tensor=x, output_tensor=x, rounding_mode=0)  # type: ignore[arg-type]
     kernel = kernel_for(desc.canonical(), _TARGET)
     launcher = finding._find_on_disk_or_build(kernel, _TARGET)
-    path = stores.DiskStore()._manifest(digest(kernel.manifest(_TARGET)))
+    path = stores.DiskStore()._manifest(stamps.digest(stamps.manifest(kernel, _TARGET)))
     manifest = json.loads(path.read_bytes())
     return kernel, manifest, (path.parent / manifest["artifact"]).read_bytes(), launcher

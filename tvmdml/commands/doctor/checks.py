@@ -338,7 +338,7 @@ def _library() -> Iterator[Finding]:
 def _of_other_schedules(pack: Pack) -> list[str]:
     """The target kinds and operators whose kernels in a pack come from schedules other than the installed ones."""
     from tvmdml import targets
-    from tvmdml.kernels.kernel import source_stamp
+    from tvmdml.library.stamps import source_stamp
 
     found = set()
     for name in pack.head["targets"].values():

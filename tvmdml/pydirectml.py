@@ -21,18 +21,18 @@ from tvmdml.directml.enums import PaddingMode as PaddingMode
 from tvmdml.directml.enums import RecurrentNetworkDirection as RecurrentNetworkDirection
 from tvmdml.directml.enums import TensorDataType as TensorDataType
 from tvmdml.directml.enums import TensorFlags as TensorFlags
+from tvmdml.directml.older import Binding as Binding
+from tvmdml.directml.older import Device as Device
+from tvmdml.directml.older import Expression as Expression
+from tvmdml.directml.older import GraphBuilder as GraphBuilder
+from tvmdml.directml.older import Model as Model
+from tvmdml.directml.older import Size2D as Size2D
+from tvmdml.directml.older import TensorData as TensorData
+from tvmdml.directml.older import TensorDesc as TensorDesc
+from tvmdml.directml.older_functions import FUNCTIONS as _FUNCTIONS
 from tvmdml.directml.results import GRUOutputs as GRUOutputs
 from tvmdml.directml.results import MaxPoolingOutputs as MaxPoolingOutputs
 from tvmdml.directml.tensors import TensorPolicy as TensorPolicy
-from tvmdml.pydirectml.functions import FUNCTIONS as _FUNCTIONS
-from tvmdml.pydirectml.models import Binding as Binding
-from tvmdml.pydirectml.models import Device as Device
-from tvmdml.pydirectml.models import Expression as Expression
-from tvmdml.pydirectml.models import GraphBuilder as GraphBuilder
-from tvmdml.pydirectml.models import Model as Model
-from tvmdml.pydirectml.models import Size2D as Size2D
-from tvmdml.pydirectml.models import TensorData as TensorData
-from tvmdml.pydirectml.models import TensorDesc as TensorDesc
 from tvmdml.system.names import no_attribute as _no_attribute
 
 OutputOptions = GRUOutputOptions
@@ -52,3 +52,12 @@ if not _typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         raise _no_attribute(f"module {__name__!r}", name, __all__)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from tvmdml.system.program import run
+
+    # The first versions of directml had this interface.
+    sys.exit(run(dict.fromkeys(("pydirectml", "directml"), "tvmdml.pydirectml"), sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""The functions of the interface: ``tvmdml.directml``'s, with the names, order and defaults of the older one."""
+"""The functions of ``tvmdml.pydirectml``: ``tvmdml.directml``'s, with the names, order and defaults of the older one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvmdml import directml
-from tvmdml.pydirectml.models import Expression, GraphBuilder, TensorDesc
+from tvmdml.directml.older import Expression, GraphBuilder, TensorDesc
 from tvmdml.system.names import takes
 
 _ONE, _TWO = "input", "a b"

@@ -1,4 +1,4 @@
-"""The classes of the interface: a device that computes, a builder of graphs, and arrays bound to inputs by position."""
+"""The classes of ``tvmdml.pydirectml``: a device that computes, a builder of graphs, and arrays bound to inputs by position."""
 
 from __future__ import annotations
 
