@@ -13,9 +13,9 @@ import tvmdml
 from tvmdml.commands.explain import explain
 from tvmdml.commands.run import run
 from tvmdml.conformance.cli import conformance
-from tvmdml.dxdispatch.options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.genai.cli import generate
+from tvmdml.library.options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
 from tvmdml.packs.cli import pack, verify
 from tvmdml.system.console import (
     INTERRUPTED,

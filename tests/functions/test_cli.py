@@ -22,7 +22,7 @@ from tvmdml import dxdispatch, operators, targets
 from tvmdml.cli import main
 from tvmdml.commands import doctor
 from tvmdml.dxdispatch import commands
-from tvmdml.dxdispatch.options import Operation
+from tvmdml.library.options import Operation
 from tvmdml.operators._json import nodes
 from tvmdml.system import console
 

@@ -15,7 +15,7 @@ import pytest
 import tvmdml
 import tvmdml.onnx
 from tvmdml import dxdispatch, errors
-from tvmdml.dxdispatch import options
+from tvmdml.library import options
 
 X = np.zeros((3, 4), np.float32)
 

@@ -274,7 +274,7 @@ def test_without_the_variable_every_pack_is_trusted(path: Path) -> None:
 
 def test_without_keys_nothing_is_imported(path: Path) -> None:
     code = (
-        "import sys\nfrom tvmdml.packs import signing\nfrom tvmdml.library.format import Pack\n"
+        "import sys\nfrom tvmdml.library import signing\nfrom tvmdml.library.format import Pack\n"
         "signing.check(Pack(sys.argv[1]))\nassert 'cryptography' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=False)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tvmdml.dxdispatch.options import named_size
 from tvmdml.errors import Unsupported
+from tvmdml.library.options import named_size
 from tvmdml.system.console import parsed, say, shown_seconds
 from tvmdml.targets._options import device_option
 

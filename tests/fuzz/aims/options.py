@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import cli
-from tvmdml.dxdispatch import options
-from tvmdml.dxdispatch.options import Operation
+from tvmdml.library import options
+from tvmdml.library.options import Operation
 from tvmdml.operators import all_operators
 from tvmdml.tensors import TensorDataType
 
