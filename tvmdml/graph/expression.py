@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,6 +34,26 @@ _ALSO = {"sizes": "shape", "data_type": "dtype", "rank": "ndim", "element_count"
 
 def _function(name: str) -> Any:
     return doors.public_name(name)
+
+
+def _operator(name: str) -> Callable[[Expression, Operand], Expression]:
+    """The method of an operator: a function of the expression, and what stands behind the operator."""
+
+    def method(self: Expression, other: Operand) -> Expression:
+        return _function(name)(self, other)
+
+    method.__doc__ = f"``tvmdml.{name}``."
+    return method
+
+
+def _reflected(name: str) -> Callable[[Expression, Operand], Expression]:
+    """The same for an expression that stands behind the operator."""
+
+    def method(self: Expression, other: Operand) -> Expression:
+        return _function(name)(other, self)
+
+    method.__doc__ = f"``tvmdml.{name}``."
+    return method
 
 
 class Expression(Traced):
@@ -115,73 +135,25 @@ class Expression(Traced):
 
     # -- Arithmetic
 
-    def __add__(self, other: Operand) -> Expression:
-        """``tvmdml.add``."""
-        return _function("add")(self, other)
-
-    def __radd__(self, other: Operand) -> Expression:
-        """``tvmdml.add``."""
-        return _function("add")(other, self)
-
-    def __sub__(self, other: Operand) -> Expression:
-        """``tvmdml.subtract``."""
-        return _function("subtract")(self, other)
-
-    def __rsub__(self, other: Operand) -> Expression:
-        """``tvmdml.subtract``."""
-        return _function("subtract")(other, self)
-
-    def __mul__(self, other: Operand) -> Expression:
-        """``tvmdml.multiply``."""
-        return _function("multiply")(self, other)
-
-    def __rmul__(self, other: Operand) -> Expression:
-        """``tvmdml.multiply``."""
-        return _function("multiply")(other, self)
-
-    def __truediv__(self, other: Operand) -> Expression:
-        """``tvmdml.divide``."""
-        return _function("divide")(self, other)
-
-    def __rtruediv__(self, other: Operand) -> Expression:
-        """``tvmdml.divide``."""
-        return _function("divide")(other, self)
-
-    def __mod__(self, other: Operand) -> Expression:
-        """``tvmdml.modulus_floor``."""
-        return _function("modulus_floor")(self, other)
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("subtract"), _reflected("subtract")
+    __mul__, __rmul__ = _operator("multiply"), _reflected("multiply")
+    __truediv__, __rtruediv__ = _operator("divide"), _reflected("divide")
+    __mod__ = _operator("modulus_floor")
+    __matmul__ = _operator("gemm")
+    __pow__ = _operator("pow")
+    __lt__ = _operator("less_than")  # uint8, 1 or 0, as the next three
+    __le__ = _operator("less_than_or_equal")
+    __gt__ = _operator("greater_than")
+    __ge__ = _operator("greater_than_or_equal")
 
     def __neg__(self) -> Expression:
         """``tvmdml.negate``."""
         return _function("negate")(self)
 
-    def __matmul__(self, other: Operand) -> Expression:
-        """``tvmdml.gemm``."""
-        return _function("gemm")(self, other)
-
-    def __pow__(self, other: Operand) -> Expression:
-        """``tvmdml.pow``."""
-        return _function("pow")(self, other)
-
     def __abs__(self) -> Expression:
         """``tvmdml.abs``."""
         return _function("abs")(self)
-
-    def __lt__(self, other: Operand) -> Expression:
-        """``tvmdml.less_than``: uint8, 1 or 0."""
-        return _function("less_than")(self, other)
-
-    def __le__(self, other: Operand) -> Expression:
-        """``tvmdml.less_than_or_equal``: uint8, 1 or 0."""
-        return _function("less_than_or_equal")(self, other)
-
-    def __gt__(self, other: Operand) -> Expression:
-        """``tvmdml.greater_than``: uint8, 1 or 0."""
-        return _function("greater_than")(self, other)
-
-    def __ge__(self, other: Operand) -> Expression:
-        """``tvmdml.greater_than_or_equal``: uint8, 1 or 0."""
-        return _function("greater_than_or_equal")(self, other)
 
     # -- Views
 
