@@ -6,7 +6,7 @@ An instruction multiplies unsigned bytes of places by signed ones of filters; fi
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
@@ -15,9 +15,6 @@ from tvmdml.schedules.cpu._convolution_plan import NAMES
 from tvmdml.schedules.cpu._gemm_owned import Panels
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 GROUP = 4
 """The channels of a word."""
@@ -303,7 +300,7 @@ class Interleaved:
         scalars = (*own.scalars(), self.channels, tasks)
         table = ("int64", own.products + 2 * own.taps)
 
-        def function() -> PrimFunc:
+        def function() -> T.PrimFunc:
             with T.function() as f:
                 self.tensors = {"filter_tensor": f.buffer("filter", kind)}
                 self.filters, self.table = f.buffer("packed", self.arithmetic.packed), f.buffer("table_scratch", "int64")

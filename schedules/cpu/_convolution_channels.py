@@ -21,8 +21,6 @@ from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Sou
 from tvmdml.schedules.cpu._gemm_panels import ALONG, up
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.targets import Target
 
 _PLACES = {16: (4, 2, 1), 32: (4, 2, 1), 64: (7, 4, 2, 1)}
@@ -109,7 +107,7 @@ class Channels:
             *(zero_step, self.panels.panel, self.tasks),
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:

@@ -6,7 +6,7 @@ output that it takes part in. The first and the last vector of a row leave out w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels import tiles
@@ -16,9 +16,6 @@ from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
 from tvmdml.schedules.cpu._part import load_part, store_part
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _MOST_TAPS = 49
 _ROWS = (8, 4, 2, 1)
@@ -93,7 +90,7 @@ class Depthwise:
             *(w.layout[0], w.layout[1], *steps, base, self.down.start, self.across.start, zero_step, self.tasks),
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:

@@ -8,7 +8,7 @@ Integers are computed as float32 within a block of ``KC`` products, which is exa
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, multiply_add
@@ -21,10 +21,6 @@ from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
 
 AHEAD = 8
 """How many steps before it is read an element is asked for."""
@@ -97,7 +93,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         packer = Kernel(module, "filters", tuple(choices.items()), self.packer, (*own.scalars(), self.tasks), (table,))
         return Owned(names[0], self.factors, self._packed_elements(), f"filters {form}", names, packer)
 
-    def packer(self) -> PrimFunc:
+    def packer(self) -> T.PrimFunc:
         """The TensorIR of the kernel that packs filters."""
         zero = self.given.zero_points()[0]
         with T.function() as f:
@@ -120,7 +116,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         """The steps of addends from one of the output's channels to the next."""
         return self.after.steps()
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:

@@ -31,8 +31,6 @@ from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.targets import Target
 
 _SLACK = 64
@@ -161,7 +159,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         """The steps of addends from one of the output's channels to the next, and of what follows."""
         return self.after.steps()
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:

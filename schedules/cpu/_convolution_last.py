@@ -39,8 +39,6 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 from tvmdml.schedules.cpu._woven import MOST, woven
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.targets import Target
 
 TILES = {
@@ -250,7 +248,7 @@ class Last:
             *(-(-self.height // self.rows), self.height, self.strides[0] * self.skips[0]),
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:

@@ -22,8 +22,6 @@ from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._woven import woven
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.targets import Target
 
 LANES = 16
@@ -91,7 +89,7 @@ class Spread:
         )
         return Kernel(module, "spread", parameters, self.function, scalars, temporaries, also=tuple(also))
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(Typed)
         with T.function() as f:

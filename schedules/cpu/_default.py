@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel, Offers
@@ -11,9 +11,6 @@ from tvmdml.kernels.open_shapes import OpenShapes
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 LEAST_PARALLEL_ITEMS = 1 << 16
 """With fewer items than this, starting threads costs more than it saves."""
@@ -33,7 +30,7 @@ def kernel(desc: Operator, target: Target, shared: Shared) -> Kernel:
     shapes = OpenShapes()
     wanted = desc if constant else desc.with_tensors(shapes.open)
 
-    def build() -> PrimFunc:
+    def build() -> T.PrimFunc:
         own = desc if constant else desc.with_tensors(OpenShapes().open)  # each build declares its own integers
         return own.computation(each, shared)
 

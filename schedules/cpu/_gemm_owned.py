@@ -8,7 +8,7 @@ arithmetic only, and not on blocks or tasks.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
@@ -17,9 +17,6 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
 from tvmdml.schedules.cpu._gemm_panels import Factor, up
 from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
 from tvmdml.schedules.cpu._tiles import SIDE
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _SLACK = 64
 """Elements behind a matrix, which vectors may read."""
@@ -126,7 +123,7 @@ class Packing:
         packer = Kernel(module, "panels", parameters, self.function, scalars)
         return Owned(names[0], self.arithmetic.packed, count * panels.room, layout, names, packer)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         own, width = self.source, self.panels.width
         with T.function() as f:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._matrix import Matrix
@@ -15,9 +15,6 @@ from tvmdml.schedules.cpu._gemm_bit_integers import IntegerRows
 from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows, Bits
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 def serves(desc: BlockwiseGemm) -> bool:
@@ -89,7 +86,7 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         return (*self.key(), ("bits", str(self.bits)), ("tile", f"{self.together_rows} {self.together}"))
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         names = ("tasks", "batch", "parts", "rows", "columns", "depth", "row_bytes", "scale_row", "zero_row")
         with T.function() as f:
             tensors = f.tensors(self.desc)

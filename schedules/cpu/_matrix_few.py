@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
@@ -16,9 +16,6 @@ from tvmdml.schedules.cpu._gemm_rows_bytes import ByteRows, room
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another name
@@ -46,7 +43,7 @@ class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another n
         choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("lanes", self.lanes))
         return (*self.key(), *choices, ("together", self.together))
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             tensors = f.tensors(self.desc)
             scratch = f.buffer("scratch", self.contraction.computed)
@@ -95,7 +92,7 @@ class FewBytes(Writer):  # type: ignore[misc] # mypy knows these modules by anot
         choices = (("rows", self.plain.sizes[0]), ("form", self.form), ("arithmetic", self.arithmetic.key()))
         return (*self.key(), *choices)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             tensors = f.tensors(self.desc)
             scratch = f.buffer("scratch", "int32")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand
@@ -12,9 +12,6 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu._ahead import ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Plain(NamedTuple):
@@ -118,7 +115,7 @@ class Writer:
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         raise NotImplementedError
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         raise NotImplementedError
 
     def owned(self) -> tuple[Owned, ...]:

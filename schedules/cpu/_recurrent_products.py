@@ -12,8 +12,6 @@ from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.targets import Target
 
 _TASK_ELEMENTS = 1 << 16
@@ -279,7 +277,7 @@ class Packing:
         packer = Kernel(module, "gates", parameters, self.function, scalars)
         return Owned(self.name, dtype, max(1, room), layout, (self.name,), packer)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR of the packer."""
         tensor, kind = getattr(self.desc, self.name), self.panels.KIND or self.desc.computed
         with T.function() as f:

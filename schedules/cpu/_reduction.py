@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from tvmdml.kernels.formula import Source
 from tvmdml.kernels.reduction import Values, Walk, has_bits, of_bits
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.cpu._leaves import Leaves
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 CELL = 8
 """Bytes of a value in scratch memory."""
@@ -53,7 +50,7 @@ class Writer:
         self.parameters = (*desc.formula_key(), *choices.items())
         self.walks = own_walks(desc, self.by_bits)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         desc = self.desc
         with T.function() as f:
             buffers = f.tensors(desc)

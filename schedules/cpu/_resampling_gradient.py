@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -17,9 +17,6 @@ from tvmdml.operators._resampling import Grid, ResampledGradient
 from tvmdml.schedules.cpu import per_task, split
 from tvmdml.schedules.cpu._resampling_rows import Images, RowWriter, gathered, run, splat, vectors
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _LEAST = 1 << 13
 """The least elements of a task."""
@@ -51,7 +48,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         self.linear, self.stored = desc.is_linear, desc.ends()[0].data_type.tvm
         self.parameters = (("type", self.stored), ("linear", self.linear), *choices.items())
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.gradient, self.result = f.buffer("gradient", self.stored), f.buffer("elements", self.stored)
             self.places, self.weights = f.buffer("places", "int32"), f.buffer("weights", _WIDE)

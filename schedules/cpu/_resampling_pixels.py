@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -17,9 +17,6 @@ from tvmdml.operators._resampling import Grid, Resampled, grid_of, weights
 from tvmdml.schedules.cpu import per_task, split
 from tvmdml.schedules.cpu._resampling_rows import ONE, Here, Rows, RowWriter, overlapping, run, splat
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _LEAST = 1 << 14
 """The least elements of a task."""
@@ -90,7 +87,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         self.stored = desc.ends()[0].data_type.tvm if self.linear else desc.moved
         self.parameters = (("type", self.stored), ("linear", self.linear), *choices.items())
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.source, self.result = f.buffer("input", self.stored), f.buffer("output", self.stored)
             self.places, self.weights = f.buffer("places", "int64"), f.buffer("weights", self.dtype)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -26,9 +26,6 @@ from tvmdml.schedules.cpu._resampling_rows import run, splat
 from tvmdml.schedules.cpu._roi_align_side import Side, fresh
 from tvmdml.schedules.cpu._roi_align_slopes import Slopes, lanes_of
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _LEAST = 1 << 15
 """The least work of a task, in elements that are set to 0."""
@@ -81,7 +78,7 @@ class _Writer:
             lanes //= 2
         return lanes
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.tensors = {name: f.buffer(name, one.data_type.tvm) for name, one in self.present}
             numbers, weights = f.buffer("numbers", "int32"), f.buffer("weights", self.dtype)

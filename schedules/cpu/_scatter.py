@@ -17,7 +17,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source
@@ -33,9 +33,6 @@ from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.schedules.cpu._scatter_applied import AHEAD_LINES, AHEAD_ROWS, Applied
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _LEAST = 256
 """The least bytes of neighbouring columns for a task."""
@@ -203,7 +200,7 @@ class _Writer(Applied):  # type: ignore[misc] # mypy knows these modules by anot
     far: int
     """How many updates before one its index and value are asked for; 0 if a second-level cache has them."""
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             names = ("source", "indices", "updates", "result")
             self.at = SimpleNamespace(**{name: f.buffer(name, kind) for name, kind in zip(names, self.types, strict=True)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -12,9 +12,6 @@ from tvmdml.operators._window import Cascade
 from tvmdml.operators._window_largest import least
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import per_task
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Place(NamedTuple):
@@ -146,7 +143,7 @@ class Way:
         scalars = (*self.shapes.scalars, self.tasks)
         return Kernel(module, self.NAME, parameters, self.function, scalars, also=tuple(also))
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The TensorIR."""
         self.desc = self.given.with_tensors(OpenShapes().open)
         with T.function() as f:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -19,9 +19,6 @@ from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
 from tvmdml.schedules.cpu._attention_rows import Few, Fews, few_scratch, found_size
 from tvmdml.schedules.cpu._attention_tiles import registers
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "attention",
@@ -102,7 +99,7 @@ class _Writer:
             ("shared", shared),
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             buffers = f.tensors(self.desc, self.shared)
             scratch = f.buffer("scratch", "float32")

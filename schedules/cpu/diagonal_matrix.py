@@ -26,7 +26,6 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tvm.tirx import PrimFunc
 
 _LINE = 64
 _COLUMNS = 16
@@ -123,7 +122,7 @@ class _Writer:
         self.__dict__.update(choices)
         self.unsigned = f"uint{8 * self.itemsize}"
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.source: Any = None if self.copied == "none" else f.buffer("input", self.unsigned)
             self.result = f.buffer("output", self.unsigned)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels import tiles
@@ -36,9 +36,6 @@ from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, has_tiles_of_pairs, plain
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _NAMES = ("12x2", "8x3", "6x4", "13x2", "10x2", "7x3", "7x2", "6x2", "4x3", "4x2", "2x4")
 _BLOCKS = (1, 2, 4, 8)
@@ -301,7 +298,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         )
         return (*self.key(), *choices)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             packed = {self.operands[side].name: self.arithmetic.packed for side in self.packed}
             tensors = f.tensors(self.desc, packed=packed)

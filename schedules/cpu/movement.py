@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
@@ -59,9 +59,6 @@ from tvmdml.schedules.cpu._row_parts import Parts
 from tvmdml.schedules.cpu._runs import aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import tiles
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "movement",
@@ -227,12 +224,12 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
         moves = self.transfer.moves
         return tuple(dict.fromkeys(move.source for move in moves)), tuple(dict.fromkeys(move.result for move in moves))
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         if self.listed:
             return self._very_many()
         return self._many() if len(self.transfer.moves) > 1 else self._one()
 
-    def _one(self) -> PrimFunc:
+    def _one(self) -> T.PrimFunc:
         """The kernel of one move."""
         (written,) = self.transfer.moves
         with T.function() as f:
@@ -252,7 +249,7 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
                 self._tasks(tasks, fill, offset, buffers, task)
         return f.result()
 
-    def _many(self) -> PrimFunc:
+    def _many(self) -> T.PrimFunc:
         """The kernel of a move for each of many sources or results."""
         moves, several = self.transfer.moves, [places for places in self._places() if len(places) > 1]
         with T.function() as f:
@@ -276,7 +273,7 @@ class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by anothe
                 self._tasks(tasks, fill, offset, buffers, self._in_turns(tasks, block, numbers, buffers, each))
         return f.result()
 
-    def _very_many(self) -> PrimFunc:
+    def _very_many(self) -> T.PrimFunc:
         """The same of any number, which are neighbours among the tensors."""
         moves, several = self.transfer.moves, [places for places in self._places() if len(places) > 1]
         with T.listed_function() as f:

@@ -11,7 +11,7 @@ own rows: near their end, they are written one by one. Rows behind the count are
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -22,9 +22,6 @@ from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.schedules.cpu import per_task, share, unit_step
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "nonzero_coordinates",
@@ -140,7 +137,7 @@ class _Writer:
         self.parameters = (("bits", self.bits), ("float", self.is_float), ("index", self.index_type), *choices.items())
         self.unit = self.columns if self.packed else 1  # how much `at` grows with each row
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.source = f.buffer("input", f"uint{self.bits}")
             self.count = f.buffer("count", "uint32")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir as T
@@ -29,9 +29,6 @@ from tvmdml.schedules.cpu._runs import Runs, aligned_elements, are_lines, lanes_
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "pointwise",
@@ -133,7 +130,7 @@ class _Writer(Runs):  # type: ignore[misc] # mypy knows these modules by another
     rank: int
     parts: bool
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         formula = self.formula
         with T.function() as f:
             # An input that shares an output's memory is no parameter: two buffers with the same memory would violate the no-alias

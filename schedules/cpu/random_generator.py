@@ -6,7 +6,7 @@ larger than the caches is written with non-temporal stores, which begin at a blo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -17,9 +17,6 @@ from tvmdml.operators.random_generator import BLOCK, RandomGenerator, advance, l
 from tvmdml.schedules.cpu import STREAMED, TASKS_PER_THREAD, per_task, share, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "random_generator",
@@ -75,7 +72,7 @@ class _Writer:
         self.__dict__.update(choices)
         self.parameters = tuple(choices.items())
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         desc = self.desc
         with T.function() as f:
             old = None if self.shared else f.buffer("state", "uint32")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -25,9 +25,6 @@ from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
 from tvmdml.schedules.cpu._recurrent_products import Packing, Panels, Product, Unpacked, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _POWERS = tuple(1 << n for n in range(24))
 WEIGHTS = ("weight_tensor", "recurrence_tensor")
@@ -151,7 +148,7 @@ class _Writer:
         self.parameters = (*desc.formula_key(), ("products", repr((of_input, *of_stages))), *choices.items())
         self.stages = desc.stages()
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         desc = self.desc
         with T.function() as f:
             kind = BytePanels.KIND if self.digits else desc.computed

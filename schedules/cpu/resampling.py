@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from tvmdml.schedules.cpu._resampling_pixels import Pixels
 from tvmdml.schedules.cpu._resampling_rows import LANES, Here, Images, Rows, RowWriter, overlapping, pairs, run, splat
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 LEAST = 1 << 14
 """The least elements of a task."""
@@ -110,7 +107,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
         """Whether the nearest elements are stored in vectors: one by one they take longer than to look up."""
         self.parameters = (("type", self.stored), ("linear", self.linear), *choices.items())
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.source, self.result = f.buffer("input", self.stored), f.buffer("output", self.stored)
             self.places, self.weights = f.buffer("places", "int32"), f.buffer("weights", self.dtype)

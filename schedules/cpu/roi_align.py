@@ -10,7 +10,7 @@ gradients one of their own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -23,9 +23,6 @@ from tvmdml.operators.roi_align import RoiAlignGrad
 from tvmdml.schedules.cpu import _default, _roi_align_gradient, per_task, share, split
 from tvmdml.schedules.cpu._roi_align_side import Side
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 LEAST = 1 << 12
 """The least elements of the result for each task."""
@@ -73,7 +70,7 @@ class _Writer:
         types = [(getattr(desc, name).data_type.tvm, getattr(desc, name).rank) for name in _TENSORS]
         self.parameters = (*desc.attributes_exactly(), ("types", str(types)), *choices.items())
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         desc = self.desc
         with T.function() as f:
             tensors = {name: f.buffer(name, getattr(desc, name).data_type.tvm) for name in _TENSORS}

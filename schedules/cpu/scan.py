@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from tvmdml.schedules.cpu._ahead import AHEAD, read_ahead
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _POWERS = tuple(1 << n for n in range(24))
 
@@ -162,7 +159,7 @@ class _Writer:
             *choices.items(),
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             source = None if self.shared else f.buffer("input", self.stored)
             self.result = f.buffer("output", self.stored)

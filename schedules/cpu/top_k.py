@@ -14,7 +14,7 @@ All algorithms are stable: of equal elements the earlier comes first, in both di
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -30,9 +30,6 @@ from tvmdml.schedules.cpu._radix import RadixSort
 from tvmdml.schedules.cpu._select import BLOCK, Selection, blocks
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles, transposed
 from tvmdml.targets import Target
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _POWERS = tuple(1 << n for n in range(25))
 KNOBS = Knobs(
@@ -159,7 +156,7 @@ def _copied(word: str, index: str, sizes: tuple[int, ...], steps: tuple[tuple[in
         many = not isinstance(items, int) or items >= _default.LEAST_PARALLEL_ITEMS
         return T.loop(T.i64(items) if isinstance(items, int) else items, parallel=parallel and many)
 
-    def build() -> PrimFunc:
+    def build() -> T.PrimFunc:
         with T.function() as f:
             source, values, indices = (f.buffer(*one) for one in (("input", word), ("values", word), ("indices", index)))
             own = f.scalars("size", rank)
@@ -203,7 +200,7 @@ class _Writer:
             ),
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.function() as f:
             self.source, self.values = f.buffer("input", self.order.word), f.buffer("values", self.order.word)
             self.indices = f.buffer("indices", self.index_type)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from tvmdml.errors import Unsupported, message
 from tvmdml.kernels import tensorir as T
@@ -19,9 +19,6 @@ from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.operators import Operator
 from tvmdml.targets._device import VECTOR_BYTES as VECTOR_BYTES
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _NARROW = 1 << 30
 """Offsets below this are computed in 32 bits: adding a whole grid's step to one does not overflow."""
@@ -167,7 +164,7 @@ def checked(desc: Operator, target: DeviceTarget, kernel: Kernel) -> Kernel:
     For kernels with any formula: only their code says in which types they compute.
     """
 
-    def build() -> PrimFunc:
+    def build() -> T.PrimFunc:
         function = kernel.build()
         if called := target.lacking(function):
             _refuse_type(desc, target, called)

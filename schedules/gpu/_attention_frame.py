@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import mathematics
@@ -18,9 +18,6 @@ from tvmdml.operators._contract import Shared
 from tvmdml.schedules.gpu import Numbers, strided
 from tvmdml.schedules.gpu._words import unravel
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 def _plain(d: Described) -> Described:
@@ -150,7 +147,7 @@ class Frame(abc.ABC):
             *self.numbers.parameters,
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         """The kernel."""
         desc = self.desc
         with T.on_device(), T.counting(self.dtype), T.function() as f:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel, Offers
@@ -14,9 +14,6 @@ from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.gpu import Numbers, checked, each_item, groups_for, require, require_few_rounds
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 THREADS = 64
 
@@ -31,7 +28,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     if opened is not None and numbers.have_room(shapes.scalars):
         if target.max_rounds is not None:
             _written(desc, target, shared, numbers)  # which counts the rounds of loops
-        build: Callable[[], PrimFunc] = functools.partial(_written, desc, target, shared, numbers, True)
+        build: Callable[[], T.PrimFunc] = functools.partial(_written, desc, target, shared, numbers, True)
         wanted: Any = opened
     else:
         build, wanted, shapes = functools.partial(_written, desc, target, shared, numbers), desc, OpenShapes()
@@ -42,7 +39,7 @@ def kernel(desc: Operator, target: DeviceTarget, shared: Shared) -> Kernel:
     return checked(desc, target, built)
 
 
-def _written(desc: Operator, target: DeviceTarget, shared: Shared, numbers: Numbers, opened: bool = False) -> PrimFunc:
+def _written(desc: Operator, target: DeviceTarget, shared: Shared, numbers: Numbers, opened: bool = False) -> T.PrimFunc:
     """The function; with ``opened``, for a class of shapes."""
     most_items = 1
 

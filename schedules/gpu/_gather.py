@@ -20,8 +20,6 @@ from tvmdml.schedules.gpu import Numbers, each_item, groups_for, one_launch, req
 from tvmdml.targets._device import DeviceTarget
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.tensors import TensorDesc
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -95,7 +93,7 @@ class Gather:
             self.counted(own, each, f.tensors(own))
         require_few_rounds(self.desc, self.target, (rounds.total + 1) * most)  # the loop over items makes rounds, too
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.counting(self.numbers.dtype), T.function() as f:
             own, buffers = self.declare(f)
             self.write(own, buffers)

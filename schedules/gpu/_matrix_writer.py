@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, Contraction, Operand, factor, multiply_add
@@ -15,9 +15,6 @@ from tvmdml.schedules.gpu import Numbers, position, reduction, strided
 from tvmdml.schedules.gpu._matrix_bits import BitPart
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace
 from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _BAND = 8
 """Groups that run at the same time have tiles of so many rows of tiles: they read the same parts of the second factor."""
@@ -110,7 +107,7 @@ class Writer:
 
     # -- The kernel
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.counting(self.dtype), T.function() as f:
             self.buffers = f.tensors(self.desc)
             if self.adds or self.after is not None:

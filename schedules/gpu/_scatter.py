@@ -6,7 +6,7 @@ maximum. The third writes each element, from the update that the table names, or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -14,9 +14,6 @@ from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.gpu import Numbers, _scatter_combined, checked, groups_for, position, strided
 from tvmdml.schedules.gpu._scatter_plan import Plan, Updating
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
@@ -46,7 +43,7 @@ class _Writer(Updating):  # type: ignore[misc] # imported as Any here; checked i
         self.__dict__.update(choices)
         self.parameters = (*choices.items(), *numbers.parameters)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f, T.counting(self.numbers.dtype):
             names = ("source", "indices", "updates", "result")
             source, indices, updates, result = (f.buffer(name, kind) for name, kind in zip(names, self.types, strict=True))

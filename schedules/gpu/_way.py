@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu._bitonic import POSITION
 from tvmdml.schedules.gpu._rows import Rows
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 SPARE_BYTES = 256
 """Shared memory reserved for counts and the like."""
@@ -73,7 +70,7 @@ class Way:
         count: int = min(items, self.most_groups)
         return max(1, count)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f:
             self.rows.declare(f)
             self.counts = [f.buffer("counts", "int32") for _ in self.scratch]

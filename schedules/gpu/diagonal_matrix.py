@@ -11,7 +11,7 @@ the input's. Elements are moved as plain bits in 32-bit words, so one kernel ser
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -22,9 +22,6 @@ from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _tiles, group_knobs, gro
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.tensors import packed_strides
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = group_knobs("diagonal_matrix")
 
@@ -126,7 +123,7 @@ class _Writer:
         self.lanes = VECTOR_BYTES // self.itemsize
         self.element = f"uint{8 * min(self.itemsize, 4)}"  # a 64-bit element is two of these
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f:
             self.source: Any = None if self.copied == "none" else f.buffer("input", self.element)
             self.result = f.buffer("output", self.element)

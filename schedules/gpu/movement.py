@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
@@ -42,9 +42,6 @@ from tvmdml.schedules.gpu import (
 )
 from tvmdml.schedules.gpu._words import unravel
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = group_knobs(
     "movement",
@@ -159,7 +156,7 @@ class _Writer:
             *numbers.parameters,
         )
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f, T.counting(self.numbers.dtype):
             buffers = [f.buffer(f"tensor{i}", dtype) for i, dtype in enumerate(self.types)]
             n = self.numbers.declare(f)

@@ -15,7 +15,7 @@ There are three variants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -26,9 +26,6 @@ from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers, _scan, enough_groups, po
 from tvmdml.schedules.gpu._walk import LEAST_PIECE, WORD, walk_of
 from tvmdml.schedules.gpu._words import load, offset, save, unravel, words
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "nonzero_coordinates",
@@ -171,7 +168,7 @@ class _Writer:
         self.magnitude = (1 << min(self.bits, 32) - self.is_float) - 1
         self.index_words = 2 if self.index_type == "uint64" else 1
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f:
             self.input = f.buffer("input", self.element)
             self.count = f.buffer("count", "uint32")

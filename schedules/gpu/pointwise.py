@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir as T
@@ -38,9 +38,6 @@ from tvmdml.schedules.gpu import (
 )
 from tvmdml.schedules.gpu._words import unravel
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = group_knobs("pointwise")
 
@@ -136,7 +133,7 @@ class _Writer:
         self.__dict__.update(choices)
         self.parameters = (*formula.key, *choices.items(), *numbers.parameters)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         formula = self.formula
         with T.on_device(), T.function() as f:
             # An input that shares an output's memory is no parameter: two buffers with the same memory would violate the no-alias

@@ -5,7 +5,7 @@ Devices without 64-bit integers make products of words from those of their halve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -15,9 +15,6 @@ from tvmdml.operators.random_generator import BLOCK, RandomGenerator, advance, l
 from tvmdml.schedules.gpu import Numbers, group_knobs, groups_for, position, strided
 from tvmdml.schedules.gpu._words import offset, save, unravel
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = group_knobs("random_generator")
 
@@ -50,7 +47,7 @@ class _Writer:
         self.__dict__.update(choices)
         self.parameters = (*choices.items(), *numbers.parameters)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         desc, dtype = self.desc, self.numbers.dtype
         with T.on_device(), T.counting(dtype), T.function() as f:
             given = None if self.shared else f.buffer("state", "uint32")

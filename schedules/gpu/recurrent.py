@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -29,9 +29,6 @@ from tvmdml.schedules.gpu import (
     taken_steps,
 )
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "recurrent",
@@ -100,7 +97,7 @@ class _Writer:
         self.__dict__.update(choices)
         self.parameters = (*desc.formula_key(), *choices.items(), *numbers.parameters)
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         desc = self.desc
         with T.on_device(), T.counting(self.dtype), T.function() as f:
             self.tensors = f.tensors(desc)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
@@ -25,9 +25,6 @@ from tvmdml.schedules.gpu import Numbers, checked, enough_groups, require, strid
 from tvmdml.schedules.gpu._joined import Joined
 from tvmdml.schedules.gpu._words import offset, unravel
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = Knobs(
     "reduction",
@@ -123,7 +120,7 @@ class Writer:
         self.parameters = (*desc.formula_key(), *choices.items(), ("position", desc.position_type), *numbers.parameters)
         self.walks = desc.walks()
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f:
             buffers = f.tensors(self.desc)
             self.keep(f)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
@@ -23,9 +23,6 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._resampling import Grid, Resampled, Resampling
 from tvmdml.schedules.gpu import Numbers, _default, each_item, group_knobs, groups_for, one_launch, require_few_rounds, taken_steps
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = group_knobs(
     "resampling",
@@ -134,7 +131,7 @@ class _Writer:
         """Whether parts are divided by exactly, if they are multiplied instead."""
         return self.desc.is_linear and grid.parts & (grid.parts - 1) == 0 and grid.parts <= _MOST_EXACT
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         dtype = self.numbers.dtype
         with T.on_device(), T.counting(dtype), T.function() as f:
             first, second = self.desc.ends()

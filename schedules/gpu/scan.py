@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import launched
 from tvmdml.kernels import tensorir_values as T
@@ -25,9 +25,6 @@ from tvmdml.operators._scan import BLOCK, GROUP, TILE, Scan
 from tvmdml.schedules.gpu import Numbers, checked, group_knobs, require, strided, taken_steps
 from tvmdml.schedules.gpu._words import offset, unravel
 from tvmdml.targets._device import DeviceTarget
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 KNOBS = group_knobs(
     "scan",
@@ -115,7 +112,7 @@ class _Writer:
         self.parameters = (*own.items(), *choices.items(), *numbers.parameters)
         self.slots = self.threads // GROUP
 
-    def function(self) -> PrimFunc:
+    def function(self) -> T.PrimFunc:
         with T.on_device(), T.function() as f:
             source = None if self.shared else f.buffer("input", self.stored)
             self.result = f.buffer("output", self.stored)

@@ -16,10 +16,6 @@ from tvmdml.operators._attention_steps import Described, Joined, Rows, Sizes, St
 from tvmdml.operators._contract import Array, Float, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
-
 _WAYS = (
     ("query_tensor", "key_tensor", "value_tensor"),
     ("value_tensor", "stacked_query_key_tensor"),
@@ -346,7 +342,7 @@ class Attention(Operator):
         most = s.past if self.lengths is None else s.total - s.new
         return min(most, 2**31 - 1, s.past if self.past_key_tensor is not None else most)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """First the rows that are kept; then an item for some channels of each row of results, from its first key to its last."""
         with T.function() as f:
             buffers = f.tensors(self, shared)

@@ -7,7 +7,7 @@ GatherBlockQuantized.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from tvmdml.operators._support import support
 from tvmdml.operators.gather import Gather
 from tvmdml.operators.quantization import dequantized_numpy
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class BlockwiseGather(Operator):
@@ -112,7 +109,7 @@ class BlockwiseGather(Operator):
         kind: TensorDataType = self.input_tensor.data_type
         return 0 if kind.is_signed else 1 << (kind.bits - 1)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element."""
         x, parameters, result = self.input_tensor, self.quantization_tensors, self.output_tensor
         count, missing = self.index_dimensions, self.index_dimensions - 1

@@ -23,10 +23,6 @@ from tvmdml.operators._frozen import derived
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
-
 _FAR = 1 << 30
 """Numbers from here on are computed with in 64 bits."""
 
@@ -131,7 +127,7 @@ class Matrix(Operator):
 
     # -- The computation
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element, or for each row where a fused operator needs whole rows."""
         contraction = self.simplified()
         with T.function() as f:

@@ -6,7 +6,7 @@ It is no operator of DirectML, and has no function: ``graph/passes/blockwise.py`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tvmdml.operators._contract import Array, Bool, Input, OptionalInput, Output
 from tvmdml.operators._matrix import Matrix, Sums, counted, linear, plain, wide
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 BITS = (2, 4, 8)
 LARGEST = 127
@@ -149,7 +146,7 @@ class BlockwiseGemm(Matrix):
             self.computed,
         )
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element: blocks one after the other."""
         contraction = self.simplified()
         column_at = len(contraction.batch) + len(contraction.rows)

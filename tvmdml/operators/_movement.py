@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tvmdml.enums import PaddingMode
 from tvmdml.errors import counted
@@ -21,9 +21,6 @@ from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Operator, Role, Shared
 from tvmdml.operators._frozen import derived
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _BENT = {
     PaddingMode.CONSTANT: movement.INSIDE,
@@ -292,7 +289,7 @@ class Movement(Operator):
         """What its kernel moves."""
         return Transfer(tuple(tensor for _, tensor in self.tensors() if tensor is not None), self.moves(), self.fill())
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element of a move."""
         transfer, formula = self.transfer(), self.formula()
         bits = formula.inputs[0].data_type.tvm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
@@ -11,9 +11,6 @@ from tvmdml.kernels.movement import Updates
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._movement_indices import Indexed
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Scattered(Indexed):
@@ -45,7 +42,7 @@ class Scattered(Indexed):
         """What an element comes to with an update, which are bits: of scalars, or of vectors."""
         return new
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element that is copied, then one for each column, whose updates happen one after the other."""
         own: Any = self
         x, result, found = own.input_tensor, own.output_tensor, self.updates()

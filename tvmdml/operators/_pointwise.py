@@ -10,7 +10,7 @@ import dataclasses
 import struct
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from tvmdml.operators._contract import Array, Input, Operator, Output, Role, Sha
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._support import FLOATS
 from tvmdml.tensors import TensorDataType, TensorDesc, packed_strides
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _WORDS = {n.itemsize: TensorDataType[f"UINT{8 * n.itemsize}"] for n in TensorDataType}
 
@@ -241,7 +238,7 @@ class Pointwise(Operator):
         copied = self._in_bits() and type(self).KERNEL is unchanged
         return Formula(inputs, outputs, value, key, self.modules(), places, counted, copied=copied)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element."""
         with T.function() as f:
             buffers = list(f.tensors(self, shared).values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tvmdml.operators._broadcast import repeated
 from tvmdml.operators._contract import Array, Input, Inputs, Output, Role, Shared
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.tensors import MAX_RANK, TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _NAMES = {QuantizationType.SCALE: ("scale",), QuantizationType.SCALE_ZERO_POINT: ("scale", "zero_point")}
 
@@ -119,7 +116,7 @@ class Blocks(Pointwise):
     def _has_nibbles(self) -> bool:
         return getattr(self, self.sides()[1]).data_type.is_nibble
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element, or for each byte of two."""
         if not self._has_nibbles():
             return super().computation(each, shared)

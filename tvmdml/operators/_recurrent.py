@@ -24,9 +24,6 @@ from tvmdml.operators._recurrent_step import Function, Stage
 from tvmdml.operators._reduction_activated import activated
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
 
 class Recurrent(Operator):
     """Base class of recurrent networks.
@@ -242,7 +239,7 @@ class Recurrent(Operator):
         """The states of every sequence."""
         return ((self.computed, Item.rows(self) * self.directions * self.batch * self.hidden),)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each sequence and direction."""
         with T.function() as f:
             tensors = f.tensors(self)

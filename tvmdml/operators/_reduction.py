@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
 from tvmdml.operators._contract import Array, Operator, Role, Shared
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Spaces(NamedTuple):
@@ -217,7 +214,7 @@ class Reduction(Operator):
         types = " ".join(tensor.data_type.tvm for _, tensor in self.tensors() if tensor is not None)
         return (("operator", self.NAME), *self.attributes_exactly(_SHAPING), ("present", present), ("types", types))
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each slice, from its first to its last element."""
         axes, sizes = self.reduced(), self.source.sizes
         kept = [i for i in range(len(sizes)) if i not in axes]

@@ -22,9 +22,6 @@ from tvmdml.sizes import cached, fraction, is_open
 from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import TensorDesc
 
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
 MOST_AXES = 4
 """The most axes that do more than copy."""
 MOST_REACH = 1 << 20
@@ -287,7 +284,7 @@ class Resampled(Resampling):
         """Nearest elements are moved as bits."""
         return super().stored_types() if self.is_linear else {self.moved}
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element: its neighbours in all dimensions."""
         with T.function() as f:
             tensors = f.tensors(self, dtype="" if self.is_linear else self.moved)
@@ -440,7 +437,7 @@ class ResampledGradient(Resampling):
         """Two tensors of one type and rank, and numbers for each dimension."""
         self.check_axes("input_gradient_tensor", "output_gradient_tensor")
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element: the places that it has a part in, in ascending order."""
         with T.function() as f:
             gradient, elements = f.tensors(self).values()

@@ -15,8 +15,6 @@ from tvmdml.operators._roi_align_reference import aligned
 from tvmdml.tensors import TensorDesc
 
 if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
     from tvmdml.operators._contract import Float, Input, Output
 
 
@@ -56,7 +54,7 @@ class Aligned(RoiOperator):
 
     # -- The computation
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element: all samples of it that are inside of the image."""
         with T.function() as f:
             self.write(each, f.tensors(self))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Axis, Input, Operator, Output, Shared
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 GROUP = 16
 """Elements of a group, groups of a block, and blocks of a tile."""
@@ -115,7 +112,7 @@ class Scan(Operator):
         """The base of a row."""
         return T.like(like, self.FIRST) if self.exclusive else self.identity(like)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each row, from one end to the other."""
         source, result, axis = self.input_tensor, self.output_tensor, self.axis
         dtype = self.computed

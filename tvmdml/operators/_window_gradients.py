@@ -6,16 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._contract import Shared, Uints
 from tvmdml.operators._window import ABSENT, Along, Cascade, Window, levels_of, number, up
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 SIZES = MappingProxyType({"output_gradient_sizes": Uints})
 USUAL = dict.fromkeys(ABSENT)
@@ -85,7 +82,7 @@ class Gathered(Window):
                     fits = own if fits is None else fits & own
             yield window, fits
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element of the whole tensor."""
         with T.function() as f:
             self.write(each, f.tensors(self, shared))

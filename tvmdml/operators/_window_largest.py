@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Shared
 from tvmdml.operators._window import Reach, Window
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 def least(dtype: str) -> float | int:
@@ -98,7 +95,7 @@ class Largest(Window):
         if self.indices() is not None:
             self.require_same("sizes", "output_indices_tensor", "output_tensor")
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each window."""
         with T.function() as f:
             self.write(each, f.tensors(self, shared))

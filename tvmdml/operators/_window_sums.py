@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import Array, Shared
 from tvmdml.operators._window import Cascade, Reach, Window, levels_of
 from tvmdml.operators._window_reference import Table
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Seen(NamedTuple):
@@ -73,7 +70,7 @@ class Summed(Window):
         self.require_same("data_type", "output_tensor", "input_tensor")
         self.check_pooled()
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each window."""
         with T.function() as f:
             self.write(each, f.tensors(self, shared))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,10 +24,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._scalars import element, require_number
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
-
 
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
@@ -103,7 +98,7 @@ class DiagonalMatrix1(Operator):
         begin, end = (_below(bound, height, width) for bound in (self.diagonal_fill_begin, self.diagonal_fill_end))
         return end - begin + (0 if self.diagonal_fill_begin <= self.diagonal_fill_end else height * width)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element."""
         source, result = self.input_tensor, self.output_tensor
         begin, end = self.diagonal_fill_begin, self.diagonal_fill_end
@@ -171,7 +166,7 @@ class DiagonalMatrix(Operator):
         """DIAGONAL_MATRIX1's."""
         return self.canonical().shape_class()
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """DIAGONAL_MATRIX1's."""
         return self.canonical().computation(each)
 

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.operators._window_reference import unless_overflow
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 Walk = Callable[[], AbstractContextManager[Any]]
 _FEW = 4
@@ -150,7 +147,7 @@ class Fold(Columns):
             d, column = d * window + inner, column * count + block
         return *[Coordinate({})] * (self.input_tensor.rank - 3), batch, d, column
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element of the image."""
         with T.function() as f:
             self.write(each, f.tensors(self))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from tvmdml.operators._window import Cascade, levels_of
 from tvmdml.operators._window_response import Response
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _DEFAULTS = defaults(alpha=0.0001, beta=0.75, bias=1.0)
 
@@ -117,7 +114,7 @@ class LocalResponseNormalizationGrad(Response):
     def check(self) -> None:
         self.require_alike("input_gradient_tensor", "output_gradient_tensor")
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element: it gathers from the regions that have it, whose sums are computed again."""
         with T.function() as f:
             self.write(each, f.tensors(self, shared))

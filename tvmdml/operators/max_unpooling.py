@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from tvmdml.operators._contract import Array, Input, Operator, Output, Shared, U
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class MaxUnpooling(Operator):
@@ -79,7 +76,7 @@ class MaxUnpooling(Operator):
         """Indices of elements."""
         return (0, self.output_tensor.element_count - 1) if name == "indices_tensor" else None
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element of the output, then one for each of the input: on the CPU one for all, in their order."""
         with T.function() as f:
             self.write(each, f.tensors(self))

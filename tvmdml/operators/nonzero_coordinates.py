@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from tvmdml.operators._contract import Array, Input, Operator, Output, Shared
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class NonzeroCoordinates(Operator):
@@ -89,7 +85,7 @@ class NonzeroCoordinates(Operator):
 
     CONSTANT_SHAPES = "the number of coordinates of an element is a number of stores"
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """A single item, because the position of a row depends on all elements before it."""
         source, result = self.input_tensor, self.output_coordinates_tensor
         columns = result.sizes[-1]

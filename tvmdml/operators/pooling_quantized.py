@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tvmdml.operators._window import ABSENT, Window
 from tvmdml.operators._window_onnx import everywhere, image, pooled
 from tvmdml.operators._window_sums import Seen
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _BYTES, _SCALE, _ZERO = "6.2 bytes r45", "6.2 f32 r1-5", "6.2 bytes r1-5"
 _NARROW = 1 << 23
@@ -111,7 +108,7 @@ class QuantizedLinearAveragePooling(Window):
         """Scales that are no larger than a small integer."""
         return (1, 4) if "scale" in name else None
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each window."""
         with T.function() as f:
             self.write(each, f.tensors(self, shared))

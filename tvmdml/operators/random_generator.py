@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.operators._contract import Array, Input, Operator, OptionalOutput, Output, Shared, defaults
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 STATE = 6
 """Words of a state: a counter of four, least significant first, and a key of two."""
@@ -66,7 +63,7 @@ class RandomGenerator(Operator):
 
     CONSTANT_SHAPES = "the new counter follows from the number of elements"
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element, which makes its whole block; then one for the new state."""
         source, result, state = self.input_state_tensor, self.output_tensor, self.output_state_tensor
         with T.function() as f:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvmdml.enums import InterpolationMode, ReduceFunction
 from tvmdml.kernels import tensorir_values as T
@@ -18,9 +18,6 @@ from tvmdml.operators._roi_align_gradient import of_images, of_regions
 from tvmdml.operators._roi_align_reference import gradients
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _MOST = (1 << 32) - 1
 
@@ -189,7 +186,7 @@ class RoiAlignGrad(RoiOperator):
 
     # -- The computation
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element of an image, and one for each number of a region: everything that has a part in it."""
         with T.function() as f:
             self.write(each, f.tensors(self))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.operators._window_largest import Best
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _EDGE = 2.0**31
 _FEW_BINS = 1 << 15
@@ -103,7 +100,7 @@ class RoiPooling(Operator):
         """The type of scaled coordinates, and in which elements are compared."""
         return "float64" if self.input_tensor.data_type is TensorDataType.FLOAT64 else "float32"
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each bin."""
         with T.function() as f:
             self.write(each, f.tensors(self, shared))

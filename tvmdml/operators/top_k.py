@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 _INDICES = "2.1 u r4 · 3.1 r8 · 5.0 +W"
 
@@ -77,7 +74,7 @@ class TopK1(Operator):
         nan = ("all NaN",) if self.input_tensor.data_type.is_float else ()
         return "normal", "ascending", "descending", "constant", *nan, "dense block"
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """One item for each element: its rank is the number of elements before it. If the rank is below K, it is the position."""
         source, values, indices = self.input_tensor, self.output_value_tensor, self.output_index_tensor
         with T.function() as f:
@@ -151,7 +148,7 @@ class TopK(Operator):
         """TOP_K1's."""
         return self.canonical().samples()
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """TOP_K1's."""
         return self.canonical().computation(each)
 

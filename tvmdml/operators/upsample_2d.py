@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from tvmdml.operators._resampling import Resampled
 from tvmdml.operators._resampling_enlarged import Enlarged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from tvm.tirx import PrimFunc
 
 
 class Upsample2d(Movement):
@@ -75,7 +72,7 @@ class Upsample2d(Movement):
             wide, magnitudes = _enlarged(wide, axis, factor), _enlarged(magnitudes, axis, factor)
         return within_sum(wide, x.dtype, 10, magnitudes)
 
-    def computation(self, each: T.Each, shared: Shared = ()) -> PrimFunc:
+    def computation(self, each: T.Each, shared: Shared = ()) -> T.PrimFunc:
         """With weights, that of a resampling."""
         return super().computation(each, shared) if self.is_moved() else self.resampling().computation(each, shared)
 
