@@ -15,7 +15,17 @@ from tvmdml.commands.run import run
 from tvmdml.conformance.cli import conformance
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.genai.cli import generate
-from tvmdml.library.options import Operation, named_size, named_sizes, operation_options, operator_name, operator_names
+from tvmdml.options import (
+    Operation,
+    device_option,
+    device_rows,
+    feature_level_option,
+    named_size,
+    named_sizes,
+    operation_options,
+    operator_name,
+    operator_names,
+)
 from tvmdml.packs.cli import pack, verify
 from tvmdml.system.console import (
     INTERRUPTED,
@@ -30,7 +40,6 @@ from tvmdml.system.console import (
     table,
     width,
 )
-from tvmdml.targets._options import device_option, device_rows, feature_level_option
 from tvmdml.tuning.cli import tuning
 from tvmdml.tuning.tune_cli import tune
 

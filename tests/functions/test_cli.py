@@ -22,8 +22,8 @@ from tvmdml import dxdispatch, operators, targets
 from tvmdml.cli import main
 from tvmdml.commands import doctor
 from tvmdml.dxdispatch import commands
-from tvmdml.library.options import Operation
 from tvmdml.operators._json import nodes
+from tvmdml.options import Operation
 from tvmdml.system import console
 
 

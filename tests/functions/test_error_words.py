@@ -14,8 +14,7 @@ import pytest
 
 import tvmdml
 import tvmdml.onnx
-from tvmdml import dxdispatch, errors
-from tvmdml.library import options
+from tvmdml import dxdispatch, errors, options
 
 X = np.zeros((3, 4), np.float32)
 

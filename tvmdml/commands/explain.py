@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import Unsupported
-from tvmdml.library.options import named_size
+from tvmdml.options import device_option, named_size
 from tvmdml.system.console import parsed, say, shown_seconds
-from tvmdml.targets._options import device_option
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph, Timed

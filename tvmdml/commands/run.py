@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.library.options import named_size, named_value
+from tvmdml.options import device_option, device_rows, feature_level_option, named_size, named_value, target_of
 from tvmdml.system.console import parsed, short_target, table
-from tvmdml.targets._options import device_option, device_rows, feature_level_option, target_of
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel

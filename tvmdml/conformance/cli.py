@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.library.options import operator_name
+from tvmdml.options import operator_name
 from tvmdml.system.console import INTERRUPTED, parsed, print_json, say, table
 
 if TYPE_CHECKING:

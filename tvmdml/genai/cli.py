@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import counted
+from tvmdml.options import device_option
 from tvmdml.system.console import INTERRUPTED, print_json, printable, say, shown_bytes, shown_seconds
-from tvmdml.targets._options import device_option
 
 if TYPE_CHECKING:
     from tvmdml.genai.command import Outcome

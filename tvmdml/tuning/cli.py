@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.errors import counted
-from tvmdml.library.options import Operation, in_place_options, operation_options, operator_name
+from tvmdml.options import Operation, in_place_options, operation_options, operator_name
 from tvmdml.system.console import as_json_option, parsed, print_json, say, table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.errors import DeviceError, InvalidArgument, counted, message
-from tvmdml.library.options import Operation, in_place_options, named_size, operation_options, operator_name
+from tvmdml.options import Operation, in_place_options, named_size, operation_options, operator_name
 from tvmdml.system.console import INTERRUPTED, parsed, say
 
 if TYPE_CHECKING:

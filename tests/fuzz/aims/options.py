@@ -11,10 +11,9 @@ from click.testing import CliRunner
 
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml import cli
-from tvmdml.library import options
-from tvmdml.library.options import Operation
+from tvmdml import cli, options
 from tvmdml.operators import all_operators
+from tvmdml.options import Operation
 from tvmdml.tensors import TensorDataType
 
 EXAMPLES = 150

@@ -1,4 +1,4 @@
-"""Options that describe an operation for a command: ``--sizes 32,32000 --attr K=50``, or an operation of a model file."""
+"""Options that several commands have: where to run, and an operation: ``--sizes 32,32000 --attr K=50``, or one of a model file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
-from tvmdml.system.console import parsed
+from tvmdml.system.console import Row, parsed
 
 if TYPE_CHECKING:
     from tvmdml.enums import FeatureLevel
     from tvmdml.operators import Operator
+    from tvmdml.targets import Target
     from tvmdml.tensors import TensorDataType
 
 T = TypeVar("T")
@@ -229,3 +230,42 @@ _OPTIONS = (
     click.option("--model", help="Read the operation from a model file instead."),
     click.option("--dispatchable", help="The model's dispatchable to use."),
 )
+
+
+# -- Where to run -------------------------------------------------------------------------------------------------
+
+
+def target_of(text: str) -> Target:
+    """The target that a word of the command line names."""
+    from tvmdml import targets
+
+    return targets.resolve(text, "device")
+
+
+def _level(text: str) -> FeatureLevel:
+    from tvmdml.enums import FeatureLevel
+
+    return FeatureLevel.of(text)
+
+
+device_option = click.option(
+    "--device",
+    "--target",
+    "device",
+    metavar="TARGET",
+    callback=parsed(target_of),
+    help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
+)
+feature_level_option = click.option(
+    "--feature_level",
+    metavar="LEVEL",
+    callback=parsed(_level),
+    help="The feature level that operators are checked against.  [default: the newest]",
+)
+
+
+def device_rows() -> list[Row]:
+    """The devices of this machine, and their states."""
+    from tvmdml import targets
+
+    return [row for kind in targets.kinds() for row in targets.target_class(kind).devices()]
