@@ -111,7 +111,7 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
     def kernel(number: int) -> str:
         step = plan.steps[number]
         several = f", with {counted(len(step.call.origins) - 1, 'other')}" if len(step.call.origins) > 1 else ""
-        ifs = "".join(f"; if {one.condition[0]} is {'not ' if one.wanted else ''}0" for one in step.guards)
+        ifs = "".join(f"; if {guard.condition[0]} is {'not ' if guard.wanted else ''}0" for guard in step.guards)
         return f"kernel {number}: {step.kernel.name} of {step.call.desc.NAME}{several}{ifs}"
 
     lines: list[tuple[str, str]] = []
@@ -120,12 +120,12 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
         fate = program.notes.get(call, "not needed for the outputs") if number is None else kernel(number)
         lines.append((str(call), fate))
     lines += [(f"added: {call}", kernel(number)) for call, number in kernels.items() if calls]
-    kept = sum(node.array.nbytes for node in plan.constants)
-    packed = sum(one.packing.owned.nbytes for one in plan.packed)
+    plain = sum(node.array.nbytes for node in plan.constants)
+    packed = sum(weight.packing.owned.nbytes for weight in plan.packed)
     total = (
         f"{counted(len(calls), 'call')}, {counted(len(plan.steps), 'kernel')}; "
         f"{plan.memory.size} bytes of intermediate results (at least {plan.memory.bound}), "
-        f"{kept} bytes of constants, {packed} of packed weights"
+        f"{plain} bytes of constants, {packed} of packed weights"
     )
     tensors = [{key: str(tensor) for key, tensor in step.call.desc.tensors() if tensor is not None} for step in plan.steps]
     written = []
@@ -149,7 +149,7 @@ def _picture(name: str, plan: Plan, program: Program) -> Picture:
             elif not isinstance(edge.source, Constant):
                 edges.append((str(edge.source), i, str(tensor)))
     labels = ["\n".join(map(str, step.call.origins[:8])) for step in plan.steps]
-    results = [(numbers.get(id(one.edge.source), -1), str(one.desc)) for one in program.results]
+    results = [(numbers.get(id(result.edge.source), -1), str(result.desc)) for result in program.results]
     return Picture(name, labels, edges, results)
 
 

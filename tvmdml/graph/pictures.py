@@ -95,13 +95,13 @@ def over_time(laid: Laid) -> list[int]:
             if slot:
                 continue
             if writes:
-                current = [one for one in current if one[1] <= begin or begin + size <= one[0]]
+                current = [life for life in current if life[1] <= begin or begin + size <= life[0]]
                 current.append([begin, begin + size, i, i])
                 lives.append(current[-1])
             else:
-                for one in current:
-                    if one[0] < begin + size and begin < one[1]:
-                        one[3] = i
+                for life in current:
+                    if life[0] < begin + size and begin < life[1]:
+                        life[3] = i
     return [sum(end - begin for begin, end, first, last in lives if first <= i <= last) for i in range(len(laid.steps))]
 
 

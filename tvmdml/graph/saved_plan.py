@@ -107,13 +107,13 @@ class SavedPlan(ReadPlan):
             titles = {int(group): str(title) for group, title, *_ in reversed(described["launchings"])}
             groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(described["calls"])]
         super().__init__(described, arrays, target, [], groups)
-        names = [one.name for one in self.inputs if one.name]
+        names = [node.name for node in self.inputs if node.name]
         if any(self.function[:4]) or not all(type(number) is int for number in self.function.wanted):
             raise ValueError("numbers that depend on sizes")
         if len(constants) != len(self.constants) or len(set(names)) != len(names):
             raise ValueError("other constants, or two inputs with one name")
-        self.constants = [ABSENT if one is None else one for one in constants]
-        self.absent = frozenset(i for i, one in enumerate(constants) if one is None)
+        self.constants = [ABSENT if array is None else array for array in constants]
+        self.absent = frozenset(i for i, array in enumerate(constants) if array is None)
         self.packed_weights = dict(packed)
         self.made: dict[object, Weights] = {}
         """Weights that were packed in this process, and that other sizes may share."""
@@ -122,7 +122,7 @@ class SavedPlan(ReadPlan):
 
     def forms(self) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
         """The type and shape of each output."""
-        return [(one.dtype, tuple(self.values[n] for n in one.shape)) for one in self.results]
+        return [(result.dtype, tuple(self.values[n] for n in result.shape)) for result in self.results]
 
     # -- Checks
 
@@ -139,18 +139,18 @@ class SavedPlan(ReadPlan):
         for launching in self.launchings:
             desc, shared = self.groups[launching.group].call
             without = {source for source, _ in shared}
-            tensors = [(name, one) for name, one in desc.tensors() if one is not None and name not in without]
+            tensors = [(name, tensor) for name, tensor in desc.tensors() if tensor is not None and name not in without]
             count = len(launching.arguments) - len(launching.wanted)
             own = launching.arguments[:count]
-            if [one.name for one in own] != [name for name, _ in tensors]:
-                raise ValueError(f"{launching.title} with the arrays {', '.join(one.name for one in own)}")
+            if [argument.name for argument in own] != [name for name, _ in tensors]:
+                raise ValueError(f"{launching.title} with the arrays {', '.join(argument.name for argument in own)}")
             written = _outputs(desc)
             for argument, (name, tensor) in zip(own, tensors, strict=True):
                 if self.values[argument.size] != tensor.span_in_bytes or self.values[argument.offset] % tensor.data_type.itemsize:
                     raise ValueError(f"{launching.title}: {name} of other bytes than {tensor}")
                 if name in written and argument.source.kind not in ("piece", "output"):
                     raise ValueError(f"{launching.title} writes an array that it may only read")
-            pieces = {one.source for one in own if one.name in written and one.source.kind == "piece"}
+            pieces = {argument.source for argument in own if argument.name in written and argument.source.kind == "piece"}
             self._check_room(launching, pieces)
             pairs = zip(own, (tensor for _, tensor in tensors), strict=True)
             yield Called(launching, desc, shared, tuple(pairs))
@@ -169,10 +169,10 @@ class SavedPlan(ReadPlan):
                 raise ValueError(f"{launching.title}: bytes {begin} to {begin + nbytes} of {argument.source}")
             if not argument.name and nbytes < 1:
                 raise ValueError(f"{launching.title}: a condition without a byte")
-        read = {one.source for one in launching.arguments if one.source.kind == "piece"}
-        for one in written:
-            for other in read - {one}:
-                if other.number not in self._below[one.number] and one.number not in self._below[other.number]:
+        read = {argument.source for argument in launching.arguments if argument.source.kind == "piece"}
+        for piece in written:
+            for other in read - {piece}:
+                if other.number not in self._below[piece.number] and piece.number not in self._below[other.number]:
                     raise ValueError(f"{launching.title} writes to a place that it reads from")
 
     def _room(self, source: Source) -> int:
@@ -183,7 +183,7 @@ class SavedPlan(ReadPlan):
             return 1 << 62 if source.number in self.absent else self.constants[source.number].nbytes
         if source.kind == "array":
             return self.arrays[source.number].dtype.itemsize * len(self.arrays[source.number].strides)
-        tensors = self.inputs if source.kind == "input" else [one for one in self.results if one.source == source]
+        tensors = self.inputs if source.kind == "input" else [result for result in self.results if result.source == source]
         return span(tensors[source.number if source.kind == "input" else 0], self.values)
 
     # -- Running
@@ -203,12 +203,12 @@ class SavedPlan(ReadPlan):
     def with_launches(self, known: Sequence[Chosen | None], progress: Progress | None) -> CompiledGraph:
         """The same, where launches of some groups are known. Schedules choose the others."""
         chosen = list(known)
-        if missing := [i for i, one in enumerate(known) if one is None]:
+        if missing := [i for i, choice in enumerate(known) if choice is None]:
             assert self.calls is not None  # they are checked
             for i, asked in zip(missing, self._asked([self.groups[i] for i in missing], progress), strict=True):
                 chosen[i] = asked
-        ready = [one for one in chosen if one is not None]
-        wired = self._wired_for([one.answer.packed for one in ready])
+        ready = [choice for choice in chosen if choice is not None]
+        wired = self._wired_for([choice.answer.packed for choice in ready])
         layout = self._layout((), self.values)
         self.check(wired, layout, self.values)
         constants = [self._array(source, self.values) for source in wired.constants]
@@ -247,23 +247,23 @@ class SavedPlan(ReadPlan):
 
     def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
         """The packed weights."""
-        found = []
+        weights = []
         key: Any
         for key, (i, weight) in wired.weights.items():
             if self._has_packed(key, weight.nbytes):
-                found.append(Weights(self.target.place(self.packed_weights[key])))
+                weights.append(Weights(self.target.place(self.packed_weights[key])))
                 continue
             shared = self._shared_key(i, weight)
             if shared in self.made:
-                found.append(self.made[shared])
+                weights.append(self.made[shared])
                 continue
             answer: Any = chosen[self.launchings[i].group].answer
-            packing = next(one for one in answer.packings if one.owned.name == weight.name)
-            found.append(Weights(self._packed(self.calls[i], packing, weight.sources, owned)))
+            packing = next(packing for packing in answer.packings if packing.owned.name == weight.name)
+            weights.append(Weights(self._packed(self.calls[i], packing, weight.sources, owned)))
             if shared is not None:
-                self.made[shared] = found[-1]
+                self.made[shared] = weights[-1]
         self.target.wait()
-        return found
+        return weights
 
     def _shared_key(self, i: int, weight: Weight) -> object:
         """Equal for weights that are the same bytes, in any plan with the same arrays; ``None`` if it is none of constants."""
@@ -290,11 +290,11 @@ class SavedPlan(ReadPlan):
         at_hand("tvmdml.graph.compiled")
         from tvmdml.graph.compiled import node_of
 
-        return [node_of(one) for one in super()._given({}, self.values)]
+        return [node_of(given) for given in super()._given({}, self.values)]
 
     def _given(self, slots: Mapping[Source, int], numbers: Sequence[int]) -> list[Given]:
         given = super()._given(slots, numbers)
-        if not any(one.owned for one in given):
+        if not any(node.owned for node in given):
             return given
         return [one._replace(node=node) for one, node in zip(given, self.nodes, strict=True)]
 
@@ -304,10 +304,10 @@ class SavedPlan(ReadPlan):
         """Each launch, and its kernel."""
         titles = [launching.title for launching in self.launchings]
         lines = [(title, f"kernel {i}: {name}") for i, (title, name) in enumerate(zip(titles, laid.kernels, strict=True))]
-        kept, packed = sum(array.nbytes for array in laid.constants), sum(laid.packed)
+        plain, packed = sum(array.nbytes for array in laid.constants), sum(laid.packed)
         total = (
             f"{counted(len(titles), 'kernel')}; {laid.temporary} bytes of intermediate results, "
-            f"{kept} bytes of constants, {packed} of packed weights"
+            f"{plain} bytes of constants, {packed} of packed weights"
         )
         tensors = [self._tensors[launching.group] for launching in self.launchings]
         return Reports(titles, tensors, lines, total, self._picture(titles), self.written())
@@ -325,9 +325,9 @@ class SavedPlan(ReadPlan):
                     edges.append((writers[source], i, str(tensor)))
             writers |= {argument.source: i for argument, _ in called.arguments if argument.name in results}
         returned: list[tuple[int, str]] = []
-        for one in self.results:
-            writer = -1 if one.source is None else writers.get(one.source, -1)
-            returned.append((writer, f"{one.dtype}[{', '.join(str(self.values[n]) for n in one.shape)}]"))
+        for result in self.results:
+            writer = -1 if result.source is None else writers.get(result.source, -1)
+            returned.append((writer, f"{result.dtype}[{', '.join(str(self.values[n]) for n in result.shape)}]"))
         return Picture(self.name, titles, edges, returned)
 
 

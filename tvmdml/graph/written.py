@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.laid import Laid
     from tvmdml.targets import Target
 
-_TYPES = {one.numpy.str: one.numpy for one in TensorDataType} | {np.dtype(np.bool_).str: np.dtype(np.bool_)}
+_TYPES = {kind.numpy.str: kind.numpy for kind in TensorDataType} | {np.dtype(np.bool_).str: np.dtype(np.bool_)}
 _LONGEST_TEXT = 1000
 MOST = 1 << 24
 """So many constants, groups or pieces a plan may have."""
@@ -63,26 +63,31 @@ def written(plan: OpenPlan, said: Said) -> Written | None:
             "function": plan.function.written(),
             "groups": len(plan.groups),
             "launchings": [
-                [one.group, one.title, [[*each.source, *each[1:]] for each in one.arguments], [int(must) for must in one.wanted]]
-                for one in plan.launchings
+                [
+                    launching.group,
+                    launching.title,
+                    [[*each.source, *each[1:]] for each in launching.arguments],
+                    [int(must) for must in launching.wanted],
+                ]
+                for launching in plan.launchings
             ],
             "pieces": list(plan.pieces),
             "order": [[i, list(below)] for i, below in plan.order],
             "constants": len(plan.constants),
             "inputs": [
-                [one.name, one.shown, one.dtype.str, one.shape, one.strides, one.nbytes, one.source is not None, one.owned]
-                for one in plan.inputs
+                [node.name, node.shown, node.dtype.str, node.shape, node.strides, node.nbytes, node.source is not None, node.owned]
+                for node in plan.inputs
             ],
             "results": [
                 [
-                    one.dtype.str,
-                    one.shape,
-                    None if one.source is None else one.source.number,
-                    [place(one.copies)] if isinstance(one.copies, np.ndarray) else one.copies,
+                    result.dtype.str,
+                    result.shape,
+                    None if result.source is None else result.source.number,
+                    [place(result.copies)] if isinstance(result.copies, np.ndarray) else result.copies,
                 ]
-                for one in plan.results
+                for result in plan.results
             ],
-            "arrays": [[one.dtype.str, one.shape, one.strides] for one in plan.arrays],
+            "arrays": [[array.dtype.str, array.shape, array.strides] for array in plan.arrays],
             "tensors": plan.tensors(),
             "writes": plan.writes(),
             "said": [*said],
@@ -121,7 +126,7 @@ class ReadPlan(OpenPlan):
         count = len(function.wanted)
         if groups is None:
             groups = [Group() for _ in range(place(described["groups"], MOST))]
-        launchings = [_launching(one, described, len(groups), count) for one in described["launchings"]]
+        launchings = [_launching(given, described, len(groups), count) for given in described["launchings"]]
         inputs = [
             Tensor(
                 text(name),
@@ -135,9 +140,9 @@ class ReadPlan(OpenPlan):
             )
             for i, (name, shown, dtype, shape, strides, nbytes, reads, owned) in enumerate(described["inputs"])
         ]
-        if any(len(one.shape) != len(one.strides) for one in inputs):
+        if any(len(node.shape) != len(node.strides) for node in inputs):
             raise ValueError("an input with other strides than dimensions")
-        results = [_result(i, one, arrays, count) for i, one in enumerate(described["results"])]
+        results = [_result(i, given, arrays, count) for i, given in enumerate(described["results"])]
         own = [
             Tensor("", "", type_of(dtype), places(shape, count), places(elements, count), 0, None)
             for dtype, shape, elements in described["arrays"]
@@ -241,8 +246,8 @@ def _picture(name: Any, kernels: Any, edges: Any, results: Any) -> Picture:
     )
 
 
-def _launching(one: Any, described: Mapping[str, Any], groups: int, count: int) -> Launching:
-    group, title, arguments, wanted = one
+def _launching(given: Any, described: Mapping[str, Any], groups: int, count: int) -> Launching:
+    group, title, arguments, wanted = given
     most = {
         "piece": len(described["pieces"]),
         "constant": described["constants"],
@@ -252,15 +257,15 @@ def _launching(one: Any, described: Mapping[str, Any], groups: int, count: int) 
     }
     if len(wanted) > len(arguments):
         raise ValueError(f"{len(wanted)} conditions of {len(arguments)} arrays")
-    found = [
+    own = [
         Argument(Source(kind, place(number, most[kind])), str(name), place(offset, count), place(size, count))
         for kind, number, name, offset, size in arguments
     ]
-    return Launching(place(group, groups), str(title), tuple(found), tuple(map(bool, wanted)))
+    return Launching(place(group, groups), str(title), tuple(own), tuple(map(bool, wanted)))
 
 
-def _result(i: int, one: Any, arrays: Sequence[NumpyArray], count: int) -> Tensor:
-    dtype, shape, source, copies = one
+def _result(i: int, given: Any, arrays: Sequence[NumpyArray], count: int) -> Tensor:
+    dtype, shape, source, copies = given
     own = None if source is None else Source("output", place(source, i + 1))
     if isinstance(copies, list):
         copied: Any = arrays[place(copies[0], len(arrays))]

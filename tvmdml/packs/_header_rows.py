@@ -147,11 +147,11 @@ def fixed_recording(pack: Pack, record: Graph, codes: Iterable[str]) -> Recordin
 
 def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[str]) -> Iterator[Answer]:
     for number, group in enumerate(plan.groups):
-        found = [(code, pack.operation(records.operation_key(code, group.line, group.in_place))) for code in codes]
-        if not any(operation is not None for _, operation in found):
+        operations = [(code, pack.operation(records.operation_key(code, group.line, group.in_place))) for code in codes]
+        if not any(operation is not None for _, operation in operations):
             text = lines.toml(group.line, group.in_place)
             raise pack.damaged(f"it lacks an operation of its graph {record.name!r}: {text}")
-        for code, operation in found:
+        for code, operation in operations:
             launches: list[Launch] = [] if operation is None else sorted(operation.launches)
             for launch in launches:
                 if not launch.threads < 1 << 31:

@@ -209,7 +209,7 @@ class Content:
             text = text.replace(f"@GRAPH_{name}@", piece)
         for what in ("OPEN_WEIGHTS", "CLOSE_WEIGHTS"):
             text = text.replace(f"@{what}@", "".join(columns.pop(what)))
-        text = re.sub("pack_|PACK_", lambda found: prefix if found[0].islower() else prefix.upper(), text)
+        text = re.sub("pack_|PACK_", lambda match: prefix if match[0].islower() else prefix.upper(), text)
         for what, column in columns.items():
             text = text.replace(f"@{what}@", "\n".join(column))
         return text
@@ -344,13 +344,13 @@ def _entry(pack: Pack, operation: Operation) -> _Entry:
 
 def _levels(pack: Pack, codes: Iterable[str]) -> list[tuple[str, host.Processor]]:
     """The processors of the targets, sorted by family, best first."""
-    found = []
+    levels = []
     for code in codes:
         processor = host.known(code.removeprefix(_TARGET))
         if processor is None:
             raise pack.error(f"operations for {code!r}", "processors that this version knows", "Use the tvmdml that built it.")
-        found.append((code, processor))
-    return sorted(found, key=lambda one: (one[1].machine, *(-number for number in one[1].rank), one[0]))
+        levels.append((code, processor))
+    return sorted(levels, key=lambda level: (level[1].machine, *(-number for number in level[1].rank), level[0]))
 
 
 # -- Names --------------------------------------------------------------------------------------------------------
