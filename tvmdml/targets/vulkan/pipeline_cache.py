@@ -13,7 +13,8 @@ from tvmdml.targets.vulkan.physical import Identity
 LIMIT = 64 << 20
 """The maximum size in bytes; a larger cache is not stored, so that the next process starts with an empty one."""
 _MARK = b"tvmdml pipelines\n"
-_HEADER = struct.Struct("<IIII16s")
+HEADER = struct.Struct("<IIII16s")
+"""Its size and version, vendor, device, and UUID (VkPipelineCacheHeaderVersionOne)."""
 
 
 def path(identity: Identity) -> Path:
@@ -27,10 +28,10 @@ def read(file: Path, identity: Identity) -> bytes:
     with suppress(OSError):
         kept = stores.read(file.parent.parent, file.parent.name, file.name, most=LIMIT + 1024)
         mark, digest, data = kept[: len(_MARK)], kept[len(_MARK) :][:32], kept[len(_MARK) + 32 :]
-        if mark == _MARK and hashlib.sha256(data).digest() == digest and len(data) >= _HEADER.size:
-            size, version, vendor, device, uuid = _HEADER.unpack_from(data)
+        if mark == _MARK and hashlib.sha256(data).digest() == digest and len(data) >= HEADER.size:
+            size, version, vendor, device, uuid = HEADER.unpack_from(data)
             found = (vendor, device, uuid) == (identity.vendor, identity.device, identity.cache_uuid)
-            if found and version == 1 and _HEADER.size <= size <= len(data):
+            if found and version == 1 and HEADER.size <= size <= len(data):
                 return data
     return b""
 

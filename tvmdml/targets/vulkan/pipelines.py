@@ -118,9 +118,12 @@ class Pipelines:
         if get(self._connection.handle, self._cache, ctypes.byref(size), None) < 0:
             return
         data = ctypes.create_string_buffer(size.value)
-        if get(self._connection.handle, self._cache, ctypes.byref(size), data) == 0 and size.value != self._saved_bytes:
-            self._saved_bytes = size.value
-            pipeline_cache.write(self._file, data.raw[: size.value])
+        if get(self._connection.handle, self._cache, ctypes.byref(size), data) == 0:
+            # Mesa's driver for the CPU (26.2) writes a whole header and says that it is a part.
+            written = data.raw[: max(size.value, pipeline_cache.HEADER.size)]
+            if len(written) != self._saved_bytes:
+                self._saved_bytes = len(written)
+                pipeline_cache.write(self._file, written)
 
     def _create(self, layout: int, code: bytes, based: bool = False) -> int:
         """Have the driver compile. This takes from 1 ms to 1 s; other threads run meanwhile."""
