@@ -14,8 +14,8 @@ import numpy as np
 
 from tvmdml.bench import runner
 from tvmdml.bench.models import peer_session
-from tvmdml.commands import run_onnx
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.onnx import command
 from tvmdml.onnx.model import load
 from tvmdml.system.console import printable
 from tvmdml.targets import Target, resolve
@@ -62,7 +62,7 @@ def figures(
         names = [one.name for one in model.outputs]
         own, other = list[Seconds](), list[Seconds]()
         for combination in drawn:
-            feeds = run_onnx.made_up(model, sizes=combination)
+            feeds = command.made_up(model, sizes=combination)
             own.append(_timed(partial(model, feeds)))
             if peer is not None:
                 other.append(_timed(partial(peer.run, names, feeds)))

@@ -16,8 +16,8 @@ import numpy as np
 from tvmdml import dxdispatch
 from tvmdml.bench import measure, runner
 from tvmdml.bench.measure import Contender, Timing
-from tvmdml.commands import run_onnx
 from tvmdml.library.files import is_graph, is_pack
+from tvmdml.onnx import command
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Runnable
 from tvmdml.system import installing
@@ -96,7 +96,7 @@ def figures(
         start = time.perf_counter()
         model = load(path, sizes, target=where)
         loading = time.perf_counter() - start
-        feeds = run_onnx.made_up(model)
+        feeds = command.made_up(model)
         found = model(feeds)
         graphs = [graph for graph, _ in model.graphs(feeds)]
         contenders = [Contender("ours", "tvmdml", path, count, lambda: model(feeds))]

@@ -40,12 +40,12 @@ def explain(model: str, sizes: tuple[tuple[str, int], ...], draw: str | None, ht
     Each call is shown with the kernel that computes it. --html also runs the model, on random input, and needs no network to read.
     """
     from tvmdml import targets
-    from tvmdml.commands import run_onnx
+    from tvmdml.onnx import command
 
     target = device or targets.resolve("cpu")
     if html and not html.endswith((".html", ".htm")):
         raise click.BadParameter(f"given {html!r}; allowed: the path of an .html file", param_hint="--html")
-    if not run_onnx.is_model(model):
+    if not command.is_model(model):
         if draw or html or sizes:
             raise click.UsageError("--draw, --html and --size are for ONNX models, graphs and packs of them.")
         for line in _dispatchables(model, target):
@@ -70,11 +70,11 @@ def _numbered(path: str, i: int) -> str:
 
 
 def _graphs(path: str, sizes: Mapping[str, int], target: Target) -> Iterator[tuple[CompiledGraph, Mapping[str, Any]]]:
-    from tvmdml.commands import run_onnx
+    from tvmdml.onnx import command
     from tvmdml.onnx.model import load
 
     model = load(path, sizes, target=target)
-    return iter(model.graphs(run_onnx.made_up(model)))
+    return iter(model.graphs(command.made_up(model)))
 
 
 def _dispatchables(path: str, target: Target) -> Iterator[str]:

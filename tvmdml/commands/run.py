@@ -66,7 +66,7 @@ def direct3d_options(command: F) -> F:
             hidden=True,
             expose_value=False,
             callback=_told(other),
-        )(run_onnx)
+        )(command)
     return command
 
 
@@ -238,12 +238,12 @@ def run(
     timing = dxdispatch.Timing(
         dispatch_iterations, dispatch_repeat, milliseconds_to_run, warmup_samples, timing_verbosity, dispatch_interval
     )
-    from tvmdml.commands import run_onnx
+    from tvmdml.onnx import command
 
-    if run_onnx.is_model(model):
-        output = run_onnx.Output(output_path, overwrite)
+    if command.is_model(model):
+        output = command.Output(output_path, overwrite)
         given = {**dict(dimensions), **dict(sizes)}
-        run_onnx.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback)
+        command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback)
         return
     if inputs or sizes or dimensions or shapes or profile or fallback:
         raise click.UsageError("--input, --size, -f, -b, --fallback and --profile are for ONNX models and graphs.")
