@@ -16,12 +16,13 @@ from pathlib import Path
 from tvmdml import targets
 from tvmdml.dxdispatch import commands, dispatchables, resources
 from tvmdml.dxdispatch.bindings import Memory
-from tvmdml.dxdispatch.commands import Command, Session, Timing
+from tvmdml.dxdispatch.commands import Command, Session
 from tvmdml.dxdispatch.dispatchable import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.operators._json import nodes
 from tvmdml.system.console import printable
+from tvmdml.system.timings import Timing
 from tvmdml.targets import Target
 
 __all__ = ["Model", "Timing", "read"]

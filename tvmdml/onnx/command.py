@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.dxdispatch.commands import Timing, timings
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported, counted, message, reason, safe_repr
 from tvmdml.graph.compiled import Timed
 from tvmdml.library.files import is_graph, is_pack
@@ -23,6 +22,7 @@ from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Argument, Runnable
 from tvmdml.system import inside
 from tvmdml.system.console import printable, shown_seconds
+from tvmdml.system.timings import Timing, timings
 from tvmdml.targets import Target
 
 _SLOWEST = 10

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -54,8 +53,8 @@ class Shown(type):
         own: str | None = vars(cls).get("__doc__")
         if not own or "FIELDS" not in vars(cls) or not vars(cls).get("NAME"):
             return own
-        # By its name: it looks at everything above descriptors, and only people who ask for help need it.
-        return importlib.import_module("tvmdml.commands.reference").documented(cls, own)
+        # The package's name for it: it looks at everything above descriptors, and only people who ask for help need it.
+        return sys.modules["tvmdml"].reference.documented(cls, own)
 
     @__doc__.setter  # noqa: A003 - Python's own name for it
     def __doc__(cls, text: str | None) -> None:
