@@ -14,24 +14,11 @@ if TYPE_CHECKING:
     from tvm.ir import IRModule
     from tvm.tirx import PrimFunc
 
-# The passes for a kernel, with their arguments. A kernel that is written as explicit loops needs few. What is common to expressions
+# The passes for a kernel, with their arguments: it is written as explicit loops, which need few. What is common to expressions
 # is looked for in each launch alone: before they are split, what two launches share would become an argument of both.
-_WRITTEN: tuple[tuple[Any, ...], ...] = (
-    ("tirx.StmtSimplify",), ("tirx.VectorizeLoop", True), ("tirx.UnrollLoop",), ("tirx.AnnotateEntryFunc",),
-    ("tirx.SplitHostDevice",), ("tirx.CommonSubexprElim",), ("tirx.LowerIntrin",),
-)  # fmt: skip
-# A scheduled TE computation takes TVM's usual passes for devices: blocks become loops, and barriers are inserted.
-_SCHEDULED: tuple[tuple[Any, ...], ...] = (
-    ("s_tir.CanonicalizeLoop",), ("s_tir.LowerCrossThreadReduction",), ("s_tir.LowerInitBlock",),
-    ("s_tir.PlanAndUpdateBufferAllocationLocation",), ("s_tir.ConvertBlocksToOpaque",), ("s_tir.LiftThreadBinding",),
-    ("s_tir.ManifestSharedMemoryLocalStage",), ("s_tir.CompactBufferAllocation",), ("s_tir.LowerAutoCopy",),
-    ("s_tir.UnifyThreadBinding",), ("s_tir.LowerMatchBuffer",), ("s_tir.StmtSimplify",), ("s_tir.AnnotateIrregularLoop",),
-    ("s_tir.InjectSoftwarePipeline",), ("s_tir.LowerOpaqueBlock",), ("tirx.FlattenBuffer",), ("tirx.NarrowDataType", 32),
-    ("s_tir.LoopPartition",), ("tirx.VectorizeLoop", True), ("s_tir.InjectVirtualThread",), ("s_tir.InjectDoubleBuffer",),
-    ("tirx.StorageRewrite",), ("s_tir.HoistIfThenElse",), ("tirx.UnrollLoop",), ("s_tir.RenormalizeSplitPattern",),
-    ("tirx.StmtSimplify",), ("tirx.RemoveNoOp",), ("s_tir.RewriteUnsafeSelect",), ("tirx.CommonSubexprElim",),
-    ("tirx.VerifyMemory",), ("tirx.AnnotateEntryFunc",), ("s_tir.ThreadSync", "shared"), ("s_tir.ThreadSync", "shared.dyn"),
-    ("s_tir.InferFragment",), ("s_tir.LowerThreadAllreduce",), ("tirx.SplitHostDevice",), ("tirx.LowerIntrin",),
+_PASSES: tuple[tuple[Any, ...], ...] = (
+    ("StmtSimplify",), ("VectorizeLoop", True), ("UnrollLoop",), ("AnnotateEntryFunc",),
+    ("SplitHostDevice",), ("CommonSubexprElim",), ("LowerIntrin",),
 )  # fmt: skip
 
 
@@ -74,15 +61,15 @@ class Emitted(Protocol):
         """Which of the buffers are written."""
 
 
-def lower(function: PrimFunc, blocks: bool = False) -> Lowered:
-    """Lower a function for a device. ``blocks``: it is a scheduled TE computation; otherwise it is written as explicit loops.
+def lower(function: PrimFunc) -> Lowered:
+    """Lower a function for a device: it is written as explicit loops.
 
     Raises:
         CompileError: TVM rejects it, or it needs work between launches that only the host could do.
     """
     tvm = imports.tvm()
     try:
-        split = _passes(blocks)(tvm.IRModule({"main": function}))
+        split = _passes()(tvm.IRModule({"main": function}))
     except Exception as error:
         raise CompileError(f"TVM could not lower the kernel: {error}") from error
     return _read(split)
@@ -106,16 +93,12 @@ def launches(
     return tuple(steps), tuple(sorted(reads)), tuple(sorted(writes))
 
 
-def _passes(blocks: bool) -> Any:
+def _passes() -> Any:
     tvm = imports.tvm()
-    from tvm import s_tir, tirx
+    from tvm import tirx
 
-    rooms = {"tirx": tirx.transform, "s_tir": s_tir.transform}
-    found = [tirx.transform.BindTarget(tvm_target())]
-    for full, *arguments in _SCHEDULED if blocks else _WRITTEN:
-        room, _, name = full.partition(".")
-        found.append(getattr(rooms[room], name)(*arguments))
-    return tvm.transform.Sequential(found)
+    found = [getattr(tirx.transform, name)(*arguments) for name, *arguments in _PASSES]
+    return tvm.transform.Sequential([tirx.transform.BindTarget(tvm_target()), *found])
 
 
 def tvm_target() -> Any:

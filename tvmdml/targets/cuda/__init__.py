@@ -198,8 +198,8 @@ def _relative(name: str, info: driver.DeviceInfo | None) -> CudaTarget:
     return CudaTarget((name,), info)
 
 
-def translate(function: PrimFunc, blocks: bool = False) -> tuple[str, Program]:
-    """The CUDA C++ of a TensorIR function, and its program without the images; ``blocks``: it is a scheduled TE computation.
+def translate(function: PrimFunc) -> tuple[str, Program]:
+    """The CUDA C++ of a TensorIR function, and its program without the images.
 
     Raises:
         CompileError: TVM rejects it, or CUDA has no equivalent.
@@ -208,14 +208,14 @@ def translate(function: PrimFunc, blocks: bool = False) -> tuple[str, Program]:
     from tvmdml.targets.cuda.source import emit, unit
 
     with not_collected():
-        lowered = lower(function, blocks)
+        lowered = lower(function)
         emitted = {name: emit(device_function) for name, device_function in lowered.functions.items()}
     steps, reads, writes = launches(lowered, emitted, {name: number for number, name in enumerate(emitted)})
     functions = tuple(Function(f.name, -1, len(f.buffers), f.block, f.block_bytes, f.threads) for f in emitted.values())
     return unit(list(emitted.values())), Program((), functions, steps, len(lowered.parameters), reads, writes)
 
 
-def compile_function(function: PrimFunc, names: Sequence[str], blocks: bool = False) -> Program:
+def compile_function(function: PrimFunc, names: Sequence[str]) -> Program:
     """The program of a TensorIR function, with machine code for architectures.
 
     Raises:
@@ -223,7 +223,7 @@ def compile_function(function: PrimFunc, names: Sequence[str], blocks: bool = Fa
     """
     from tvmdml.targets.cuda import compilers
 
-    text, program = translate(function, blocks)
+    text, program = translate(function)
     return program._replace(images=compilers.compile_text(text, names))
 
 

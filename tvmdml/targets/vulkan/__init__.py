@@ -228,8 +228,8 @@ def _relative(name: str, found: Capabilities, info: driver.DeviceInfo | None) ->
     return VulkanTarget(name, found, info)
 
 
-def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: bool = False) -> Program:
-    """The program of a TensorIR function; ``blocks``: it is a scheduled TE computation.
+def compile_function(function: PrimFunc, capabilities: Capabilities) -> Program:
+    """The program of a TensorIR function.
 
     Raises:
         CompileError: TVM rejects it, or the device lacks a feature that it needs.
@@ -239,7 +239,7 @@ def compile_function(function: PrimFunc, capabilities: Capabilities, blocks: boo
     from tvmdml.targets.vulkan.spirv_module import without_names
 
     with not_collected():
-        lowered = lower(function, blocks)
+        lowered = lower(function)
         emitted = {name: emit(device_function, capabilities) for name, device_function in lowered.functions.items()}
     shaders: dict[tuple[object, ...], tuple[str, Shader]] = {}
     numbers: dict[str, int] = {}
