@@ -1,4 +1,4 @@
-"""Resampling and regions: the contract's examples, PyTorch, ONNX's cases, and hostile numbers."""
+"""Resampling and regions: the contract's examples, PyTorch, and hostile numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import tvmdml
 from tvmdml.bench.rows.movement import fold
 from tvmdml.bench.rows.roi_align import aligned
 from tvmdml.compiler import CompiledOperator
-from tvmdml.conformance import onnx_cases
 from tvmdml.conformance.cases import Case
 from tvmdml.conformance.cases.roi_align import described
 from tvmdml.enums import ReduceFunction
@@ -293,34 +292,6 @@ def test_a_row_that_a_device_cannot_hold_is_refused_before_there_is_memory_for_i
     there = vulkan.asarray(np.ones((1, 1, 1, 5), f32))
     with pytest.raises(tvmdml.Unsupported, match=r"given 8589934592 bytes on vulkan.*; allowed: up to [0-9]*, the device's max"):
         tvmdml.resample(there, (1, 1, 1, 1 << 31), interpolation_mode="linear")
-
-
-# -- ONNX ----------------------------------------------------------------------------------------------------------
-
-# Those that DirectML does not have: cubic modes, values beyond the edge, antialiasing above a half, the largest weighed element.
-REFUSED = ("cubic", "crop_and_resize", "antialias", "mode_max", "linear_align_corners")
-
-
-@pytest.mark.full
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["Resize", "Upsample", "RoiAlign"])
-def test_onnxs_cases(kind: str) -> None:
-    pytest.importorskip("onnx")
-    done = 0
-    for case in onnx_cases.collected()[kind]:
-        desc = onnx_cases.described(kind, case)
-        if isinstance(desc, str):
-            assert any(word in case.name for word in REFUSED) or "float" in desc, (case.name, desc)
-            continue
-        arrays = [case.tensors[name] for name in case.node.input if name in case.tensors]
-        arrays = arrays[: 3 if kind == "RoiAlign" else 1]
-        (wanted,) = case.outputs
-        given = [one.astype(tensor.data_type.numpy) for one, (_, tensor) in zip(arrays, desc.tensors(), strict=False) if tensor]
-        out = np.empty(wanted.shape, wanted.dtype)
-        CompiledOperator(desc, resolve("cpu"))(*given, out)
-        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4, err_msg=case.name)
-        done += 1
-    assert done >= {"Resize": 20, "Upsample": 1, "RoiAlign": 2}[kind]
 
 
 # -- Regions --------------------------------------------------------------------------------------------------------

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import agrees
-from fenced import Fenced
-from fenced import Place as Spot
-from support import SIZES, Array, mixture, ready, reference, seeded, special_values, tensor
+from support import SIZES, Array, mixture, seeded, special_values, tensor
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, targets
@@ -340,39 +338,6 @@ def test_kernels_of_a_family_differ_in_their_formula_alone() -> None:
         assert [(n, v) for n, v in kernels[0].parameters if n != "operator"] == [
             (n, v) for n, v in kernels[1].parameters if n != "operator"
         ]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-@pytest.mark.parametrize("at_end", [False, True], ids=["first bytes", "last bytes"])
-def test_no_kernel_reads_or_writes_outside_of_its_arrays(dtype: str, at_end: bool) -> None:
-    """Arrays between guard pages: an access outside would end the process."""
-    target, rng = targets.resolve("cpu"), seeded(dtype)
-    layouts = [
-        ("packed", "packed"),
-        ("transposed", "packed"),
-        ("spread", "padded"),
-        ("broadcast outer", "packed"),
-        ("padded", "transposed"),
-    ]
-    for sizes, (one, other) in itertools.product(((1,), (33,), (129,), (17, 33), (40, 20)), layouts):
-        desc = lean(dtype, sizes, one, other)
-        values = [mixture(rng, TensorDataType.parse(dtype, ""), sizes) for _ in range(2)]
-        inputs = [
-            Fenced(
-                role,
-                each,
-                Spot(at_end),
-                np.broadcast_to(x[tuple(slice(1) if not s else slice(None) for s in each.layout)], sizes),
-                True,
-            )
-            for role, each, x in zip("ab", desc.inputs(), values, strict=True)
-        ]
-        output = Fenced("output", desc.output_tensor, Spot(at_end))
-        expected = reference(desc, *(x.array for x in inputs))
-        ready(desc, target)(*(x.array for x in inputs), output.array)
-        assert not desc.mismatch((output.array,), expected)
-        output.assert_nothing_else_was_written()
 
 
 # -- Devices ------------------------------------------------------------------------------------------------------
