@@ -15,6 +15,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from packs import put
 
 import tvmdml
 from tvmdml import targets
@@ -103,69 +104,58 @@ def _changed(content: bytes, change: Any) -> bytes:
     return content[:16] + struct.pack("<Q", len(text)) + content[24:32] + text + content[32 + size :]
 
 
-def _set(*path: Any) -> Any:
-    *steps, last, value = path
-
-    def change(described: Any) -> None:
-        for step in steps:
-            described = described[step]
-        described[last] = value
-
-    return change
-
-
 def _value(number: int, value: Any) -> Any:
     """Another value in the place of one of the plan's numbers."""
-    return _set("plan", "function", 4, number, value)
+    return put("plan", "function", 4, number, value)
 
 
 _ARGUMENTS = "plan", "launchings", 0, 2
 HOSTILE = {
-    "an input that is not there": _set(*_ARGUMENTS, 0, ["input", 9, "input_tensor", 0, 1]),
-    "an input from far away": lambda one: (one["plan"]["function"][4].append(1 << 40), _set(*_ARGUMENTS, 0, 3, 16)(one)),
-    "an input from before": lambda one: (one["plan"]["function"][4].append(-4), _set(*_ARGUMENTS, 0, 3, 16)(one)),
+    "an input that is not there": put(*_ARGUMENTS, 0, ["input", 9, "input_tensor", 0, 1]),
+    "an input from far away": lambda one: (one["plan"]["function"][4].append(1 << 40), put(*_ARGUMENTS, 0, 3, 16)(one)),
+    "an input from before": lambda one: (one["plan"]["function"][4].append(-4), put(*_ARGUMENTS, 0, 3, 16)(one)),
     "an input between elements": lambda one: (
         one["plan"]["function"][4].append(2),
-        _set("plan", "launchings", 1, 2, 0, 3, 16)(one),
+        put("plan", "launchings", 1, 2, 0, 3, 16)(one),
     ),
-    "a smaller input": _set("plan", "inputs", 0, 3, [7, 14, 9, 9]),
-    "an input with smaller steps": _set("plan", "inputs", 0, 4, [13, 13, 13, 13]),
-    "an input that says that it has more bytes": _set("plan", "inputs", 0, 5, 99),
-    "an input of no type": _set("plan", "inputs", 0, 2, "O"),
-    "an input of the other order of bytes": _set("plan", "inputs", 0, 2, ">f4"),
-    "inputs with one name": _set("plan", "inputs", 1, 0, "x"),
-    "inputs that are no list": _set("plan", "inputs", {"0": 1}),
-    "an array of fewer bytes than it reads": _set(*_ARGUMENTS, 0, 4, 3),
-    "a constant that is written": _set(*_ARGUMENTS, 3, ["constant", 0, "output_tensor", 0, 4]),
-    "an input that is written": _set("plan", "launchings", 2, 2, 1, ["input", 1, "output_tensor", 0, 3]),
+    "a smaller input": put("plan", "inputs", 0, 3, [7, 14, 9, 9]),
+    "an input with smaller steps": put("plan", "inputs", 0, 4, [13, 13, 13, 13]),
+    "an input that says that it has more bytes": put("plan", "inputs", 0, 5, 99),
+    "an input of no type": put("plan", "inputs", 0, 2, "O"),
+    "an input of the other order of bytes": put("plan", "inputs", 0, 2, ">f4"),
+    "inputs with one name": put("plan", "inputs", 1, 0, "x"),
+    "inputs that are no list": put("plan", "inputs", {"0": 1}),
+    "an array of fewer bytes than it reads": put(*_ARGUMENTS, 0, 4, 3),
+    "a constant that is written": put(*_ARGUMENTS, 3, ["constant", 0, "output_tensor", 0, 4]),
+    "an input that is written": put("plan", "launchings", 2, 2, 1, ["input", 1, "output_tensor", 0, 3]),
     "a launch with fewer arrays": lambda one: one["plan"]["launchings"][0][2].pop(),
     "a launch with more arrays": lambda one: one["plan"]["launchings"][0][2].append(["input", 0, "more", 0, 1]),
     "arrays in another order": lambda one: one["plan"]["launchings"][0][2].reverse(),
-    "another operator": _set("plan", "calls", 0, 0, {"operator": "NOTHING"}),
-    "another call": _set("plan", "launchings", 0, 0, 1),
-    "a call that is not there": _set("plan", "launchings", 0, 0, 4),
-    "no descriptor": _set("plan", "calls", 0, 0, 7),
-    "tensors that cannot share memory": _set("plan", "calls", 0, 1, True),
-    "a smaller piece": _set("plan", "pieces", [14]),
-    "a piece that lies on itself": _set("plan", "order", [[0, [0]]]),
-    "a piece without a place": _set("plan", "order", []),
-    "an output that is not there": _set(*_ARGUMENTS, 3, ["output", 9, "output_tensor", 0, 4]),
-    "an output that is smaller than its kernel's": _set("plan", "results", 0, 1, [14, 13, 15]),
+    "another operator": put("plan", "calls", 0, 0, {"operator": "NOTHING"}),
+    "another call": put("plan", "launchings", 0, 0, 1),
+    "a call that is not there": put("plan", "launchings", 0, 0, 4),
+    "no descriptor": put("plan", "calls", 0, 0, 7),
+    "tensors that cannot share memory": put("plan", "calls", 0, 1, True),
+    "a smaller piece": put("plan", "pieces", [14]),
+    "a piece that lies on itself": put("plan", "order", [[0, [0]]]),
+    "a piece without a place": put("plan", "order", []),
+    "an output that is not there": put(*_ARGUMENTS, 3, ["output", 9, "output_tensor", 0, 4]),
+    "an output that is smaller than its kernel's": put("plan", "results", 0, 1, [14, 13, 15]),
     "an output whose size overflows": lambda one: (_value(7, 1 << 62)(one), _value(13, 1 << 62)(one)),
     "an output with fewer than no elements": _value(7, -2),
-    "an output of no type": _set("plan", "results", 0, 0, "complex64"),
-    "an output that copies a later one": _set("plan", "results", 3, 3, 4),
-    "an output that copies another type": _set("plan", "results", 3, 3, 0),
-    "a constant behind the end": _set("arrays", 0, 2, 1 << 30),
-    "a constant between places": _set("arrays", 0, 2, 3),
-    "a constant too large": _set("arrays", 0, 1, [1 << 31, 1 << 31, 4]),
-    "a smaller constant": _set("arrays", 0, 1, [4, 3]),
-    "more constants than arrays": _set("plan", "constants", 9),
-    "sizes that are open": _set("plan", "function", 0, [0]),
-    "a condition": _set("plan", "function", 2, [[[[[], 1]], 2, 3, []]]),
-    "a choice": _set("plan", "function", 3, [["os:system", [["is", "true"]], 0]]),
+    "an output of no type": put("plan", "results", 0, 0, "complex64"),
+    "an output that copies a later one": put("plan", "results", 3, 3, 4),
+    "an output that copies another type": put("plan", "results", 3, 3, 0),
+    "a constant behind the end": put("arrays", 0, 2, 1 << 30),
+    "a constant between places": put("arrays", 0, 2, 3),
+    "a constant too large": put("arrays", 0, 1, [1 << 31, 1 << 31, 4]),
+    "a smaller constant": put("arrays", 0, 1, [4, 3]),
+    "more constants than arrays": put("plan", "constants", 9),
+    "sizes that are open": put("plan", "function", 0, [0]),
+    "a condition": put("plan", "function", 2, [[[[[], 1]], 2, 3, []]]),
+    "a choice": put("plan", "function", 3, [["os:system", [["is", "true"]], 0]]),
     "numbers that are none": _value(3, 1.5),
-    "a condition that is no byte": _set("plan", "launchings", 0, 3, [1, 1, 1, 1, 1]),
+    "a condition that is no byte": put("plan", "launchings", 0, 3, [1, 1, 1, 1, 1]),
 }
 
 

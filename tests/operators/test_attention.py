@@ -179,9 +179,8 @@ def attentions(draw: Any) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.full
-@given(attentions(), st.integers(0, 2**32 - 1))
-def test_any_attention_is_as_the_reference_says(desc: Any, seed: int) -> None:
+def is_the_references(desc: Any, target: Target, seed: int, low: int, high: int) -> None:
+    """A kernel gives what the reference gives, for integers from ``low`` to below ``high``."""
     from tvmdml.conformance.references import tried
 
     rng = np.random.default_rng(seed)
@@ -189,9 +188,15 @@ def test_any_attention_is_as_the_reference_says(desc: Any, seed: int) -> None:
     def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
         if data_type.is_float:
             return rng.standard_normal(sizes).astype(data_type.numpy)
-        return rng.integers(-(2**31), 2**31 - 1, sizes, dtype=data_type.numpy)
+        return rng.integers(low, high, sizes, dtype=data_type.numpy)
 
-    assert not tried(desc, tvmdml.targets.resolve("cpu"), Trial(desc, (), values))
+    assert not tried(desc, target, Trial(desc, (), values))
+
+
+@pytest.mark.full
+@given(attentions(), st.integers(0, 2**32 - 1))
+def test_any_attention_is_as_the_reference_says(desc: Any, seed: int) -> None:
+    is_the_references(desc, tvmdml.targets.resolve("cpu"), seed, -(2**31), 2**31 - 1)
 
 
 @st.composite
@@ -218,35 +223,17 @@ def limits(draw: Any) -> Any:
 @pytest.mark.full
 @given(limits(), st.integers(0, 2**32 - 1))
 def test_limits_are_as_the_reference_says(desc: Any, seed: int) -> None:
-    from tvmdml.conformance.references import tried
-
-    rng = np.random.default_rng(seed)
-
-    def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
-        if data_type.is_float:
-            return rng.standard_normal(sizes).astype(data_type.numpy)
-        return rng.integers(-1, desc.sizes().total + 2, sizes, dtype=data_type.numpy)
-
-    assert not tried(desc, tvmdml.targets.resolve("cpu"), Trial(desc, (), values))
+    is_the_references(desc, tvmdml.targets.resolve("cpu"), seed, -1, desc.sizes().total + 2)
 
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize(("rows", "past"), [(1, 700), (20, 10), (300, 0)])
 def test_limits_are_those_of_the_reference_on_a_device(vulkan: Target, rows: int, past: int) -> None:
-    from tvmdml.conformance.references import tried
-
     words = "past " * bool(past) + "present lengths"
     desc: Any = attention(MultiheadAttention1, "float32", (2, rows, rows, past), (4, 2), (16, 16), optional=words, room=rows + past)
     fields = {field.name: getattr(desc, field.name) for field in desc.fields()}
     own = LimitedAttention(**fields, window=70, softcap=2.0, sink_tensor=TensorDesc("float32", (4,)))
-    rng = seeded(1)
-
-    def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
-        if data_type.is_float:
-            return rng.standard_normal(sizes).astype(data_type.numpy)
-        return rng.integers(past - 5, past + 1, sizes, dtype=data_type.numpy)
-
-    assert not tried(own, vulkan, Trial(own, (), values))
+    is_the_references(own, vulkan, 1, past - 5, past + 1)
 
 
 @pytest.mark.parametrize(

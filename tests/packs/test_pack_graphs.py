@@ -480,12 +480,29 @@ def test_outputs_that_are_sequences(tmp_path: Path) -> None:
     )
 
 
+def in_c(pack: Path, declared: str, arguments: str, elements: int, turns: int = 1) -> Any:
+    """The numbers in ``y`` after each call of a pack's graph by a program in C, in which ``turn`` counts down to 0."""
+    name, folder = pack.stem, pack.parent / "c"
+    folder.mkdir()
+    header.write(Pack(pack), folder)
+    (folder / "main.c").write_text(
+        f'#define {name.upper()}_IMPLEMENTATION\n#include <stdio.h>\n#include "{name}.h"\n'
+        f"int main(int count, char **a) {{\n    {declared}\n    if (count < 2 || {name}_open(a[1])) return 1;\n"
+        f'    {name}_context *context = {name}_new({name}_find_graph("{name}"));\n'
+        f"    for (int turn = {turns - 1}; turn >= 0; turn--) {{\n"
+        f"        if (context == NULL || {name}_graph_{name}(context, {arguments})) return 1;\n"
+        f'        for (int i = 0; i < {elements}; i++) printf("%.9g\\n", y[i]);\n    }}\n'
+        f"    {name}_free(context);\n    {name}_close();\n    return 0;\n}}\n"
+    )
+    return np.array(said(compiled("gcc", folder / "main.c", folder, "-std=c99", "-ldl"), folder).split(), np.float32)
+
+
 @pytest.mark.full
 @CC
 def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     """Python counts the runs; a program in C says which one it is, by the state."""
     onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
-    helper, folder, kind = onnx.helper, tmp_path / "c", onnx.TensorProto.FLOAT
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     x, y = (helper.make_tensor_value_info(name, kind, [40]) for name in "xy")
     graph = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["y"])], "noise", [x], [y])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "noise.onnx")
@@ -497,19 +514,8 @@ def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     assert [one.name for one in served.inputs] == ["x"]
     apart = [tvmdml.onnx.load(tmp_path / "noise.pack")(x=given)[0].tolist() for _ in range(2)]
     assert apart[0] != apart[1]
-    folder.mkdir()
-    header.write(Pack(tmp_path / "noise.pack"), folder)
-    (folder / "main.c").write_text(
-        '#define NOISE_IMPLEMENTATION\n#include <stdio.h>\n#include "noise.h"\n'
-        "int main(int count, char **a) {\n    float x[40] = {0}, y[40];\n    uint32_t state[6] = {0, 2, 0, 0, 6, 0};\n"
-        "    if (count < 2 || noise_open(a[1])) return 1;\n"
-        '    noise_context *context = noise_new(noise_find_graph("noise"));\n'
-        "    if (context == NULL || noise_graph_noise(context, x, state, y)) return 1;\n"
-        '    for (int i = 0; i < 40; i++) printf("%.9g\\n", y[i]);\n'
-        "    noise_free(context);\n    noise_close();\n    return 0;\n}\n"
-    )
-    printed = said(compiled("gcc", folder / "main.c", folder, "-std=c99", "-ldl"), folder)
-    assert np.array_equal(np.array(printed.split(), np.float32), runs[2])
+    declared = "float x[40] = {0}, y[40]; uint32_t state[6] = {0, 2, 0, 0, 6, 0};"
+    assert np.array_equal(in_c(tmp_path / "noise.pack", declared, "x, state, y", 40), runs[2])
 
 
 @pytest.mark.full
@@ -529,18 +535,8 @@ def test_conditions_that_no_kernel_reads_are_in_the_pack(tmp_path: Path) -> None
     right = [given.cumsum(1), given.cumsum(0)]
     served.initialize({"c": np.zeros((1, 1), np.uint8)})
     assert all(map(np.array_equal, served({"x": given}), right))
-    header.write(Pack(tmp_path / "looked.pack"), tmp_path)
-    (tmp_path / "main.c").write_text(
-        '#define LOOKED_IMPLEMENTATION\n#include <stdio.h>\n#include "looked.h"\n'
-        "int main(int count, char **a) {\n    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[2][8];\n    uint8_t given = 0;\n    int i;\n"
-        "    if (count < 2 || looked_open(a[1])) return 1;\n"
-        '    looked_context *context = looked_new(looked_find_graph("looked"));\n'
-        "    if (context == NULL || looked_graph_looked(context, x, &given, y[0], y[1])) return 1;\n"
-        '    for (i = 0; i < 16; i++) printf("%.9g\\n", y[i / 8][i % 8]);\n'
-        "    looked_free(context);\n    looked_close();\n    return 0;\n}\n"
-    )
-    printed = said(compiled("gcc", tmp_path / "main.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
-    assert np.array_equal(np.array(printed.split(), np.float32), np.concatenate(right).reshape(-1))
+    declared = "float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[16]; uint8_t given = 0;"
+    assert np.array_equal(in_c(tmp_path / "looked.pack", declared, "x, &given, y, y + 8", 16), np.concatenate(right).reshape(-1))
 
 
 @pytest.mark.full
@@ -561,19 +557,9 @@ def test_a_program_in_c_computes_the_chosen_side_only(tmp_path: Path) -> None:
         feeds = {"x": given, "c": np.array([[condition]], np.uint8)}
         assert np.array_equal(served(feeds)[0], right)
         assert [one.skipped for one in served.profile(feeds)].count(True) == (4 if condition else 1)
-    header.write(Pack(tmp_path / "chosen.pack"), tmp_path)
-    (tmp_path / "main.c").write_text(
-        '#define CHOSEN_IMPLEMENTATION\n#include <stdio.h>\n#include "chosen.h"\n'
-        "int main(int count, char **a) {\n    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];\n    int c, i;\n"
-        "    if (count < 2 || chosen_open(a[1])) return 1;\n"
-        '    chosen_context *context = chosen_new(chosen_find_graph("chosen"));\n'
-        "    for (c = 1; c >= 0; c--) {\n        uint8_t given = (uint8_t)c;\n"
-        "        if (context == NULL || chosen_graph_chosen(context, x, &given, y)) return 1;\n"
-        '        for (i = 0; i < 8; i++) printf("%.9g\\n", y[i]);\n    }\n'
-        "    chosen_free(context);\n    chosen_close();\n    return 0;\n}\n"
-    )
-    printed = said(compiled("gcc", tmp_path / "main.c", tmp_path, "-std=c99", "-ldl"), tmp_path)
-    assert np.array_equal(np.array(printed.split(), np.float32), np.concatenate([sides[1], sides[0]]).reshape(-1))
+    declared = "float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[8];"
+    found = in_c(tmp_path / "chosen.pack", declared, "x, &(uint8_t){(uint8_t)turn}, y", 8, turns=2)
+    assert np.array_equal(found, np.concatenate([sides[1], sides[0]]).reshape(-1))
 
 
 def test_inputs_that_are_known_are_no_parameters(tmp_path: Path) -> None:
