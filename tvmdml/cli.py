@@ -20,11 +20,11 @@ from tvmdml.options import (
     device_option,
     device_rows,
     feature_level_option,
-    named_size,
     named_sizes,
     operation_options,
     operator_name,
     operator_names,
+    size_option,
 )
 from tvmdml.packs.cli import pack, verify
 from tvmdml.system.console import (
@@ -351,14 +351,7 @@ def _refuse_for_models(options: dict[str, object]) -> None:
 @click.option("--resume", is_flag=True, help="Continue the file of --json: measure only the cases that it lacks.")
 @click.option("--packs", is_flag=True, help="Measure packs instead: building, loading, and the time to the first result.")
 @click.option("--tuned", is_flag=True, help="Measure tuned knobs instead: this machine's records in the logs against the defaults.")
-@click.option(
-    "--size",
-    "sizes",
-    metavar="NAME=N",
-    multiple=True,
-    callback=parsed(named_size),
-    help="The value of a size that an ONNX model leaves open; may be repeated.",
-)
+@size_option()
 @click.option(
     "--vary",
     metavar="NAME=LEAST:MOST:STEP",

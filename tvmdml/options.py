@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tvmdml.tensors import TensorDataType
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class TensorOption(NamedTuple):
@@ -133,6 +134,16 @@ def named_size(text: str) -> tuple[str, int]:
     if not value.isdecimal() or len(value) > 18:
         raise InvalidArgument(message(f"size {name}", repr(value), "an integer of 0 or more"))
     return name, int(value)
+
+
+def size_option(
+    parameter: str = "sizes",
+    metavar: str = "NAME=N",
+    read: Callable[[str], object] = named_size,
+    words: str = "The value of a size that an ONNX model leaves open; may be repeated.",
+) -> Callable[[Command], Command]:
+    """The option ``--size``, which ``read`` reads; a command receives the sizes as a parameter of this name."""
+    return click.option("--size", parameter, metavar=metavar, multiple=True, callback=parsed(read), help=words)
 
 
 def named_sizes(text: str) -> tuple[str, range]:

@@ -144,6 +144,16 @@ def test_every_module_of_the_drawing_exists() -> None:
     assert [name for name in drawn() if name != "tvmdml" and f"tvmdml.{name}" not in MODULES] == []
 
 
+def test_the_map_names_every_room_and_file() -> None:
+    """Those of the package's folder; what begins with an underscore is the package itself."""
+    text = (TOP / "tvmdml" / "README.md").read_text()
+    named = set(re.findall(r"`tvmdml/(\w+(?:/|\.py))`", text[text.index("## Folders") : text.index("## Dependencies")]))
+    links = {"schedules/", "tuning_logs/"}
+    folder = TOP / "tvmdml"
+    there = {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")} | {path.name for path in folder.glob("[!_]*.py")}
+    assert named - links == there - links
+
+
 PLANTED = {
     "at the top": "from tvmdml.compiler import CompiledOperator\n",
     "for types": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tvmdml.compiler import CompiledOperator\n",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import Unsupported
-from tvmdml.options import device_option, named_size
-from tvmdml.system.console import parsed, say, shown_seconds
+from tvmdml.options import device_option, size_option
+from tvmdml.system.console import say, shown_seconds
 
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph, Timed
@@ -23,14 +23,7 @@ _RUNS = 5
 
 @click.command()
 @click.argument("model", type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--size",
-    "sizes",
-    metavar="NAME=N",
-    multiple=True,
-    callback=parsed(named_size),
-    help="The value of a size that the model leaves open; may be repeated.",
-)
+@size_option()
 @click.option("--draw", metavar="FILE.svg", type=_FILE, help="Draw the kernels and what they read. Other suffixes need Graphviz.")
 @click.option("--html", metavar="FILE.html", type=_FILE, help="Write a page: the kernels, the time of each, memory, and knobs.")
 @device_option

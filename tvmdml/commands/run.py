@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.options import device_option, device_rows, feature_level_option, named_size, named_value, target_of
+from tvmdml.options import device_option, device_rows, feature_level_option, named_value, size_option, target_of
 from tvmdml.system.console import parsed, short_target, table
 
 if TYPE_CHECKING:
@@ -151,14 +151,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
     callback=parsed(named_value),
     help="ONNX: an input; may be repeated. Other inputs get random values.",
 )
-@click.option(
-    "--size",
-    "sizes",
-    metavar="NAME=N",
-    multiple=True,
-    callback=parsed(named_size),
-    help="ONNX: the value of a size that the model leaves open; may be repeated.",
-)
+@size_option()
 @click.option(
     "-f",
     "--onnx_free_dim_name_override",

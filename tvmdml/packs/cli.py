@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.system.console import INTERRUPTED, as_json_option, parsed, print_json, say, shown_bytes, table, width
+from tvmdml.options import size_option
+from tvmdml.system.console import INTERRUPTED, as_json_option, print_json, say, shown_bytes, table, width
 
 if TYPE_CHECKING:
     from tvmdml.library.format import Pack
@@ -41,6 +42,13 @@ def _size(text: str) -> tuple[str, int | range]:
         raise InvalidArgument(message("size", repr(text), allowed))
     least, most, step = match.groups()
     return name, int(least) if most is None else range(int(least), int(most) + 1, int(step or 1))
+
+
+_sizes = size_option(
+    metavar="NAME=N|NAME=N..M[:STEP]",
+    read=_size,
+    words="The value of a size that an ONNX model leaves open, or all values that it may have; may be repeated.",
+)
 
 
 def _once(sizes: tuple[tuple[str, int | range], ...]) -> dict[str, int | range]:
@@ -74,14 +82,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 @click.argument("specs", metavar="SPEC…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @_output
 @_targets
-@click.option(
-    "--size",
-    "sizes",
-    metavar="NAME=N|NAME=N..M[:STEP]",
-    callback=parsed(_size),
-    multiple=True,
-    help="The value of a symbolic dimension of an ONNX model, or all values that it may have.",
-)
+@_sizes
 @_jobs
 @click.option(
     "--plain-weights",
@@ -284,9 +285,7 @@ def diff(one: Path, other: Path) -> None:
 @_key
 @click.option("--device", "--target", "device", metavar="TARGET", help="Run only the kernels of this target.")
 @click.option("--seed", type=int, help="The seed of the random input, to repeat an earlier run.")
-@click.option(
-    "--size", "sizes", metavar="NAME=N|NAME=N..M", callback=parsed(_size), multiple=True, help="A size that a model leaves open."
-)
+@_sizes
 def verify(path: Path, key: Path | None, device: str | None, seed: int | None, sizes: tuple[tuple[str, int | range], ...]) -> None:
     """Check a PACK or MODEL: every kernel that runs on this machine, against the reference, on random input.
 

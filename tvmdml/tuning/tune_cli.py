@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.errors import DeviceError, InvalidArgument, counted, message
-from tvmdml.options import Operation, in_place_options, named_size, operation_options, operator_name
+from tvmdml.options import Operation, in_place_options, operation_options, operator_name, size_option
 from tvmdml.system.console import INTERRUPTED, parsed, say
 
 if TYPE_CHECKING:
@@ -32,14 +32,7 @@ def _operator_or_model(text: str) -> str | Path:
 @operation_options
 @in_place_options
 @click.option("--spec", metavar="FILE", type=_FILE, help="Tune every operation of a pack's spec or a model, instead of OPERATOR.")
-@click.option(
-    "--size",
-    "open_sizes",
-    metavar="NAME=N",
-    callback=parsed(named_size),
-    multiple=True,
-    help="The value of a size that an ONNX model leaves open.",
-)
+@size_option("open_sizes")
 @click.option("--bench", is_flag=True, help="Tune every operation of the benchmark's quick set.")
 @click.option(
     "--target",
