@@ -17,7 +17,7 @@ from test_onnx_models import N, info, model  # noqa: E402 - it needs ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.onnx import reading  # noqa: E402 - as above
-from tvmdml.onnx.descriptors import element_of  # noqa: E402 - as above
+from tvmdml.operators._onnx_messages import element_of  # noqa: E402 - as above
 
 FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
 SIX_BITS = ("float6_e2m3fn", "float6_e3m2fn")
@@ -28,7 +28,7 @@ INTEGERS = ("int4", "uint4", "int2", "uint2")
 
 def element(name: str) -> int:
     """ONNX's number of a type."""
-    return element_of(onnx, getattr(ml_dtypes, name))
+    return element_of(getattr(ml_dtypes, name))
 
 
 def patterns(name: str) -> Any:

@@ -13,7 +13,7 @@ from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import bounds, described, dimensions, folding, inference, versions
-from tvmdml.onnx.descriptors import Refused, element_of
+from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.kinds import Kind, parts
 from tvmdml.onnx.mapped import Model, is_known
 from tvmdml.onnx.node import Node, Result
@@ -23,6 +23,7 @@ from tvmdml.onnx.results import by_rule, finished, wide
 from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
+from tvmdml.operators._onnx_messages import attribute_value, element_of, elements, node_of
 from tvmdml.sizes import Record
 from tvmdml.tensors import MAX_RANK
 
@@ -249,7 +250,7 @@ class Conversion:
                 scope.set(tensor.name, Value.known(self._model.array(tensor)))
             except Unsupported as error:
                 if self._model.fallback is not None and tensor.data_type == tensor.STRING:
-                    scope.set(tensor.name, Value.outside(self._model.source.onnx.numpy_helper.to_array(tensor)))
+                    scope.set(tensor.name, Value.outside(elements(tensor)))
                     continue
                 self.problems.append(Problem("initializer", f"initializer {safe_repr(tensor.name)}", str(error), False))
                 scope.set(tensor.name, Value.lost())
@@ -400,7 +401,7 @@ class Conversion:
         given = [str(i) if one is not None else "" for i, one in enumerate(inputs)]
         made = [f"y{i}" if used else "" for i, used in enumerate(node.outputs)]
         scope = Scope({"": opset}, self._scope)
-        proto = self._model.source.onnx.helper.make_node(kind, given, made, **attributes)
+        proto = node_of(kind, given, made, **attributes)
         results = inference.results(proto, attributes, inputs, scope.versions, self._inferred)
         return self._converted(proto, kind, inputs, attributes, results, scope)
 
@@ -415,14 +416,13 @@ class Conversion:
     # -- Nodes
 
     def _attributes(self, proto: Any, scope: Scope) -> dict[str, Any]:
-        onnx = self._model.source.onnx
         found = {}
         for one in proto.attribute:
             if one.ref_attr_name:
                 if one.ref_attr_name in scope.attributes:
                     found[str(one.name)] = scope.attributes[one.ref_attr_name]
             else:
-                found[str(one.name)] = onnx.helper.get_attribute_value(one)
+                found[str(one.name)] = attribute_value(one)
         return found
 
     def _converted(
@@ -440,7 +440,7 @@ class Conversion:
         opset = scope.versions.get("" if proto.domain == "ai.onnx" else proto.domain, 1)
         outputs = [bool(name) for name in proto.output]
         if kind == "CastLike" and len(inputs) == 2 and inputs[1] is not None and is_narrow(inputs[1].dtype):
-            to = element_of(self._model.source.onnx, inputs[1].dtype)
+            to = element_of(inputs[1].dtype)
             kind, inputs, attributes = "Cast", inputs[:1], {**attributes, "to": to}
         given = inputs if any(a.type in (a.GRAPH, a.GRAPHS) for a in proto.attribute) else [wide(kind, one) for one in inputs]
         node = Node(kind, given, outputs, attributes, results, opset, self)
@@ -476,8 +476,7 @@ class Conversion:
         self, function: Any, inputs: Sequence[Value | None], attributes: Mapping[str, Any], scope: Scope
     ) -> list[Value | None]:
         """Convert the body of a function in the place of a node that calls it."""
-        onnx = self._model.source.onnx
-        defaults = {str(one.name): onnx.helper.get_attribute_value(one) for one in function.attribute_proto}
+        defaults = {str(one.name): attribute_value(one) for one in function.attribute_proto}
         inner = Scope({**scope.versions, **dict(opsets(function))}, None, {**defaults, **attributes})
         inner.place = Place(scope.place, clean(function.name))
         for name, value in zip(function.input, inputs, strict=False):

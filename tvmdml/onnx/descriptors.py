@@ -9,9 +9,9 @@ from typing import TypeVar
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.operators import Operator, all_operators, of_onnx
 from tvmdml.operators._contract import Role
-from tvmdml.operators._onnx import OnnxNode, Refused, Tensor, element_of, numpy_type
+from tvmdml.operators._onnx import OnnxNode, Refused, Tensor
 
-__all__ = ["OPERATORS", "OnnxNode", "Refused", "Tensor", "bound", "element_of", "numpy_type"]
+__all__ = ["OPERATORS", "OnnxNode", "Refused", "Tensor", "bound"]
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.onnx.descriptors import element_of
 from tvmdml.onnx.node import Result
 from tvmdml.onnx.scopes import kind_of
 from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
+from tvmdml.operators._onnx_messages import attribute_of, element_of, inferred, messages, schemas, tensor_of, tensor_type
 from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_keys, texts_for_messages
 
 _MOST_DATA = 1024
@@ -62,9 +62,7 @@ def schema(proto: Any, versions: Mapping[str, int]) -> Any:
 @functools.lru_cache(1024)
 def _schema(kind: str, version: int, domain: str) -> Any:
     """ONNX makes a new object each time."""
-    import onnx
-
-    return onnx.defs.get_schema(kind, version, domain)
+    return schemas().get_schema(kind, version, domain)
 
 
 Known = dict[object, list[Result]]
@@ -120,8 +118,6 @@ def _form(value: Value) -> object:
 def _results(
     proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]
 ) -> list[Result]:
-    import onnx
-
     unknown = [Result(None, None)] * len(proto.output)
     if proto.domain in ("", "ai.onnx"):
         versions = {**versions, "": schema_version(str(proto.op_type), versions.get("", 1))}
@@ -144,30 +140,29 @@ def _results(
         shape = () if found.name == "Range" and value.size == 1 else value.shape  # ONNX Runtime takes vectors, too
         array = value.array
         if (found.name, i) in _OF_64_BITS and array is not None:
-            array, kind = array.astype(np.int64), onnx.TensorProto.INT64
-        types[name] = onnx.helper.make_tensor_type_proto(kind, None if shape is None else [_named(n, sizes) for n in shape])
+            array, kind = array.astype(np.int64), element_of(np.int64)
+        types[name] = tensor_type(kind, None if shape is None else [_named(n, sizes) for n in shape])
         few = array is not None and array.size <= _MOST_DATA and array.ndim <= 1 and found.name not in _BY_SHAPES
         if few and array is not None and not is_narrow(value.dtype):
-            data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(shape), name)
+            data[name] = tensor_of(np.ascontiguousarray(array).reshape(shape), name)
     names = [f"y{i}" if name else "" for i, name in enumerate(proto.output)]
     del node.output[:]
     node.output.extend(names)
-    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
 
     def infer() -> list[Result]:
         try:
-            inferred = onnx.shape_inference.infer_node_outputs(found, node, types, data, opset_imports=imports)
+            made = inferred(found, node, types, data, dict(versions))
         except MemoryError:
             raise
         except Exception as error:  # ONNX does not document its exceptions
             raise Malformed(" ".join(str(error).split())[:300]) from None
-        return [_result(inferred.get(name), sizes) for name in names]
+        return [_result(made.get(name), sizes) for name in names]
 
     several = infer()
     if sizes:  # it checks more where sizes are known
         _close(types, sizes)
         data |= {
-            f"x{i}": onnx.numpy_helper.from_array(_in_this_case(value), f"x{i}")
+            f"x{i}": tensor_of(_in_this_case(value), f"x{i}")
             for i, value in enumerate(inputs)
             if value is not None and value.array is None and value.sizes is not None and value.sizes.ndim <= 1
         }
@@ -230,8 +225,6 @@ _BODIES_NOT_USED = (
 
 def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None], versions: Mapping[str, int]) -> Any:
     """The function that defines a node's operator; ``None`` if there is none."""
-    import onnx
-
     found = schema(proto, versions)
     if found is None or found.name in _BODIES_NOT_USED:
         return None
@@ -239,16 +232,16 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
     try:
         if found.has_function:
             able = [one for one in found.function_opset_versions if one <= version]
-            content = found.get_function_with_opset_version(max(able)) if able else found.function_body
+            content = found.get_function_with_opset_version(max(able)) if able else found._function_body
             content = content if isinstance(content, bytes) else content.SerializeToString()
         elif found.has_context_dependent_function:
             types = []
             for value in inputs:
                 kind = None if value is None else _element(value)
-                one = onnx.TypeProto()
+                one = messages().TypeProto()
                 if value is not None and kind is not None:
                     shape = None if value.shape is None else [_named(n, {}) for n in value.shape]
-                    one = onnx.helper.make_tensor_type_proto(kind, shape)
+                    one = tensor_type(kind, shape)
                 types.append(one.SerializeToString())
             able = [one for one in found.context_dependent_function_opset_versions if one <= version]
             node = _plain(proto, attributes, inputs).SerializeToString()
@@ -258,7 +251,7 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
                 content = found.get_context_dependent_function(node, types)
         else:
             return None
-        function = onnx.FunctionProto()
+        function = messages().FunctionProto()
         function.ParseFromString(content)
     except MemoryError:
         raise
@@ -267,34 +260,31 @@ def body(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | Non
     if not len(function.node):
         return None
     for one in found.attributes.values():
-        if one.default_value.name:
-            function.attribute_proto.append(one.default_value)
+        default = messages().AttributeProto.FromString(one._default_value)
+        if default.name:
+            function.attribute_proto.append(default)
     return function
 
 
 def _plain(proto: Any, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Any:
     """The node without the inputs that are left out, with the values of attributes that refer to those of a function."""
-    import onnx
-
-    node = onnx.NodeProto()
+    node = messages().NodeProto()
     node.CopyFrom(proto)
     node.input[:] = ["" if one is None else name for name, one in zip(proto.input, inputs, strict=False)]
     if any(one.ref_attr_name for one in proto.attribute):
         del node.attribute[:]
         kinds = {one.name: one.type for one in proto.attribute}
         for name, value in attributes.items():
-            node.attribute.append(onnx.helper.make_attribute(name, value, attr_type=kinds.get(name) or None))
+            node.attribute.append(attribute_of(name, value, kinds.get(name, 0)))
     return node
 
 
 def _element(value: Value) -> int | None:
     """ONNX's number of a value's type."""
-    import onnx
-
     if value.dtype is None:
         return None
     try:
-        return element_of(onnx, value.dtype)
+        return element_of(value.dtype)
     except (KeyError, ValueError, TypeError):
         return None
 

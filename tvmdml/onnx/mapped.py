@@ -40,7 +40,7 @@ class Model(NamedTuple):
             return None
         made = self.steps.get(id(proto))
         if made is None or made[0] is not proto:
-            made = self.steps[id(proto)] = (proto, make(self.source.onnx, proto))
+            made = self.steps[id(proto)] = (proto, make(proto))
         return made[1]
 
     def array(self, tensor: Any) -> NumpyArray:

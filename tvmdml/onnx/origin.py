@@ -38,6 +38,7 @@ from tvmdml.onnx.stage import Stage
 from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import ACCURACIES, Exactness, dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
+from tvmdml.operators._onnx_messages import schemas
 from tvmdml.sizes import Record, is_open, key_of
 from tvmdml.sizes.evaluating import evaluator
 from tvmdml.system import logger, not_collected
@@ -93,7 +94,7 @@ class Origin:
         """
         self.source = source = given if isinstance(given, Source) else Source(given, file)
         versions = dict(opsets(source.model))
-        version, newest = versions.get("", OLDEST_OPSET), source.onnx.defs.onnx_opset_version()
+        version, newest = versions.get("", OLDEST_OPSET), schemas().schema_version_map()[""][1]
         if not OLDEST_OPSET <= version <= newest:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
@@ -142,7 +143,7 @@ class Origin:
             kinds = ", ".join(dict.fromkeys(problem.kind for problem in missing))
             advice = "print(model.explain()) shows the parts after a run."
             logger.warn(f"{source.name}: {self.model.fallback.name} runs {kinds}. {advice}", stacklevel=5)
-        outside = source.onnx.TensorProto.EXTERNAL
+        outside = source.messages.TensorProto.EXTERNAL
         places = (one.external_data for one in tensors(source.model) if one.data_location == outside)
         elsewhere = {str(entry.value) for place in places for entry in place if entry.key == "location"}
         return About(inputs, outputs, self._metadata(), tuple(sorted(elsewhere)), self._defaults(sizes))
@@ -345,7 +346,7 @@ class Origin:
                 message(f"{self.name}: {safe_repr(info.name)}", f"the type {which}", "tensors, and sequences of tensors")
             )
         dtype = dtype_of(tensor.elem_type)
-        names = {number: text for text, number in self.source.onnx.TensorProto.DataType.items()}
+        names = {number: text for text, number in self.source.messages.TensorProto.DataType.items()}
         said = names.get(tensor.elem_type, str(tensor.elem_type)).lower()
         if dtype == np.object_ and self.model.fallback is not None and not kind.is_sequence:
             pass  # texts

@@ -150,10 +150,10 @@ class OrtValue:
 
     def data_type(self) -> str:
         """ONNX's name of the type: ``tensor(float)``, ``seq(tensor(float))``."""
-        at_hand("onnx")
-        import onnx
+        at_hand("tvmdml.operators._onnx_messages")
+        from tvmdml.operators._onnx_messages import messages
 
-        tensor = f"tensor({onnx.TensorProto.DataType.Name(self.element_type()).lower()})"
+        tensor = f"tensor({messages().TensorProto.DataType.Name(self.element_type()).lower()})"
         return Kind(is_sequence=self.is_tensor_sequence()).named(tensor)
 
     def element_type(self) -> int:
@@ -162,14 +162,12 @@ class OrtValue:
         Raises:
             InvalidArgument: it is nothing, or a sequence without tensors whose type nobody gave.
         """
-        at_hand("onnx", "tvmdml.onnx.descriptors")
-        import onnx
-
-        from tvmdml.onnx.descriptors import element_of
+        at_hand("tvmdml.operators._onnx_messages")
+        from tvmdml.operators._onnx_messages import element_of
 
         if self._dtype is None:
             raise InvalidArgument(message("OrtValue element_type", f"{self!r}, whose type is not known", "a tensor"))
-        return int(element_of(onnx, self._dtype))
+        return int(element_of(self._dtype))
 
     def tensor_size_in_bytes(self) -> int:
         """The bytes of all elements."""

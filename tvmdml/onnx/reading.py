@@ -16,9 +16,9 @@ import numpy as np
 from tvmdml.arrays import NumpyArray
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import bounds, order, weights
-from tvmdml.onnx.descriptors import numpy_type
 from tvmdml.onnx.types import is_narrow
-from tvmdml.system import at_hand, inside
+from tvmdml.operators._onnx_messages import elements, messages, numpy_type
+from tvmdml.system import inside
 from tvmdml.system.disk import mapping
 
 MOST_BYTES = 1 << 31
@@ -50,13 +50,13 @@ class Source:
         """For messages."""
         if isinstance(given, (str, os.PathLike)) and file is None:
             self._opened(given, None).close()  # a missing file is said before a missing package
-        self.onnx = onnx = _onnx()
+        self.messages = known = _messages()
         self._files: dict[tuple[int, int], NumpyArray] = {}
         """The files with weights that were mapped."""
         self._apart: dict[int, tuple[Any, NumpyArray]] = {}
         """The bytes of tensors that the message lacks, by the identities of the tensors, which are kept."""
-        if isinstance(given, onnx.ModelProto):
-            self.model = onnx.ModelProto()
+        if isinstance(given, known.ModelProto):
+            self.model = known.ModelProto()
             self.model.CopyFrom(given)
             size = self.model.ByteSize()
         else:
@@ -104,7 +104,7 @@ class Source:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 
     def _parsed(self, content: bytes | NumpyArray) -> Any:
-        model = self.onnx.ModelProto()
+        model = self.messages.ModelProto()
         try:
             model.ParseFromString(bytes(content))
         except MemoryError:
@@ -137,7 +137,7 @@ class Source:
         """Sizes that the file can hold, before anything is made of them."""
         for tensor in bounds.tensors(self.model):
             count = math.prod(tensor.dims)
-            outside = tensor.data_location == self.onnx.TensorProto.EXTERNAL
+            outside = tensor.data_location == self.messages.TensorProto.EXTERNAL
             if len(tensor.dims) > _MOST_RANK or min(tensor.dims, default=1) < 0 or (not outside and count > 4 * size):
                 given = f"a tensor {safe_repr(tensor.name)} of sizes {list(tensor.dims[:8])}"
                 raise self.error(given, f"as many elements as the file of {size} bytes has", "The file is damaged.")
@@ -151,16 +151,16 @@ class Source:
             ModelError: the data does not fit the sizes, or is outside of the model's folder.
             Unsupported: NumPy has no such type.
         """
-        onnx = self.onnx
+        known_types = self.messages.TensorProto
         name, shape = safe_repr(tensor.name), tuple(tensor.dims)
-        dtype = numpy_type(onnx, tensor.data_type)
+        dtype = numpy_type(tensor.data_type)
         if dtype is None or np.dtype(dtype).kind == "O":
-            known = {number: text for text, number in onnx.TensorProto.DataType.items()}
+            known = {number: text for text, number in known_types.DataType.items()}
             raise Unsupported(f"tensor {name} of type {known.get(tensor.data_type, tensor.data_type)}: DirectML has no such type")
         dtype = np.dtype(dtype)
         bits = _BITS.get(dtype.name, 0)
         nbytes = -(-math.prod(shape) * (bits or 8 * dtype.itemsize) // 8)
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        if tensor.data_location == known_types.EXTERNAL:
             if not bits:
                 return self._mapped(tensor, dtype, shape)
             outside: NumpyArray | None = self._mapped(tensor, np.dtype(np.uint8), (nbytes,))
@@ -179,7 +179,7 @@ class Source:
                 return _unpacked(content, dtype, bits, math.prod(shape)).reshape(shape)
             return _native(content.view(dtype).reshape(shape))
         try:
-            found = np.asarray(onnx.numpy_helper.to_array(tensor))
+            found = elements(tensor)
         except MemoryError:
             raise
         except Exception as error:  # ONNX does not document its exceptions
@@ -246,16 +246,12 @@ def _native(array: NumpyArray) -> NumpyArray:
     return array if sys.byteorder == "little" else array.byteswap()
 
 
-def _onnx() -> Any:
+def _messages() -> Any:
     try:
-        at_hand("onnx", "onnx.numpy_helper", "onnx.shape_inference")
-        import onnx
-        import onnx.numpy_helper
-        import onnx.shape_inference
+        return messages()
     except ImportError:
         text = message("tvmdml.onnx", "no package onnx", "1.17 or later", "`pip install onnx`.")
         raise Unsupported(text) from None
-    return onnx
 
 
 def opsets(source: Any) -> Iterator[tuple[str, int]]:

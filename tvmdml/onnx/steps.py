@@ -7,31 +7,32 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.operators._onnx_messages import node_of, tensor_of
 
-def _compress(onnx: Any, node: Any) -> list[Any]:
+
+def _compress(node: Any) -> list[Any]:
     """The places where the condition holds, and the elements or slices there."""
     data, condition, result = node.input[0], node.input[1], node.output[0]
     every, flat, nonzero, places, line = (f"{result}/{name}" for name in ("every", "condition", "nonzero", "places", "line"))
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
-    make = onnx.helper.make_node
     return [
-        make("Constant", [], [every], value=onnx.numpy_helper.from_array(np.array([-1]))),
-        make("Reshape", [condition, every], [flat]),
-        make("NonZero", [flat], [nonzero], name=node.name),
-        make("Reshape", [nonzero, every], [places]),
-        *([make("Reshape", [data, every], [line])] if axis is None else []),
-        make("Gather", [line if axis is None else data, places], [result], name=node.name, axis=axis or 0),
+        node_of("Constant", [], [every], value=tensor_of(np.array([-1]))),
+        node_of("Reshape", [condition, every], [flat]),
+        node_of("NonZero", [flat], [nonzero], name=node.name),
+        node_of("Reshape", [nonzero, every], [places]),
+        *([node_of("Reshape", [data, every], [line])] if axis is None else []),
+        node_of("Gather", [line if axis is None else data, places], [result], name=node.name, axis=axis or 0),
     ]
 
 
-def _nonzero(onnx: Any, node: Any) -> list[Any]:
+def _nonzero(node: Any) -> list[Any]:
     """The coordinates with room for those of all elements, of which as many are taken as there are."""
     rows, count = f"{node.output[0]}/rows", f"{node.output[0]}/count"
     return [
-        onnx.helper.make_node("NonZeroRows", [node.input[0]], [rows, count], name=node.name, domain="tvmdml"),
-        onnx.helper.make_node("FirstColumns", [rows, count], [node.output[0]], name=node.name, domain="tvmdml"),
+        node_of("NonZeroRows", [node.input[0]], [rows, count], name=node.name, domain="tvmdml"),
+        node_of("FirstColumns", [rows, count], [node.output[0]], name=node.name, domain="tvmdml"),
     ]
 
 
-STEPS: Mapping[str, Callable[[Any, Any], list[Any]]] = {"Compress": _compress, "NonZero": _nonzero}
-"""The nodes for a node of each kind, from the package onnx and the node."""
+STEPS: Mapping[str, Callable[[Any], list[Any]]] = {"Compress": _compress, "NonZero": _nonzero}
+"""The nodes for a node of each kind."""

@@ -60,12 +60,10 @@ class Undecided(Exception):
 @functools.lru_cache(64)
 def dtype_of(element: int) -> Any:
     """The NumPy type of an ONNX element type; ``None`` if there is none."""
-    at_hand("onnx", "tvmdml.onnx.descriptors")
-    import onnx
+    at_hand("tvmdml.operators._onnx_messages")
+    from tvmdml.operators._onnx_messages import numpy_type
 
-    from tvmdml.onnx.descriptors import numpy_type
-
-    found = numpy_type(onnx, element)
+    found = numpy_type(element)
     return None if found is None else np.dtype(found)
 
 

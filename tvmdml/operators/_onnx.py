@@ -6,14 +6,13 @@ where a node's attributes or constants are not the descriptor's fields.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tvmdml.operators._onnx_messages import attribute_value, numpy_type
 from tvmdml.sizes import is_open
-from tvmdml.system import at_hand
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 
@@ -42,8 +41,6 @@ class OnnxNode:
     """A node's operator, inputs and attributes."""
 
     def __init__(self, node: Any, tensors: Mapping[str, Tensor], constants: Mapping[str, list[int]]) -> None:
-        import onnx
-
         self.kind = str(node.op_type)
         """ONNX's name of the operator, without its domain."""
         self.results = sum(map(bool, node.output))
@@ -51,7 +48,7 @@ class OnnxNode:
         self.outputs = tuple(map(bool, node.output))
         """Whether each output is used."""
         self._inputs, self._tensors, self._constants = list(node.input), tensors, constants
-        self.attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        self.attributes: dict[str, Any] = {a.name: attribute_value(a) for a in node.attribute}
 
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
@@ -95,12 +92,10 @@ class OnnxNode:
 
     def result_type(self, attribute: str = "dtype") -> TensorDataType | None:
         """The type that an attribute names; ``None`` if the node has no such attribute."""
-        import onnx
-
         wanted = self.integer(attribute, 0)
         if not wanted:
             return None
-        found = numpy_type(onnx, wanted)
+        found = numpy_type(wanted)
         if found is None:
             raise Refused("the type of its output is not one of DirectML's")
         return TensorDataType.of(found, attribute)
@@ -116,47 +111,3 @@ class OnnxNode:
             raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are symbolic")
         sizes: tuple[Any, ...] = found.shape
         return found.dtype, tuple(size if is_open(size) else int(size) for size in sizes)
-
-
-_NARROW = {
-    16: "bfloat16",
-    17: "float8_e4m3fn",
-    18: "float8_e4m3fnuz",
-    19: "float8_e5m2",
-    20: "float8_e5m2fnuz",
-    21: "uint4",
-    22: "int4",
-    23: "float4_e2m1fn",
-    24: "float8_e8m0fnu",
-    25: "uint2",
-    26: "int2",
-    27: "float6_e2m3fn",
-    28: "float6_e3m2fn",
-}
-"""ONNX's numbers of the types that the package ml_dtypes has; the package onnx has types of its own for them before 1.19."""
-_NUMBERS = {name: number for number, name in _NARROW.items()}
-
-
-@functools.lru_cache(64)
-def numpy_type(onnx: Any, element: int) -> Any:
-    """The NumPy type of an ONNX element type; ``None`` if there is none."""
-    if element in _NARROW:
-        at_hand("ml_dtypes")
-        import ml_dtypes
-
-        return getattr(ml_dtypes, _NARROW[element], None)
-    try:
-        return onnx.helper.tensor_dtype_to_np_dtype(element)
-    except KeyError:
-        return None
-
-
-@functools.lru_cache(64)
-def element_of(onnx: Any, dtype: Any) -> int:
-    """ONNX's number of a NumPy type.
-
-    Raises:
-        ValueError: it has none.
-    """
-    kind = np.dtype(dtype)
-    return _NUMBERS.get(kind.name) or int(onnx.helper.np_dtype_to_tensor_dtype(kind))

@@ -9,7 +9,8 @@ import numpy as np
 
 from tvmdml.operators._contract import Array, Input, Output
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused, numpy_type
+from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx_messages import numpy_type
 from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -41,11 +42,9 @@ class Cast(Pointwise):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Cast:
         """From bool, elements are 0 or 1; to bool there is no descriptor."""
-        import onnx
-
         if node.kind == "CastLike":
             return cls.of(node.tensor(boolean=True), output_tensor=node.tensor(1).data_type)
-        wanted = numpy_type(onnx, node.integer("to", 0))
+        wanted = numpy_type(node.integer("to", 0))
         if wanted is None or np.dtype(wanted).kind == "b":
             raise Refused("the type of its output is not one of DirectML's")
         return cls.of(node.tensor(boolean=True), output_tensor=TensorDataType.of(wanted, "to"))

@@ -11,6 +11,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Array, Scalar
 from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx_messages import elements
 from tvmdml.operators._pointwise_fill import Fill
 from tvmdml.operators._support import support
 from tvmdml.tensors import MAX_ELEMENTS, ArrayTensorDesc, TensorDataType
@@ -28,10 +29,8 @@ class FillValueConstant(Fill):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> FillValueConstant:
-        import onnx
-
         given = node.attributes.get("value")
-        number = np.zeros(1, np.float32) if given is None else onnx.numpy_helper.to_array(given)
+        number = np.zeros(1, np.float32) if given is None else elements(given)
         sizes = node.constants("shape", 0)
         result = ArrayTensorDesc(TensorDataType.of(number.dtype, "value"), sizes or (1,), zero_dimensional=not sizes)
         return cls.of(output_tensor=result, value=number.item())
