@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
-    from tvmdml.graph.building import Graph
-    from tvmdml.graph.compiled import CompiledGraph
-    from tvmdml.graph.expression import Expression
-    from tvmdml.graph.loading import load_graph
-    from tvmdml.graph.saving import save_graph
+    from tvmdml.graph.building import Graph as Graph
+    from tvmdml.graph.compiled import CompiledGraph as CompiledGraph
+    from tvmdml.graph.expression import Expression as Expression
+    from tvmdml.graph.loading import load_graph as load_graph
+    from tvmdml.graph.saving import save_graph as save_graph
 
-__all__ = ["CompiledGraph", "Expression", "Graph", "load_graph", "save_graph"]
 
 # A model from the cache runs without the operators.
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__, __all__ = on_first_use(
     __name__,
     {
         "building": ("Graph",),

@@ -15,81 +15,47 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.system import imported, on_first_use
 
 if TYPE_CHECKING:
-    from tvmdml.onnx.arguments import ModelMetadata, NodeArg
-    from tvmdml.onnx.ep_devices import (
-        OrtDeviceVendorId,
-        OrtEpDevice,
-        OrtHardwareDevice,
-        OrtHardwareDeviceType,
-        get_ep_devices,
-    )
-    from tvmdml.onnx.model import InferenceSession, Model, load
-    from tvmdml.onnx.node import Node
-    from tvmdml.onnx.options import (
-        ExecutionMode,
-        ExecutionOrder,
-        GraphOptimizationLevel,
-        OrtExecutionProviderDevicePolicy,
-        RunOptions,
-        SessionOptions,
-        disable_telemetry_events,
-        enable_telemetry_events,
-        get_build_info,
-        get_version_string,
-        preload_dlls,
-    )
-    from tvmdml.onnx.ortvalue import OrtDevice, OrtValue, copy_tensors
-    from tvmdml.onnx.own_operators import operator
-    from tvmdml.onnx.packed import PackedModel
-    from tvmdml.onnx.providers import get_all_providers, get_available_providers, get_device
-    from tvmdml.onnx.random_state import set_seed
-    from tvmdml.onnx.running import Argument
-    from tvmdml.onnx.session import IOBinding
-    from tvmdml.onnx.severity import set_default_logger_callback, set_default_logger_severity, set_default_logger_verbosity
+    from tvmdml.onnx.arguments import ModelMetadata as ModelMetadata
+    from tvmdml.onnx.arguments import NodeArg as NodeArg
+    from tvmdml.onnx.ep_devices import OrtDeviceVendorId as OrtDeviceVendorId
+    from tvmdml.onnx.ep_devices import OrtEpDevice as OrtEpDevice
+    from tvmdml.onnx.ep_devices import OrtHardwareDevice as OrtHardwareDevice
+    from tvmdml.onnx.ep_devices import OrtHardwareDeviceType as OrtHardwareDeviceType
+    from tvmdml.onnx.ep_devices import get_ep_devices as get_ep_devices
+    from tvmdml.onnx.model import InferenceSession as InferenceSession
+    from tvmdml.onnx.model import Model as Model
+    from tvmdml.onnx.model import load as load
+    from tvmdml.onnx.node import Node as Node
+    from tvmdml.onnx.options import ExecutionMode as ExecutionMode
+    from tvmdml.onnx.options import ExecutionOrder as ExecutionOrder
+    from tvmdml.onnx.options import GraphOptimizationLevel as GraphOptimizationLevel
+    from tvmdml.onnx.options import OrtExecutionProviderDevicePolicy as OrtExecutionProviderDevicePolicy
+    from tvmdml.onnx.options import RunOptions as RunOptions
+    from tvmdml.onnx.options import SessionOptions as SessionOptions
+    from tvmdml.onnx.options import disable_telemetry_events as disable_telemetry_events
+    from tvmdml.onnx.options import enable_telemetry_events as enable_telemetry_events
+    from tvmdml.onnx.options import get_build_info as get_build_info
+    from tvmdml.onnx.options import get_version_string as get_version_string
+    from tvmdml.onnx.options import preload_dlls as preload_dlls
+    from tvmdml.onnx.ortvalue import OrtDevice as OrtDevice
+    from tvmdml.onnx.ortvalue import OrtValue as OrtValue
+    from tvmdml.onnx.ortvalue import copy_tensors as copy_tensors
+    from tvmdml.onnx.own_operators import operator as operator
+    from tvmdml.onnx.packed import PackedModel as PackedModel
+    from tvmdml.onnx.providers import get_all_providers as get_all_providers
+    from tvmdml.onnx.providers import get_available_providers as get_available_providers
+    from tvmdml.onnx.providers import get_device as get_device
+    from tvmdml.onnx.random_state import set_seed as set_seed
+    from tvmdml.onnx.running import Argument as Argument
+    from tvmdml.onnx.session import IOBinding as IOBinding
+    from tvmdml.onnx.severity import set_default_logger_callback as set_default_logger_callback
+    from tvmdml.onnx.severity import set_default_logger_severity as set_default_logger_severity
+    from tvmdml.onnx.severity import set_default_logger_verbosity as set_default_logger_verbosity
 
     __version__: str
 
-__all__ = [
-    "Argument",
-    "ExecutionMode",
-    "ExecutionOrder",
-    "GraphOptimizationLevel",
-    "IOBinding",
-    "InferenceSession",
-    "Model",
-    "ModelMetadata",
-    "Node",
-    "NodeArg",
-    "OrtDevice",
-    "OrtDeviceVendorId",
-    "OrtEpDevice",
-    "OrtExecutionProviderDevicePolicy",
-    "OrtHardwareDevice",
-    "OrtHardwareDeviceType",
-    "OrtValue",
-    "PackedModel",
-    "RunOptions",
-    "SessionOptions",
-    "__version__",
-    "copy_tensors",
-    "disable_telemetry_events",
-    "enable_telemetry_events",
-    "get_all_providers",
-    "get_available_providers",
-    "get_build_info",
-    "get_device",
-    "get_ep_devices",
-    "get_version_string",
-    "load",
-    "operator",
-    "preload_dlls",
-    "set_default_logger_callback",
-    "set_default_logger_severity",
-    "set_default_logger_verbosity",
-    "set_seed",
-]
 
-_own, __dir__ = on_first_use(
+_own, __dir__, __all__ = on_first_use(
     __name__,
     {
         "arguments": ("ModelMetadata", "NodeArg"),

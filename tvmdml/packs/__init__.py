@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from tvmdml.system import on_first_use
 
 if TYPE_CHECKING:
-    from tvmdml.library.format import Pack
-    from tvmdml.library.recording import Recording, record
-    from tvmdml.library.shelf import LoadedPack, load_pack
-    from tvmdml.packs.building import Built, build
+    from tvmdml.library.format import Pack as Pack
+    from tvmdml.library.recording import Recording as Recording
+    from tvmdml.library.recording import record as record
+    from tvmdml.library.shelf import LoadedPack as LoadedPack
+    from tvmdml.library.shelf import load_pack as load_pack
+    from tvmdml.packs.building import Built as Built
+    from tvmdml.packs.building import build as build
 
-__all__ = ["Built", "LoadedPack", "Pack", "Recording", "build", "load_pack", "record"]
 
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__, __all__ = on_first_use(
     __name__,
     {
         "building": ("Built", "build"),

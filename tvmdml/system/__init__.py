@@ -225,8 +225,10 @@ def at_hand(*modules: str) -> None:
     imported(load)
 
 
-def on_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose modules, and the names that they define, are imported on first use.
+def on_first_use(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__``, ``__all__`` of a package whose modules, and the names in them, are imported on first use.
 
     Args:
         package: its ``__name__``.
@@ -244,7 +246,7 @@ def on_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Ca
         setattr(sys.modules[package], name, value)
         return value
 
-    return attribute, lambda: sorted({*vars(sys.modules[package]), *homes})
+    return attribute, lambda: sorted({*vars(sys.modules[package]), *homes}), sorted(homes)
 
 
 class _Alive:
