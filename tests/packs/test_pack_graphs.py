@@ -388,7 +388,7 @@ def test_the_results_in_c_are_those_in_python(program: Path, folder: Path, given
 @pytest.mark.full
 @CC
 @pytest.mark.parametrize("why", ["the builder cannot run the processor's code", "the builder is told so"])
-def test_weights_that_are_not_stored_packed_are_packed_when_the_header_is_opened(
+def test_weights_that_are_not_stored_packed_are_packed_for_the_first_context(
     path: Path, tmp_path: Path, given: dict[str, Any], wanted: list[Any], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     from tvmdml.packs import graphs

@@ -128,12 +128,12 @@ class _Launches:
         for relative in self._target.relatives(self._loaded.codes):
             operation = pack.operation(records.operation_key(relative.code, group.line, group.in_place))
             tasks = relative.tasks()
-            several = () if operation is None else [one for one in operation.launches if one.threads <= tasks]
+            several = () if operation is None else [launch for launch in operation.launches if launch.threads <= tasks]
             if not several or not (self._is_known or self._is_chosen(group, several[-1], relative)):
                 continue
-            found = _of_pack(several[-1], self._loaded, relative)
-            if found is not None:
-                return found
+            chosen = _of_pack(several[-1], self._loaded, relative)
+            if chosen is not None:
+                return chosen
         return None
 
     def _is_chosen(self, group: SavedGroup, launch: records.Launch, relative: Target) -> bool:
@@ -145,7 +145,7 @@ class _Launches:
         assert self._plan.calls is not None  # they are checked
         desc, shared = group.call
         kernel = self._loaded.kernel_for(desc.canonical(), shared, relative)
-        if kernel is None or not all(self._loaded.fits(one, relative) for one in kernel.every):
+        if kernel is None or not all(self._loaded.fits(part, relative) for part in kernel.every):
             return False
         if records.launch_of(relative.code, launch.threads, kernel) != launch:
             raise self._loaded.pack.damaged(f"its launch of {group.title} is another one than the schedules choose")
@@ -168,7 +168,9 @@ class _OfPack(Answer):
     """A launch of a pack."""
 
     def __init__(self, launch: records.Launch, loaded: shelf.LoadedPack, target: Target) -> None:
-        packed = [(one.name, one.layout, one.elements * np.dtype(one.dtype).itemsize, one.inputs) for one in launch.owned]
+        packed = [
+            (owned.name, owned.layout, owned.elements * np.dtype(owned.dtype).itemsize, owned.inputs) for owned in launch.owned
+        ]
         super().__init__(Function((), (), (), (), ()), 0, (), packed)
         self._launch, self._loaded, self._target = launch, loaded, target
 
@@ -188,13 +190,13 @@ class _OfPack(Answer):
     @functools.cached_property
     def packings(self) -> tuple[_Packing, ...]:
         """How inputs are packed."""
-        return tuple(_Packing(one, self._made(one)) for one in self._launch.owned)
+        return tuple(_Packing(owned, self._made(owned)) for owned in self._launch.owned)
 
-    def _made(self, one: records.Packed) -> targets.Launch:
-        launcher = self._loaded.launcher(one.kernel, self._target)
+    def _made(self, owned: records.Packed) -> targets.Launch:
+        launcher = self._loaded.launcher(owned.kernel, self._target)
         if launcher is None:
-            raise self._loaded.pack.damaged(f"it lacks the kernel that packs {one.name}")
-        return self._target.launch(launcher, one.scalars, one.temporaries)
+            raise self._loaded.pack.damaged(f"it lacks the kernel that packs {owned.name}")
+        return self._target.launch(launcher, owned.scalars, owned.temporaries)
 
 
 def _of_pack(launch: records.Launch, loaded: shelf.LoadedPack, target: Target) -> Chosen | None:
@@ -210,22 +212,22 @@ def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
     Raises:
         PackError, Unsupported: there is none.
     """
-    found = [one for one in pack.graphs() if one.kind == target.kind]
-    if not found:
-        kinds = ", ".join(sorted({one.kind for one in pack.graphs()}))
+    graphs = [graph for graph in pack.graphs() if graph.kind == target.kind]
+    if not graphs:
+        kinds = ", ".join(sorted({graph.kind for graph in pack.graphs()}))
         if not kinds:
             raise pack.error("no graph", "a pack that was built from a graph or an ONNX model")
         allowed = f"a target of a kind that {pack.shown} has graphs for: {kinds}"
         raise Unsupported(message("target", target.name, allowed, "Name such a target, or build it for this one, too."))
-    return found
+    return graphs
 
 
 def _chosen(pack: Pack, target: targets.Target, name: str | None) -> Graph:
     several = of_kind(pack, target)
-    names = ", ".join(safe_repr(one.name) for one in several)
+    names = ", ".join(safe_repr(graph.name) for graph in several)
     if is_open(pack, several[0]):
         return several[0]  # which is refused, whatever its name
-    wanted = [one for one in several if name is None or one.name == name]
+    wanted = [graph for graph in several if name is None or graph.name == name]
     if len(wanted) != 1:
         given = "no name" if name is None else safe_repr(name)
         raise InvalidArgument(message("load_graph name", given, names))
@@ -282,18 +284,18 @@ class OpenInPack(NamedTuple):
         from tvmdml.graph.open_planning import chosen_of
         from tvmdml.library.scheduling import remembering
 
-        found = []
+        chosen = []
         with remembering():
             for group in plan.groups:
                 desc, shared = group.call
                 ready = loaded.ready(desc.canonical(), plan.target, shared)
                 if ready is None:
-                    sizes = ", ".join(f"{one.name}={value}" for one, value in zip(self.plan.limits, values, strict=True))
+                    sizes = ", ".join(f"{limit.name}={value}" for limit, value in zip(self.plan.limits, values, strict=True))
                     given = f"{sizes}, for which the pack lacks a kernel of {group.title}"
                     allowed = f"sizes of {', '.join(map(str, self.plan.limits))} that were among those it was built for"
                     raise CompileError(message(str(_Name(loaded.pack, self.record.name)), given, allowed, "Build it again."))
-                found.append(chosen_of(*ready))
-        return found
+                chosen.append(chosen_of(*ready))
+        return chosen
 
 
 def is_open(pack: Pack, graph: Graph) -> bool:
@@ -318,7 +320,7 @@ def open_in_pack(pack: Pack, graph: Graph, target: Target, made: dict[object, We
     with saving.reading(_Name(pack, graph.name)):
         described, content = _described(pack, graph)
         arrays, constants = _arrays(described, content)
-        limits = [Limits.read(*one) for one in described["open"]]
+        limits = [Limits.read(*limit) for limit in described["open"]]
         answers = content(*described["answers"]) if "answers" in described else None
         return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described, answers)
 
@@ -348,6 +350,6 @@ def _arrays(
     described: Mapping[str, Any], content: Callable[[Any, int], NumpyArray]
 ) -> tuple[list[NumpyArray], list[NumpyArray | None]]:
     """The arrays of outputs that no kernel computes, and the constants."""
-    found = [None if one[2] is None else saving.array_of(one, content) for one in described["arrays"]]
-    count = place(described["plan"]["constants"], len(found) + 1)
-    return [one for one in found[count:] if one is not None], found[:count]
+    arrays = [None if form[2] is None else saving.array_of(form, content) for form in described["arrays"]]
+    count = place(described["plan"]["constants"], len(arrays) + 1)
+    return [array for array in arrays[count:] if array is not None], arrays[:count]

@@ -75,20 +75,20 @@ def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Ite
 
     All sizes, if they are not more than ``count``.
     """
-    if math.prod(len(one.values) for one in limits) <= count:
-        yield from itertools.product(*(one.values for one in limits))
+    if math.prod(len(limit.values) for limit in limits) <= count:
+        yield from itertools.product(*(limit.values for limit in limits))
         return
-    ends = [dict.fromkeys((one.values[0], one.values[:2][-1], one.values[-1])) for one in limits]
+    ends = [dict.fromkeys((limit.values[0], limit.values[:2][-1], limit.values[-1])) for limit in limits]
     yield from itertools.islice(itertools.product(*ends), _MOST_CORNERS)
     for i in range(count):
         if i % 3:
-            sizes = [one.values[int(rng.integers(len(one.values)))] for one in limits]
+            sizes = [limit.values[int(rng.integers(len(limit.values)))] for limit in limits]
             if i % 3 == 2:  # a size of 1 has recordings of its own
-                sizes = [one.values[0] if rng.random() < 0.5 else size for one, size in zip(limits, sizes, strict=True)]
+                sizes = [limit.values[0] if rng.random() < 0.5 else size for limit, size in zip(limits, sizes, strict=True)]
             yield tuple(sizes)
         else:
-            sizes = [round(math.exp(rng.uniform(math.log(one.values[0]), math.log(one.values[-1])))) for one in limits]
-            yield tuple(one.nearest(n) for n, one in zip(sizes, limits, strict=True))
+            sizes = [round(math.exp(rng.uniform(math.log(limit.values[0]), math.log(limit.values[-1])))) for limit in limits]
+            yield tuple(limit.nearest(n) for n, limit in zip(sizes, limits, strict=True))
 
 
 # -- Writing
@@ -107,7 +107,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
     from tvmdml.sizes.evaluating import terms_of
 
     whole = written(plan, Said((), None))
-    terms = {one: i for i, one in enumerate(plan.function.wanted)}
+    terms = {number: i for i, number in enumerate(plan.function.wanted)}
     calls = []
     for template, shared in plan.templates():
         desc = template.filled(lambda size: plan.record.value(size.terms))  # which, unlike its own integer, is no guard
@@ -189,11 +189,11 @@ class OpenSaved:
         at_hand("tvmdml.graph.templates")
         from tvmdml.graph.templates import Template
 
-        found = []
+        templates = []
         for line, in_place, _ in self._described["calls"]:
             desc, shared = SavedGroup(line, in_place, "").call
-            found.append((Template(desc), shared))
-        return found
+            templates.append((Template(desc), shared))
+        return templates
 
     def whole(self) -> ReadPlan:
         """The plan for all sizes, with its constants: those that are absent have no elements.
@@ -204,7 +204,7 @@ class OpenSaved:
         plan = ReadPlan(self._described, self._arrays, self._target, [])
         if len(self._constants) != len(plan.constants):
             raise ValueError("other constants")
-        plan.constants = [ABSENT if one is None else one for one in self._constants]
+        plan.constants = [ABSENT if array is None else array for array in self._constants]
         return plan
 
     def allows(self, values: Sequence[int]) -> bool:
@@ -213,7 +213,7 @@ class OpenSaved:
 
     def are_inside(self, values: Sequence[int]) -> bool:
         """Whether sizes are in the ranges that the pack was built for."""
-        return all(value in one.values for one, value in zip(self.limits, values, strict=True))
+        return all(value in limit.values for limit, value in zip(self.limits, values, strict=True))
 
     def at(self, values: Sequence[int]) -> SavedPlan:
         """The plan for sizes.
@@ -224,7 +224,7 @@ class OpenSaved:
         """
         numbers = self._evaluate(*values) if self.allows(values) else None
         if numbers is None:
-            given = ", ".join(f"{one.name}={value}" for one, value in zip(self.limits, values, strict=True))
+            given = ", ".join(f"{limit.name}={value}" for limit, value in zip(self.limits, values, strict=True))
             raise InvalidArgument(message(self.name, given, ", ".join(map(str, self.limits))))
         groups = [
             _Filled(template, shared, [numbers[i] for i in own], self._titles.get(k, ""))

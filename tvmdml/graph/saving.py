@@ -94,7 +94,7 @@ def read(path: str | os.PathLike[str]) -> Saved:
     """
     with reading(path):
         described, memory = _read(path)
-        arrays = [_placed(one, memory) for one in described["arrays"]]
+        arrays = [_placed(form, memory) for form in described["arrays"]]
         return Saved(str(path), text(described["name"]), text(described["kind"]), described, arrays)
 
 
@@ -157,7 +157,7 @@ def planned(finished: Finished, target: Target) -> SavedPlan:
         desc = template.filled(lambda size: size.own())
         plain = lines.read(lines.of(desc), desc.NAME)
         calls.append([lines.of(plain), _shared.write(plain, shared)])
-    read = {one.source for launching in plan.launchings for one in launching.arguments}
+    read = {argument.source for launching in plan.launchings for argument in launching.arguments}
     constants = [array if Source("constant", i) in read else ABSENT for i, array in enumerate(plan.constants)]
     return SavedPlan({**whole.described, "calls": calls}, whole.arrays, constants, target, {})
 
@@ -244,11 +244,11 @@ def read_packed(plan: Mapping[str, Any], given: Any, content: Callable[[Any, int
     Raises:
         ValueError, TypeError: they are damaged.
     """
-    found = {}
+    weights = {}
     count = len(plan["function"][4])
     for layout, sources, at, nbytes in given:
         read = tuple((Source("constant", place(i, plan["constants"])), place(offset, count)) for i, offset in sources)
         if type(nbytes) is not int or nbytes < 0:
             raise ValueError(f"a packed weight of {safe_repr(nbytes)} bytes")
-        found[text(layout), read] = content(at, nbytes)
-    return found
+        weights[text(layout), read] = content(at, nbytes)
+    return weights

@@ -53,13 +53,13 @@ class OpenPackedModel(Runnable):
             with reading(f"{path}: {record.name}"):
                 self._graphs.append(OpenRecording(graph))
         first = self._graphs[0]
-        if any(one.inputs.keys() != first.inputs.keys() or one.types != first.types for one in self._graphs):
+        if any(graph.inputs.keys() != first.inputs.keys() or graph.types != first.types for graph in self._graphs):
             raise loaded.pack.error("models with different inputs", "one model", "Build a pack for each.")
         self._ranges = ranges_of(self._graphs)
         for name, size in sizes.items():
             if name not in self._ranges or size not in self._ranges[name]:
                 raise InvalidArgument(message(f"load {self.name}", f"{name}={size}", self._shown()))
-        shapes = {name: [one.inputs[name] for one in self._graphs] for name in first.inputs}
+        shapes = {name: [graph.inputs[name] for graph in self._graphs] for name in first.inputs}
         self.inputs = [
             argument_of(name, first.types[name], tuple(map(_joined, zip(*several, strict=True)))).with_sizes(sizes)
             for name, several in shapes.items()
@@ -76,12 +76,12 @@ class OpenPackedModel(Runnable):
         """The ranges that each recording was built for, and how many sizes have been called."""
         lines = []
         for graph in self._graphs:
-            limits = ", ".join(f"{one.name}={shown(one.values)}" for one in graph.graph.plan.limits)
+            limits = ", ".join(f"{limit.name}={shown(limit.values)}" for limit in graph.graph.plan.limits)
             lines.append((f"built for {limits or 'certain sizes'}", ""))
         return explanation(lines, counted(len(self._graphs), "recording"))
 
     def _ready(self, shapes: Shapes, views: Mapping[str, Any]) -> Ready:
-        key = tuple(shapes[one.name] for one in self.inputs)
+        key = tuple(shapes[argument.name] for argument in self.inputs)
         with self._lock:
             if (known := self._known.get(key)) is not None:
                 self._known.move_to_end(key)
@@ -94,8 +94,8 @@ class OpenPackedModel(Runnable):
                     if len(self._known) > _MOST_GRAPHS:
                         self._known.popitem(last=False)
                     return ready
-        given = ", ".join(f"{one.name}{list(shapes[one.name])}" for one in self.inputs)
-        wanted = ", ".join(f"{one.name}[{', '.join(map(str, one.shape or ()))}]" for one in self.inputs)
+        given = ", ".join(f"{argument.name}{list(shapes[argument.name])}" for argument in self.inputs)
+        wanted = ", ".join(f"{argument.name}[{', '.join(map(str, argument.shape or ()))}]" for argument in self.inputs)
         allowed = f"{wanted} with {self._shown()}"
         advice = "Build it for these sizes, too." if any(values is not None for _, values in several) else ""
         if any(values is not None and graph.graph.plan.are_inside(values) for graph, values in several):
@@ -103,7 +103,7 @@ class OpenPackedModel(Runnable):
         raise InvalidArgument(message(f"{self.name} call", given, allowed, advice))
 
     def _shown(self) -> str:
-        return ", ".join(f"{name}={shown(one)}" for name, one in self._ranges.items())
+        return ", ".join(f"{name}={shown(values)}" for name, values in self._ranges.items())
 
 
 class OpenRecording:
@@ -117,7 +117,7 @@ class OpenRecording:
         """
         model = graph.described["model"]
         self.graph = graph
-        self.names = [one.name for one in graph.plan.limits]
+        self.names = [limit.name for limit in graph.plan.limits]
         self.inputs = {text(name): tuple(map(self._size, shape)) for name, _, shape in model["inputs"]}
         self.types = {name: type_of(dtype) for name, dtype, _ in model["inputs"]}
         self.sizes = sizes_of(model)
@@ -134,15 +134,15 @@ class OpenRecording:
 
     def values(self, shapes: Shapes) -> tuple[int, ...] | None:
         """The values of the open sizes; ``None`` if shapes do not fit."""
-        found: dict[str, int] = {}
+        values: dict[str, int] = {}
         for name, own in self.inputs.items():
             shape = shapes[name]
             if len(shape) != len(own):
                 return None
             for n, size in zip(own, shape, strict=True):
-                if (found.setdefault(n, size) if isinstance(n, str) else n) != size:
+                if (values.setdefault(n, size) if isinstance(n, str) else n) != size:
                     return None
-        return tuple(found[name] for name in self.names)
+        return tuple(values[name] for name in self.names)
 
     def ready(self, values: Sequence[int], loaded: LoadedPack) -> Ready:
         """The model for sizes."""
@@ -151,14 +151,14 @@ class OpenRecording:
 
 def ranges_of(graphs: Sequence[OpenRecording]) -> dict[str, range]:
     """The values that each open size may have: some recordings are for one value of it."""
-    found: dict[str, range] = {}
+    ranges: dict[str, range] = {}
     for graph in graphs:
-        found.update({limits.name: limits.values for limits in graph.graph.plan.limits})
+        ranges.update({limits.name: limits.values for limits in graph.graph.plan.limits})
     for graph in graphs:
         for name, size in graph.sizes.items():
-            if name in found:
-                found[name] = range(min(found[name][0], size), found[name][-1] + 1, found[name].step)
-    return found
+            if name in ranges:
+                ranges[name] = range(min(ranges[name][0], size), ranges[name][-1] + 1, ranges[name].step)
+    return ranges
 
 
 def _joined(sizes: Sequence[int | str]) -> int | str:

@@ -72,7 +72,7 @@ def planned(
     Raises:
         InvalidArgument: two graphs have the same name.
     """
-    found: list[Planned] = []
+    plans: list[Planned] = []
     opened: list[OpenPlanned] = []
     skipped = []
     names = [source.name for source in sources]
@@ -81,7 +81,7 @@ def planned(
             raise InvalidArgument(message("pack build", f"two graphs {name!r}", "graphs of different names", "Rename a file."))
     for source in sources:
         for kind in dict.fromkeys(machine.kind for _, machine in machines):
-            alike = tuple(one for one in machines if one[1].kind == kind)
+            alike = tuple(machine for machine in machines if machine[1].kind == kind)
             try:
                 if isinstance(source, OpenSource):
                     opened.append(open_graphs.planned(source, alike, asking))
@@ -91,8 +91,8 @@ def planned(
                 skipped.append(f"{source.name} for {kind}: {error}")
                 continue
             plan.name = source.name
-            found.append(Planned(source, kind, plan, alike))
-    return found, opened, skipped
+            plans.append(Planned(source, kind, plan, alike))
+    return plans, opened, skipped
 
 
 @contextlib.contextmanager
@@ -195,7 +195,7 @@ def _placed(data: _Data, own: list[int], array: NumpyArray) -> int:
 
 def _packed(graph: Planned, loaded: LoadedPack) -> _Packed:
     """The packed weights for all targets that run here."""
-    found: dict[PackedKey, NumpyArray] = {}
+    weights: dict[PackedKey, NumpyArray] = {}
     for target in filter(None, (_here(name, machine) for name, machine in graph.machines)):
         for launching, desc, shared, _ in graph.plan.calls:
             if not desc.owned() or (ready := loaded.ready(desc.canonical(), target, shared)) is None:
@@ -203,11 +203,11 @@ def _packed(graph: Planned, loaded: LoadedPack) -> _Packed:
             kernel, _, packers = ready
             for owned, launch in zip(kernel.owned, packers, strict=True):
                 key = owned.layout, _sources(launching, owned.inputs)
-                if key in found or (arrays := _arrays(graph.plan, desc, owned.inputs, key[1])) is None:
+                if key in weights or (arrays := _arrays(graph.plan, desc, owned.inputs, key[1])) is None:
                     continue
-                found[key] = persistent.empty((owned.elements,), np.dtype(owned.dtype), target)
-                launch(*arrays, found[key])
-    return found
+                weights[key] = persistent.empty((owned.elements,), np.dtype(owned.dtype), target)
+                launch(*arrays, weights[key])
+    return weights
 
 
 def _here(name: str, machine: Target) -> Target | None:
@@ -216,14 +216,14 @@ def _here(name: str, machine: Target) -> Target | None:
         return None
     with contextlib.suppress(TvmdmlError):
         target = targets.resolve(machine.name)
-        if any(one.code == machine.code for one in target.relatives([machine.code])):
+        if any(relative.code == machine.code for relative in target.relatives([machine.code])):
             return target
     return None
 
 
 def _sources(launching: Launching, names: Sequence[str]) -> tuple[tuple[Memory, int], ...]:
     """What a packer reads of a launch."""
-    by_name = {one.name: one for one in launching.arguments}
+    by_name = {argument.name: argument for argument in launching.arguments}
     return tuple((by_name[name].source, by_name[name].offset) for name in names)
 
 
@@ -232,13 +232,13 @@ def _arrays(
 ) -> list[NumpyArray] | None:
     """The constants that a packer reads; ``None`` if it reads others."""
     tensors = dict(desc.tensors())
-    found = []
+    arrays = []
     for name, (source, offset) in zip(names, sources, strict=True):
         tensor = tensors[name]
         if source.kind != "constant" or tensor is None:
             return None
-        found.append(reading(plan.constants[source.number], plan.values[offset], tensor))
-    return found
+        arrays.append(reading(plan.constants[source.number], plan.values[offset], tensor))
+    return arrays
 
 
 def _needed(graph: Planned, pack: Pack, packed: Any) -> set[int]:
@@ -247,10 +247,10 @@ def _needed(graph: Planned, pack: Pack, packed: Any) -> set[int]:
     for launching in graph.plan.launchings:
         for _, machine in graph.machines:
             for launch in _launches(graph.plan.groups[launching.group], pack, machine):
-                done = [one for one in launch.owned if (one.layout, _sources(launching, one.inputs)) in packed]
-                unpacked = {name for one in launch.owned if one not in done for name in one.inputs}
-                plain = {one.name for one in launching.arguments} - {one.name for one in launch.owned}
-                read = {one.source for one in launching.arguments if one.name in plain | unpacked}
+                done = [owned for owned in launch.owned if (owned.layout, _sources(launching, owned.inputs)) in packed]
+                unpacked = {name for owned in launch.owned if owned not in done for name in owned.inputs}
+                plain = {argument.name for argument in launching.arguments} - {owned.name for owned in launch.owned}
+                read = {argument.source for argument in launching.arguments if argument.name in plain | unpacked}
                 needed |= {source.number for source in read if source.kind == "constant"}
     return needed
 

@@ -84,7 +84,7 @@ def planned(
     model = _Recorded(source, origin, about)
     choices: list[Choice] = []
     known: set[tuple[object, ...]] = set()
-    ranges = [open_saved.Limits(*one) for one in source.ranges.items()]
+    ranges = [open_saved.Limits(*limits) for limits in source.ranges.items()]
     several = list(open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)))
     for done, values in enumerate(several):
         if asking is not None:
@@ -100,15 +100,15 @@ def planned(
             for threads, variant in machine.variants():
                 with remembering():
                     for desc, shared, kernel in plan.asked(own, i * answers.TARGETS + threads, variant):
-                        new = {(i, *one.identity) for one in kernel.every} - known
+                        new = {(i, *part.identity) for part in kernel.every} - known
                         if not new:
                             continue
                         known |= new
                         choices.append(Choice(spec.plain(desc), shared, name, machine, threads, variant, kernel))
     graphs = []
     for recording in model.recordings():
-        kept = {**model.described(recording), "open": [limits.written() for limits in model.limits(recording)]}
-        graphs += [(plan, kept) for plan in recording.graph.plans] if recording.graph is not None else []
+        beside = {**model.described(recording), "open": [limits.written() for limits in model.limits(recording)]}
+        graphs += [(plan, beside) for plan in recording.graph.plans] if recording.graph is not None else []
     return OpenPlanned(source, tuple(machine for _, machine in machines), tuple(graphs), tuple(choices))
 
 
@@ -118,17 +118,17 @@ class _Recorded:
     def __init__(self, source: OpenSource, origin: Origin, about: About) -> None:
         self._source, self._origin, self._about = source, origin, about
         self._recordings: dict[Any, list[Recording]] = {}
-        for one in about.inputs:
-            if one.kind.is_sequence or one.shape is None:
+        for argument in about.inputs:
+            if argument.kind.is_sequence or argument.shape is None:
                 advice = "Make an input of each tensor, and a sequence of them by SequenceConstruct."
-                raise Unsupported(message(origin.name, f"an input {one.name} without sizes", "tensors, for a pack", advice))
-        if missing := [n for one in about.inputs for n in one.open_sizes() if n not in source.ranges]:
+                raise Unsupported(message(origin.name, f"an input {argument.name} without sizes", "tensors, for a pack", advice))
+        if missing := [n for argument in about.inputs for n in argument.open_sizes() if n not in source.ranges]:
             advice = f"They are given by name: {' '.join(f'--size {name}=1..N' for name in dict.fromkeys(missing))}"
             raise InvalidArgument(message(origin.name, f"open sizes {', '.join(dict.fromkeys(missing))}", "known sizes", advice))
 
     def recording(self, sizes: Mapping[str, int]) -> tuple[Recording, tuple[int, ...]]:
         """The recording that holds for sizes, and those that are open in it."""
-        shapes = {one.name: _known(one.with_sizes(sizes).shape) for one in self._about.inputs}
+        shapes = {argument.name: _known(argument.with_sizes(sizes).shape) for argument in self._about.inputs}
         pattern = pattern_of(shapes, self._about.inputs)
         several = self._recordings.setdefault(pattern.key, [])
         values = pattern.values(shapes, {})
@@ -159,7 +159,7 @@ class _Recorded:
     def described(self, recording: Recording) -> dict[str, Any]:
         """What a pack keeps of the model beside a plan."""
         shapes = _shapes(recording.pattern)
-        inputs = [one._replace(shape=shapes[one.name]) for one in self._about.inputs]
+        inputs = [argument._replace(shape=shapes[argument.name]) for argument in self._about.inputs]
         sizes = {**self._source.sizes, **{name: 1 for name in self._source.ranges if name not in recording.pattern.places}}
         return {"model": packed.described(inputs, self._about.outputs, sizes, recording.ready.lengths)}
 
@@ -184,7 +184,12 @@ def described(graph: OpenPlanned, i: int, place: Any) -> dict[str, Any]:
     """
     plan, beside = graph.graphs[i]
     own, arrays = open_saved.describe(plan)
-    read = {one.source.number for launching in plan.launchings for one in launching.arguments if one.source.kind == "constant"}
+    read = {
+        argument.source.number
+        for launching in plan.launchings
+        for argument in launching.arguments
+        if argument.source.kind == "constant"
+    }
     constants: list[NumpyArray] = list(plan.constants)
     answered = answers.written(plan, graph.machines)
     return {
