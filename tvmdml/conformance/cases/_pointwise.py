@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml import operators
+from tvmdml.conformance.cases._attributes import ATTRIBUTES
 from tvmdml.conformance.cases._common import DISTINCT, ODD, PAIRS, Broken, Case, Sizes, change, in_place, tensor
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
@@ -36,14 +37,14 @@ class Cases(NamedTuple):
     reference: Callable[[type[Operator]], Iterator[Case]]
 
 
-def of(module: str, attributes: Mapping[type[Pointwise], Sequence[Attributes]] = {}) -> Cases:
-    """The rules and cases of all operators of a module; ``attributes`` are those to try, for operators that have any.
+def of(module: str) -> Cases:
+    """The rules and cases of all operators of a module; ``_attributes.py`` has those to try.
 
     Operators with lists of tensors are left out: the module's file has their cases.
     """
     found = [cls for cls in operators.all_operators().values() if operators.module_of(cls) == module]
     own = [cls for cls in found if issubclass(cls, Pointwise) and not any(field.many for field in cls.fields())]
-    table = {cls: _tried(cls, attributes.get(cls, ({},))) for cls in own}
+    table = {cls: _tried(cls, ATTRIBUTES.get(cls.NAME, ({},))) for cls in own}
     return Cases(
         {cls: _described(cls, own[0]) for cls, own in table.items()},
         {name: rule for cls, own in table.items() for name, rule in _broken(cls, own[0]).items()},
@@ -92,7 +93,9 @@ def made(cls: type[Pointwise], types: Types, sizes: Sizes, attributes: Attribute
     given = {**tensors, **stated, **attributes}
     needed = {one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING}
     if missing := sorted(needed - set(given)):
-        raise LookupError(f"{cls.NAME}: no values of {', '.join(missing)} for conformance; give some in tvmdml/conformance/cases/")
+        raise LookupError(
+            f"{cls.NAME}: no values of {', '.join(missing)} for conformance; give some in tvmdml/conformance/cases/_attributes.py"
+        )
     return cls(**given)
 
 

@@ -14,14 +14,7 @@ from tvmdml.operators import Operator
 from tvmdml.operators import quantization as own
 from tvmdml.tensors import TensorDataType, TensorDesc
 
-ELEMENT_WISE = _pointwise.of(
-    "quantization",
-    {
-        own.ElementWiseQuantizeLinear: ({}, {"zero_point_tensor": None}),
-        own.ElementWiseDequantizeLinear: ({}, {"zero_point_tensor": None}),
-        own.ElementWiseQuantizedLinearAdd: ({}, {"a_zero_point_tensor": None, "output_zero_point_tensor": None}),
-    },
-)
+ELEMENT_WISE = _pointwise.of("quantization")
 
 BLOCKED = (own.Quantize, own.Dequantize)
 QUANTIZED = tuple(TensorDataType[name] for name in ("UINT8", "INT8", "UINT4", "INT4"))
