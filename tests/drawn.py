@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, targets
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.conformance import cases, references
 from tvmdml.conformance.cases import Case
 from tvmdml.conformance.drawing import of_windows
@@ -131,7 +131,7 @@ class Drawn(NamedTuple):
             if tensor is None or first:
                 found[name] = found.get(first)
             else:
-                found[name] = Place(tensor).holding(values(tensor.stored.data_type, tensor.stored.sizes)).array
+                found[name] = GuardedTensor(tensor).holding(values(tensor.stored.data_type, tensor.stored.sizes)).array
         return list(found.values())
 
     def problem(self, seed: int) -> str:

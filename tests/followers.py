@@ -10,7 +10,7 @@ from support import Array, seeded
 
 import tvmdml
 from tvmdml import Operator, TensorDesc
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import references
 from tvmdml.library import lines
@@ -67,14 +67,14 @@ def agrees(head: Any, follower: Follower, target: Target, seed: object = 0, bits
     desc = follow(head, nodes, wiring)
     names = [one for _, one in head.tensors(Role.INPUT) if one is not None]
     values = [ordinary(seeded(seed, i), one) for i, one in enumerate((*names, *others))]
-    arrays = [Place(one).holding(x).array for one, x in zip((*names, *others), values, strict=True)]
+    arrays = [GuardedTensor(one).holding(x).array for one, x in zip((*names, *others), values, strict=True)]
     expected = None
     if bits:
-        made: dict[Any, Array] = {0: Place(head.output_tensor).array}
+        made: dict[Any, Array] = {0: GuardedTensor(head.output_tensor).array}
         CompiledOperator(head, target)(*_with_absent(head, arrays[: len(names)]), made[0])
         made |= {i + 1: array for i, array in enumerate(arrays[len(names) :])}
         for i, (node, some) in enumerate(zip(nodes, wiring, strict=True)):
-            made[Result(i)] = Place(node.outputs()[0]).array
+            made[Result(i)] = GuardedTensor(node.outputs()[0]).array
             CompiledOperator(node, target)(*(made[one] for one in some), made[Result(i)])
         expected = (made[Result(len(nodes) - 1)],)
     taken = iter(arrays)

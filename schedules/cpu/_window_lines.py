@@ -8,7 +8,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.loops import nested
-from tvmdml.operators._window import Along, Reach, levels_of
+from tvmdml.operators._window import Reach, WindowAxis, levels_of
 from tvmdml.operators._window_largest import Largest, least, logical
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share
@@ -27,7 +27,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
 
     NAME = "lines"
 
-    def __init__(self, desc: Any, along: Along | None, dimension: int, lanes: int, edges: bool, tasks: int) -> None:
+    def __init__(self, desc: Any, along: WindowAxis | None, dimension: int, lanes: int, edges: bool, tasks: int) -> None:
         self.along, self.dimension, self.lanes, self.edges, self.rest = along, dimension, lanes, edges, 0
         if along is not None and edges:  # the elements from the last window's first tap on
             last = (desc.pooled().sizes[dimension] - 1) * along.stride - along.start
@@ -80,7 +80,7 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             own = {one.dimension: self._reach(one, here) for one in self.others if one.dimension == self.row}
             self._line(here, {**reaches, **own})
 
-    def _reach(self, one: Along, at: Sequence[Any]) -> Reach:
+    def _reach(self, one: WindowAxis, at: Sequence[Any]) -> Reach:
         return self.desc.reach(one, at[one.dimension], self.desc.whole().sizes[one.dimension])
 
     def _bounds(self, count: Any) -> None:

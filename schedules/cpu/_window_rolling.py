@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._window import Along, Reach
+from tvmdml.operators._window import Reach, WindowAxis
 from tvmdml.operators._window_largest import Largest, least
 from tvmdml.schedules.cpu._window import largest
 from tvmdml.schedules.cpu._window_lines import Lines
@@ -58,7 +58,7 @@ class Rolling(Lines):  # type: ignore[misc] # mypy knows these modules by anothe
         here[self.dimension], here[self.row] = o, row
         return here
 
-    def _pass(self, at: list[Any], o: Any, edge: str, reaches: dict[int, Reach], down: Along, start: Any, count: Any) -> None:
+    def _pass(self, at: list[Any], o: Any, edge: str, reaches: dict[int, Reach], down: WindowAxis, start: Any, count: Any) -> None:
         """The windows of a vector in some rows that follow each other."""
         x, y, begin = self.desc.whole(), self.desc.pooled(), T.let(start - down.start)
         first = o if self.along is None else T.hold(o * self.along.stride - self.along.start)
@@ -86,7 +86,7 @@ class Rolling(Lines):  # type: ignore[misc] # mypy knows these modules by anothe
             T.store(self.tensors[self.desc.POOLED], T.run(T.let(to), self.lanes), T.to(result, y.data_type.tvm))
 
 
-def _down(desc: Any) -> Along:
+def _down(desc: Any) -> WindowAxis:
     """The windows along the first dimension in which they have several elements."""
-    windows: list[Along] = desc.windows()
+    windows: list[WindowAxis] = desc.windows()
     return next((one for one in windows if one.size > 1), windows[0])

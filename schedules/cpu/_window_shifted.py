@@ -16,7 +16,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.loops import nested
 from tvmdml.kernels.open_shapes import OpenShapes
-from tvmdml.operators._window import Along, levels_of, up
+from tvmdml.operators._window import WindowAxis, levels_of, up
 from tvmdml.operators._window_gradients import Gathered
 from tvmdml.operators._window_largest import least
 from tvmdml.operators.pooling_grad import AveragePoolingGrad, MaxPoolingGrad
@@ -64,7 +64,7 @@ class _Tap(NamedTuple):
     """How many windows behind the vector's own number its windows are."""
 
 
-def _taps(along: Along) -> list[_Tap]:
+def _taps(along: WindowAxis) -> list[_Tap]:
     """In the order of the windows."""
     found = [(r, r + along.start - t * along.dilation) for t in reversed(range(along.size)) for r in range(along.stride)]
     return [_Tap(r, past // along.stride) for r, past in found if past % along.stride == 0]
@@ -182,7 +182,7 @@ class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another
             top = T.let(block * self.rows)
             self._block(list(at), top, T.hold(T.min(top + self.rows, height)))
 
-    def _meeting(self, one: Along, first: Any, last: Any) -> tuple[Any, Any]:
+    def _meeting(self, one: WindowAxis, first: Any, last: Any) -> tuple[Any, Any]:
         """The windows that reach some places along a dimension: the first, and how many."""
         begin = T.hold(up(first + (one.start - one.span + 1), one.stride))
         stop = T.min(T.truncdiv(last + one.start, T.i64(one.stride)) + 1, T.index(self.desc.pooled().sizes[one.dimension]))
@@ -264,7 +264,7 @@ class _Shares(_Shifted):
         with T.loop(counts["counts"]) as o:
             T.store(buffer, begin + o, T.cast(self._counted(self.along, o), self.desc.computed))
 
-    def _counted(self, along: Along, o: Any) -> Any:
+    def _counted(self, along: WindowAxis, o: Any) -> Any:
         size = self.desc.whole().sizes[along.dimension]
         reach = self.desc.reach(along, o, size)
         return self.desc.counted(along, reach, size) if self.desc.include_padding else reach.count

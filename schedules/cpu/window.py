@@ -22,7 +22,7 @@ from typing import Any
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._window import CHAIN, Along
+from tvmdml.operators._window import CHAIN, WindowAxis
 from tvmdml.operators._window_gradients import Gathered
 from tvmdml.operators._window_largest import Largest
 from tvmdml.operators._window_sums import Summed
@@ -97,7 +97,7 @@ def _is_image(desc: Any) -> bool:
     return step >= _FEWEST and [one.dimension for one in desc.windows()] == list(range(2, x.rank))
 
 
-def _contiguous(desc: Any) -> list[tuple[Along | None, int]]:
+def _contiguous(desc: Any) -> list[tuple[WindowAxis | None, int]]:
     """The dimensions in which all tensors are contiguous, and the windows along each; the longest first."""
     windows = {one.dimension: one for one in desc.windows()}
     tensors = [tensor for _, tensor in desc.tensors() if tensor is not None]
@@ -105,14 +105,14 @@ def _contiguous(desc: Any) -> list[tuple[Along | None, int]]:
     return [(windows.get(i), i) for i in sorted(found, key=lambda i: -desc.pooled().sizes[i])]
 
 
-def _interior(desc: Any, along: Along, size: int, count: int) -> tuple[int, int]:
+def _interior(desc: Any, along: WindowAxis, size: int, count: int) -> tuple[int, int]:
     """The windows whose taps are inside, and around which enough can be read."""
     low = min(-(-along.start // along.stride), count)
     high = (size + along.start - max(along.span, along.stride)) // along.stride + 1
     return low, max(low, min(high, count))
 
 
-def _lanes(desc: Any, along: Along | None, dimension: int, most: int) -> int:
+def _lanes(desc: Any, along: WindowAxis | None, dimension: int, most: int) -> int:
     """The windows of a vector: a power of two."""
     count = desc.pooled().sizes[dimension]
     if along is not None:
@@ -126,7 +126,7 @@ def _lanes(desc: Any, along: Along | None, dimension: int, most: int) -> int:
     return lanes
 
 
-def _edged(desc: Any, along: Along, most: int) -> int:
+def _edged(desc: Any, along: WindowAxis, most: int) -> int:
     """The windows of a vector if the first and the last one of a line may have taps outside; 0 if that is not worth it.
 
     All windows beside these two vectors are inside: where paddings are wide, there is no such vector.

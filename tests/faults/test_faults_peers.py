@@ -49,7 +49,7 @@ LIES = {
 
 
 @contextlib.contextmanager
-def tracker(*answers: bytes) -> Iterator[lanes.Place]:
+def tracker(*answers: bytes) -> Iterator[lanes.Address]:
     """A tracker that gives each who asks the next of these answers, and then says no more."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

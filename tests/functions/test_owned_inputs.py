@@ -18,7 +18,7 @@ from support import Array, assert_same_bits, ready, round_desc, seeded
 
 import tvmdml
 from tvmdml import CompiledOperator, InvalidArgument, TensorDesc, compiler, knobs, packs, targets
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
@@ -71,7 +71,7 @@ def assert_packers_stay_inside(operator: CompiledOperator, arrays: dict[str, Any
     """Packers write to their buffer alone, and the same each time, whatever is around it."""
     for one in compiler.ready_owned(operator.desc, operator.target).packings:
         kind = T(one.owned.dtype, (one.owned.elements,))
-        buffers = [Place(kind, shift).holding(np.zeros(one.owned.elements, one.owned.dtype)) for shift in (0, 3)]
+        buffers = [GuardedTensor(kind, shift).holding(np.zeros(one.owned.elements, one.owned.dtype)) for shift in (0, 3)]
         for buffer in buffers:
             one.launch(*(arrays[name] for name in one.owned.inputs), buffer.array)
             assert buffer.is_guarded(), one.owned

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
+from collections import defaultdict
 
 import pytest
 from folders import TOP
@@ -69,3 +71,29 @@ def test_the_top_level_holds_what_it_should() -> None:
     names = {line.split("/")[0] for line in known.stdout.splitlines()}
     allowed = {"pyproject.toml", "README.md", "LICENSE", "tvmdml", "schedules", "tests", "tuning_logs", "findings"}
     assert {name for name in names if not name.startswith(".")} == allowed
+
+
+_TWICE = {
+    "conformance/cases Cases Form": "files of families, which are read alone: what their operators define and vary",
+    "directml Device Expression TensorDesc": "pydirectml's classes of these names, which are made of directml's",
+    "graph Tensor": "of a launch, and of a template: neither file knows the other",
+    "onnx Model Origin Place": "what is shared by conversions, beside what programs have; a protocol and the class that serves it",
+    "operators Blocks Refused Window": "base classes of two families; a node, and a tensor, that is refused",
+    "targets Launch Step": "a program's, a sequence's, and what is called: each before or after the other",
+    "targets/cuda Memory Translator": "a device's, and a kernel's; what two modules need of one class",
+    "targets/vulkan Memory Steps": "a device's, and a kernel's; what three modules need of one class",
+    "tuning Sample Session": "as a job has it, and as it is sent; a server's process, and a job's trials",
+}
+"""The public classes that stand in several files of a room, and why."""
+
+
+def test_a_public_class_stands_in_one_file_of_a_room() -> None:
+    files: dict[tuple[str, str], int] = defaultdict(int)
+    for path in (TOP / "tvmdml").rglob("*.py"):
+        room = path.parent.relative_to(TOP / "tvmdml").as_posix()
+        if not room.startswith("schedules"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    files[room, node.name] += 1
+    known = {(room, name) for room, *names in map(str.split, _TWICE) for name in names}
+    assert {name for name, count in files.items() if count > 1} == known

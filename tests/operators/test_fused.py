@@ -14,7 +14,7 @@ from support import Array, mixture, seeded, tensor
 
 import tvmdml
 from tvmdml import InvalidArgument, Operator, TensorDataType, TensorDesc, Unsupported, operators, packs, targets
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.compiler import CompiledOperator
 from tvmdml.conformance import references
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
@@ -49,7 +49,7 @@ class Program(NamedTuple):
         """The results of a kernel for each operator, on the CPU."""
         made: dict[tuple[int, int], Array] = {}
         for i, (node, wires) in enumerate(zip(self.nodes, self.wiring, strict=True)):
-            outputs = [Place(one).array for one in node.outputs()]
+            outputs = [GuardedTensor(one).array for one in node.outputs()]
             taken = [inputs[wire] if isinstance(wire, int) else made[tuple(wire)] for wire in wires]
             CompiledOperator(node, targets.resolve("cpu"))(*taken, *outputs)
             made |= {(i, at): array for at, array in enumerate(outputs)}
@@ -63,7 +63,7 @@ def agrees(program: Program, target: Target, shared: Any = (), seed: object = 0)
     for i, one in enumerate(program.inputs):
         name = f"input_tensors[{i}]"
         values = mixture(seeded(seed, i), one.data_type, one.sizes)
-        arrays[name] = arrays.get(taken.get(name, ""), Place(one).holding(values).array)
+        arrays[name] = arrays.get(taken.get(name, ""), GuardedTensor(one).holding(values).array)
         arrays.setdefault(taken.get(name, name), arrays[name])
     inputs = [arrays[f"input_tensors[{i}]"] for i in range(len(program.inputs))]
     expected = program.one_by_one(inputs)

@@ -39,7 +39,7 @@ def tune(*arguments: str | Path, code: int = 0, trials: int = 4) -> subprocess.C
     return done
 
 
-def lines(folder: Path) -> Sequence[log_files.Line]:
+def lines(folder: Path) -> Sequence[log_files.LogLine]:
     return list(log_files.read_all(log_folders.files(folder)))
 
 

@@ -382,7 +382,7 @@ def test_another_kind_of_machine_is_left_out_and_an_early_end_is_quick(
     servers.wait(3)
     notes: list[str] = []
     hear = Fleet._hear
-    others: list[lanes.Place] = []
+    others: list[lanes.Address] = []
 
     def heard(self: Fleet, lane: Any, said: Any) -> None:
         if isinstance(said, lanes.Opened) and (lane.place in others or (self.servers == 1 and not others)):

@@ -12,7 +12,7 @@ import pytest
 from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.bench.measure import Contender
 from tvmdml.bench.measure import Sample as Taken
 from tvmdml.errors import DeviceError
@@ -311,7 +311,7 @@ def test_a_slow_call_is_not_called_to_see_how_long_it_takes(monkeypatch: pytest.
 
 @pytest.mark.parametrize("desc", [TensorDesc("float32", (3, 4)), TensorDesc("float16", (3, 4), (8, 1)), TensorDesc("uint8", (1,))])
 def test_guards_notice_what_is_written_beside_a_tensor(desc: TensorDesc) -> None:
-    place = Place(desc)
+    place = GuardedTensor(desc)
     assert place.array.shape == desc.sizes
     assert place.array.ctypes.data % 256 == 0
     assert place.holding(np.ones(desc.sizes)).is_guarded()

@@ -1,4 +1,4 @@
-"""``Place``: a tensor in its own memory with guard bytes around it, for running code that is not trusted yet."""
+"""``GuardedTensor``: a tensor in its own memory with guard bytes around it, for running code that is not trusted yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GUARD = 256
 _UNTOUCHED = 0xA5
 
 
-class Place:
+class GuardedTensor:
     """A tensor in its own memory, with guard bytes on both sides.
 
     Args:
@@ -34,7 +34,7 @@ class Place:
         strides = tuple(stride * dtype.itemsize for stride in self._stored.layout)
         return np.ndarray(self._stored.sizes, dtype, buffer=memory.data, offset=GUARD, strides=strides)
 
-    def holding(self, values: NumpyArray) -> Place:
+    def holding(self, values: NumpyArray) -> GuardedTensor:
         """Write the values, and return this; if elements share memory, the last one remains."""
         self._copy(self.array, values)
         return self
@@ -47,7 +47,7 @@ class Place:
         else:
             array[...] = values
 
-    def clear(self) -> Place:
+    def clear(self) -> GuardedTensor:
         """Restore the initial contents, and return this."""
         self.memory[...] = _UNTOUCHED
         return self

@@ -26,7 +26,7 @@ LARGEST_FILE = 64 << 20
 _LONGEST_SLUG = 200
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line of a file with its record, or with the reason why it is invalid."""
 
     path: Path
@@ -75,7 +75,7 @@ def file_of(folder: Path, record: Record) -> Path:
 # -- Reading ------------------------------------------------------------------------------------------------------
 
 
-def read(path: Path, most_bad: int | None = None) -> list[Line]:
+def read(path: Path, most_bad: int | None = None) -> list[LogLine]:
     """The lines of a file, valid and invalid; empty lines are skipped.
 
     Args:
@@ -92,32 +92,32 @@ def read(path: Path, most_bad: int | None = None) -> list[Line]:
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         raise OSError(f"{path}: the file is larger than {LARGEST_FILE >> 20} MiB")
-    found: list[Line] = []
+    found: list[LogLine] = []
     bad = 0
     for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
         if raw.strip():
             found.append(_line(path, number, raw))
             bad += found[-1].record is None
             if bad == most_bad:
-                found.append(Line(path, number + 1, b"", None, f"the rest is not read: {bad} lines before it are bad"))
+                found.append(LogLine(path, number + 1, b"", None, f"the rest is not read: {bad} lines before it are bad"))
                 break
     return found
 
 
-def read_all(paths: Iterable[Path], most_bad: int | None = None) -> Iterator[Line]:
+def read_all(paths: Iterable[Path], most_bad: int | None = None) -> Iterator[LogLine]:
     """The lines of several files, as from ``read``; a file that cannot be read gives one bad line with number 0."""
     for path in paths:
         try:
             yield from read(path, most_bad)
         except OSError as error:
-            yield Line(path, 0, b"", None, f"cannot be read: {error.strerror or error}")
+            yield LogLine(path, 0, b"", None, f"cannot be read: {error.strerror or error}")
 
 
-def _line(path: Path, number: int, raw: bytes) -> Line:
+def _line(path: Path, number: int, raw: bytes) -> LogLine:
     try:
-        return Line(path, number, raw, log_lines.parse(raw))
+        return LogLine(path, number, raw, log_lines.parse(raw))
     except InvalidArgument as error:
-        return Line(path, number, raw, None, str(error))
+        return LogLine(path, number, raw, None, str(error))
 
 
 def newest(records: Iterable[Record]) -> dict[Key, Record]:

@@ -234,7 +234,7 @@ def read(places: Iterable[Path]) -> Iterator[Record]:
         yield from log_files.newest(_warned_of(log_files.read_all(paths, _MOST_BAD))).values()
 
 
-def _warned_of(lines: Iterable[log_files.Line]) -> Iterator[Record]:
+def _warned_of(lines: Iterable[log_files.LogLine]) -> Iterator[Record]:
     bad: Counter[Path] = Counter()
     for line in lines:
         if line.record is not None:

@@ -27,7 +27,7 @@ from tvmdml.system import imported
 from tvmdml.targets import Target
 
 
-class Tuned(NamedTuple):
+class LoggedKnobs(NamedTuple):
     """The tuning log's values for an operation."""
 
     values: Mapping[str, Value] = MappingProxyType({})
@@ -36,7 +36,7 @@ class Tuned(NamedTuple):
     """Distinguishes a kernel from those of other records; empty if no knob is set."""
 
 
-_UNTUNED = Tuned()
+_UNTUNED = LoggedKnobs()
 
 
 _remembered: ContextVar[dict[object, Any] | None] = ContextVar("remembered", default=None)
@@ -98,7 +98,7 @@ def _chosen(desc: Operator, target: Target, shared: Shared) -> Kernel:
     return kernel._replace(tuning=found.hash) if found.hash else kernel
 
 
-def tuned(declared: Knobs, desc: Operator, target: Target, shared: Shared = ()) -> Tuned:
+def tuned(declared: Knobs, desc: Operator, target: Target, shared: Shared = ()) -> LoggedKnobs:
     """The values for an operation in the target's logs, if this schedule has these knobs and they satisfy its constraints."""
     if not knobs.logs_count():
         return _UNTUNED
@@ -108,7 +108,7 @@ def tuned(declared: Knobs, desc: Operator, target: Target, shared: Shared = ()) 
     found = logs.find(declared.operator, desc, shared, target.machine())
     if found is None or not (values := declared.accepted(found.record.knobs, target)):
         return _UNTUNED
-    return Tuned(values, found.hash)
+    return LoggedKnobs(values, found.hash)
 
 
 @functools.cache

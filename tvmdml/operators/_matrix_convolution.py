@@ -25,7 +25,7 @@ ABSENT: Mapping[str, int] = {"strides": 1, "dilations": 1, "start_padding": 0, "
 """The usual numbers for those that a caller leaves out."""
 
 
-class Along(NamedTuple):
+class ConvolutionAxis(NamedTuple):
     """A convolution along one spatial dimension."""
 
     image: Any
@@ -84,14 +84,14 @@ class Convolving(Matrix):
         first, second = own.filter_tensor.sizes[:2]
         return (second, first // own.group_count) if self.backward else (first // own.group_count, second)
 
-    def along(self) -> list[Along]:
+    def along(self) -> list[ConvolutionAxis]:
         """The convolution along each spatial dimension."""
         own: Any = self
         sizes = (own.input_tensor.sizes[2:], own.filter_tensor.sizes[2:], own.output_tensor.sizes[2:])
         padding = getattr(self, "output_padding", (0,) * len(own.strides))
         numbers = (own.strides, own.dilations, own.start_padding, own.end_padding, padding)
         return [
-            Along(image, kernel, output - zeros, stride, dilation, start, end, zeros)
+            ConvolutionAxis(image, kernel, output - zeros, stride, dilation, start, end, zeros)
             for image, kernel, output, stride, dilation, start, end, zeros in zip(*sizes, *numbers, strict=True)
         ]
 
@@ -164,7 +164,7 @@ class Convolving(Matrix):
         inner = [step * phase for step, phase in zip(taps, phases or (1,) * k, strict=True)]
         return Linear(base, (0, *outer, *(taps if phases else ()), *[0] * k, first if self.backward else second, *inner))
 
-    def _image_place(self, along: Sequence[Along], phases: tuple[int, ...]) -> tuple[Linear, tuple[Rule, ...]]:
+    def _image_place(self, along: Sequence[ConvolutionAxis], phases: tuple[int, ...]) -> tuple[Linear, tuple[Rule, ...]]:
         own: Any = self
         x, channels, k = own.input_tensor, self.filters()[1], len(along)
         batch, channel, *steps = x.layout

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tvmdml.operators._accuracy import Array
-from tvmdml.operators._matrix_convolution import Along, Convolving
+from tvmdml.operators._matrix_convolution import ConvolutionAxis, Convolving
 
 Slices = tuple[slice, ...]
 
 
-def _reach(along: Along, place: int, near: Any, far: Any) -> tuple[slice, slice]:
+def _reach(along: ConvolutionAxis, place: int, near: Any, far: Any) -> tuple[slice, slice]:
     """For a place in the filter: those ``t`` of ``near`` elements whose ``t * stride + place`` is inside of ``far``, and these."""
     offset = place * along.dilation - along.start
     first = max(0, -(offset // along.stride))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.operators import Operator, _accuracy
 from tvmdml.operators._accuracy import Array, Expected
 from tvmdml.operators._contract import Role, Shared
@@ -48,9 +48,9 @@ class Trial:
         self._desc, self._shift, self._flushed = desc, shift, flushed
         self._same = dict(shared)
         """The output that has an input's memory, by the input's name."""
-        self._before: dict[str, Place] = {}
+        self._before: dict[str, GuardedTensor] = {}
         """The contents of such an output before the launch."""
-        self._inputs: dict[str, Place | None] = {}
+        self._inputs: dict[str, GuardedTensor | None] = {}
         for name, tensor in desc.tensors(Role.INPUT):
             output = self._same.get(name, "")
             place = self._before.get(output)
@@ -58,7 +58,7 @@ class Trial:
                 found, bounds = values(tensor.stored.data_type, tensor.stored.sizes), desc.bounds(name)
                 if expected is None and bounds is not None:
                     found = mostly_within(found, *bounds)
-                place = Place(tensor).holding(found)
+                place = GuardedTensor(tensor).holding(found)
             self._inputs[name] = place
             if output and place is not None:
                 self._before[output] = place
@@ -67,23 +67,23 @@ class Trial:
                 expected = desc.reference(*(None if place is None else place.array for place in self._inputs.values()))
         self._expected = expected
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, GuardedTensor]:
         """The tensors to launch on, by name, each in new memory; if an input and output share memory, only the output."""
         found = {}
         for name, tensor in self._desc.tensors():
             if tensor is None or name in self._same:
                 continue
             held = self._inputs.get(name) or self._before.get(name)
-            place = Place(tensor, self._shift)
+            place = GuardedTensor(tensor, self._shift)
             found[name] = place if held is None else place.holding(held.array)
         return found
 
-    def arguments(self, places: Mapping[str, Place]) -> list[Array | None]:
+    def arguments(self, places: Mapping[str, GuardedTensor]) -> list[Array | None]:
         """The arguments for a compiled operator: all its tensors, in field order."""
         found = (places.get(self._same.get(name, name)) for name, _ in self._desc.tensors())
         return [None if place is None else place.array for place in found]
 
-    def problem(self, places: Mapping[str, Place]) -> str:
+    def problem(self, places: Mapping[str, GuardedTensor]) -> str:
         """What is wrong with the tensors after a launch; empty if nothing is wrong."""
         for name, place in places.items():
             held = self._inputs.get(name)

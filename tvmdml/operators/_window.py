@@ -33,7 +33,7 @@ ABSENT: Mapping[str, int] = {"strides": 1, "dilations": 1, "start_padding": 0, "
 """The usual numbers for those that a caller leaves out."""
 
 
-class Along(NamedTuple):
+class WindowAxis(NamedTuple):
     """The windows along one dimension. In a kernel, numbers may be integers of the launch."""
 
     dimension: int
@@ -174,12 +174,12 @@ class Window(Operator):
         """The tensor with an element for each window."""
         return getattr(self, self.POOLED)
 
-    def windows(self) -> list[Along]:
+    def windows(self) -> list[WindowAxis]:
         """The windows along each dimension that they have: by default the spatial ones."""
         own: Any = self
         dilations = getattr(self, "dilations", None) or (1,) * len(own.strides)
         numbers = zip(own.strides, own.window_size, dilations, own.start_padding, own.end_padding, strict=True)
-        return [Along(i, *each) for i, each in enumerate(numbers, 2)]
+        return [WindowAxis(i, *each) for i, each in enumerate(numbers, 2)]
 
     def taps(self) -> int:
         """The most taps of a window that are inside. Kernels whose sizes are integers of the launch are given it."""
@@ -190,7 +190,7 @@ class Window(Operator):
         return math.prod(self._most(one, sizes[one.dimension]) or one.size for one in self.windows())
 
     @staticmethod
-    def _most(along: Along, size: Any) -> int | None:
+    def _most(along: WindowAxis, size: Any) -> int | None:
         if not isinstance(along.size, int):
             return None
         if not isinstance(size, int) or not isinstance(along.dilation, int):
@@ -213,7 +213,7 @@ class Window(Operator):
             return bool(known)
         return any(max(one[1:]) >= _FAR or one.span >= _FAR for one in self.windows())
 
-    def reach(self, along: Along, o: Any, size: Any) -> Reach:
+    def reach(self, along: WindowAxis, o: Any, size: Any) -> Reach:
         """Where window ``o`` is along a dimension of this size."""
         dtype = "int64" if self.wide() else T.type_of(T.index(0))
         o, length = number(o, dtype), number(size, dtype)
@@ -227,7 +227,7 @@ class Window(Operator):
         count = T.hold(T.max(stop - first, T.const(0, dtype)))
         return Reach(position, first, count, self._most(along, size), dilation, length, tried)
 
-    def counted(self, along: Along, reach: Reach, size: Any) -> Any:
+    def counted(self, along: WindowAxis, reach: Reach, size: Any) -> Any:
         """How many taps of a window are counted with the padding."""
         dtype = T.type_of(reach.position)
         end = number(size, dtype) + number(along.end, dtype)

@@ -11,7 +11,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._contract import Shared, Uints
-from tvmdml.operators._window import ABSENT, Along, Cascade, Window, levels_of, number, up
+from tvmdml.operators._window import ABSENT, Cascade, Window, WindowAxis, levels_of, number, up
 from tvmdml.tensors import TensorDesc
 
 SIZES = MappingProxyType({"output_gradient_sizes": Uints})
@@ -47,7 +47,7 @@ class Gathered(Window):
         """The most elements that are read for an element."""
         return self.windows_at()
 
-    def _meeting(self, along: Along) -> int | None:
+    def _meeting(self, along: WindowAxis) -> int | None:
         if not all(isinstance(n, int) for n in along):
             return None
         most, count = -(-along.span // along.stride), getattr(self.pooled(), "known_sizes", None) or self.pooled().sizes

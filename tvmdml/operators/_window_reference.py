@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.operators._accuracy import Array
-from tvmdml.operators._window import Along, Window
+from tvmdml.operators._window import Window, WindowAxis
 
 
 class Table(NamedTuple):
@@ -27,7 +27,7 @@ def tables(desc: Window) -> list[Table]:
     return [table(one, sizes[one.dimension], pooled[one.dimension]) for one in desc.windows()]
 
 
-def table(along: Along, size: int, count: int) -> Table:
+def table(along: WindowAxis, size: int, count: int) -> Table:
     """The taps of windows along a dimension of this size, of so many windows."""
     first = np.arange(count, dtype=np.int64) * along.stride - along.start
     least = max(0, (along.dilation - 1 - int(first[-1])) // along.dilation)

@@ -13,7 +13,7 @@ from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._contract import Array
-from tvmdml.operators._window import Along, Window
+from tvmdml.operators._window import Window, WindowAxis
 from tvmdml.tensors import TensorDesc
 
 
@@ -30,18 +30,18 @@ class Response(Window):
         beta: float
         bias: float
 
-    def windows(self) -> list[Along]:
+    def windows(self) -> list[WindowAxis]:
         before = (self.local_size - 1) // 2
         return self._around(before, self.local_size - 1 - before)
 
-    def mirrored(self) -> list[Along]:
+    def mirrored(self) -> list[WindowAxis]:
         """The elements whose regions have an element."""
         before = (self.local_size - 1) // 2
         return self._around(self.local_size - 1 - before, before)
 
-    def _around(self, before: int, behind: int) -> list[Along]:
+    def _around(self, before: int, behind: int) -> list[WindowAxis]:
         dimensions = (1,) if self.cross_channel else (2, 3)
-        return [Along(i, 1, self.local_size, 1, before, behind) for i in dimensions]
+        return [WindowAxis(i, 1, self.local_size, 1, before, behind) for i in dimensions]
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """As large as the input."""

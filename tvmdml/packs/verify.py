@@ -19,7 +19,7 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.arrays.device_array import launched
-from tvmdml.arrays.guarded import Place
+from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
 from tvmdml.graph.loading import in_pack, is_open, open_in_pack
 from tvmdml.graph.open_saved import drawn
@@ -403,7 +403,7 @@ class _Check:
             packed = {}
             for owned, packer in zip(kernel.owned, packers, strict=True):
                 buffer = np.zeros(owned.elements, owned.dtype)
-                place = Place(TensorDesc(buffer.dtype, buffer.shape)).holding(buffer)
+                place = GuardedTensor(TensorDesc(buffer.dtype, buffer.shape)).holding(buffer)
                 packer(*(arrays[name] for name in owned.inputs), place.array)
                 if not place.is_guarded():
                     return f"the kernel that packs {owned.name} wrote to memory outside its buffer"

@@ -15,7 +15,7 @@ from tvmdml.errors import CompileError
 from tvmdml.library.log_terms import Outcome
 from tvmdml.system.workers import Failure, Workers
 from tvmdml.tuning import parcels
-from tvmdml.tuning.lanes import Place
+from tvmdml.tuning.lanes import Address
 from tvmdml.tuning.parcels import Library
 
 _SUSPECT = 4.0
@@ -28,7 +28,7 @@ class Trial:
 
     def __init__(self, batch: Batch, index: int, library: Library) -> None:
         self.batch, self.index, self.library = batch, index, library
-        self.complaints: list[tuple[Place, Outcome]] = []
+        self.complaints: list[tuple[Address, Outcome]] = []
         self.lanes = 0
         """The number of servers that work on it."""
         self.since = 0.0
@@ -61,7 +61,7 @@ class Batch:
             self._trials.append(trial)
             self._waiting.append(trial)
 
-    def next_for(self, place: Place, servers: int) -> Trial | None:
+    def next_for(self, place: Address, servers: int) -> Trial | None:
         """The trial that an idle server should do next."""
         for trial in self._waiting:  # a second opinion should come from another server, if there is one
             if servers == 1 or all(place != other for other, _ in trial.complaints):

@@ -16,7 +16,7 @@ from tvmdml.options import Operation, in_place_options, operation_options, opera
 from tvmdml.system.console import as_json_option, parsed, print_json, say, table
 
 if TYPE_CHECKING:
-    from tvmdml.library.log_files import Line
+    from tvmdml.library.log_files import LogLine
 
 _PATH = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -132,7 +132,7 @@ def validate(paths: tuple[Path, ...]) -> None:
     sys.exit(1 if bad else 0)
 
 
-def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
+def _judged(files: Iterable[Path]) -> Iterator[tuple[LogLine, str]]:
     """Lines, with the problem of each."""
     from tvmdml.library import log_files
     from tvmdml.tuning import log_checks
@@ -141,11 +141,11 @@ def _judged(files: Iterable[Path]) -> Iterator[tuple[Line, str]]:
         yield line, line.problem if line.record is None else log_checks.outdated(line.record)
 
 
-def _repeated(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
+def _repeated(lines: Iterable[LogLine]) -> Iterator[tuple[LogLine, LogLine]]:
     """Older lines with the same key as a newer one, and that newer one."""
     from tvmdml.library import log_lines
 
-    groups: dict[log_lines.Key, list[Line]] = defaultdict(list)
+    groups: dict[log_lines.Key, list[LogLine]] = defaultdict(list)
     for line in lines:
         if line.record is not None:
             groups[log_lines.key(line.record)].append(line)
@@ -187,10 +187,10 @@ def prune(folder: Path | None, older_than: int | None, dry_run: bool) -> None:
     folder = folder or log_folders.user_folder()
     files = log_folders.files(folder)
     gone: dict[Path, list[bytes]] = defaultdict(list)
-    left: list[Line] = []
+    left: list[LogLine] = []
     oldest = "" if older_than is None else (datetime.now(timezone.utc) - timedelta(days=older_than)).isoformat()
 
-    def drop(line: Line, why: str) -> None:
+    def drop(line: LogLine, why: str) -> None:
         gone[line.path].append(line.raw)
         say(f"{line.where}: {why}")
 
@@ -223,11 +223,11 @@ def _files(path: Path) -> list[Path]:
     return log_folders.files(path) if path.is_dir() or not path.exists() else [path]
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path) -> Iterator[LogLine]:
     from tvmdml.library import log_files
 
     return log_files.read_all(_files(path))
 
 
-def _complain(line: Line) -> None:
+def _complain(line: LogLine) -> None:
     say(f"{line.where}: left out: {line.problem}", fg="yellow", err=True)

@@ -23,7 +23,7 @@ from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels
 from tvmdml.tuning.batches import Batch, Compiling, Trial
-from tvmdml.tuning.lanes import Lanes, Order, Place
+from tvmdml.tuning.lanes import Address, Lanes, Order
 
 _COMPILE_TIMEOUT = 120.0
 _WITNESSES = 2
@@ -93,8 +93,8 @@ class Fleet:
         self._lanes: list[_Lane] = []
         self._free = 0
         self._not_before = 0.0
-        self._avoided: set[Place] = set()
-        self._strikes: dict[Place, int] = {}
+        self._avoided: set[Address] = set()
+        self._strikes: dict[Address, int] = {}
         self._trouble = ""
         self._works: dict[str, Path] = {}
         self._batch: Batch | None = None
@@ -320,14 +320,14 @@ class Fleet:
             return
         lane.open = True
 
-    def _strike(self, place: Place, problem: str) -> None:
+    def _strike(self, place: Address, problem: str) -> None:
         self._strikes[place] = self._strikes.get(place, 0) + 1
         if self._strikes[place] >= _STRIKES:
             self._leave_out(place, problem)
         else:
             self._note(f"server {_written(place)}: {problem}")
 
-    def _leave_out(self, place: Place, problem: str) -> None:
+    def _leave_out(self, place: Address, problem: str) -> None:
         """Exclude a server: use it no more, and do not request it again."""
         if place not in self._avoided:
             self._note(f"server {_written(place)} is left out: {problem}")
@@ -348,7 +348,7 @@ class Fleet:
         raise DeviceError(f"no server of the tracker at {at} for {self._patience:g} s ({why}{left}). {advice}")
 
 
-_NOWHERE: Place = ("", 0)
+_NOWHERE: Address = ("", 0)
 
 
 class _Lane:
@@ -380,7 +380,7 @@ def _target(machine: Machine, wanted: CpuTarget | None) -> CpuTarget:
     return CpuTarget(wanted.processor, machine.threads)
 
 
-def _written(place: Place) -> str:
+def _written(place: Address) -> str:
     return f"{place[0]}:{place[1]}"
 
 

@@ -27,7 +27,7 @@ from tvmdml.library.log_terms import Machine, Outcome
 from tvmdml.system import children
 from tvmdml.tuning.parcels import Library
 
-Place: TypeAlias = tuple[str, int]
+Address: TypeAlias = tuple[str, int]
 """A server's host and port."""
 _MOST = 1 << 16
 """The maximum bytes of the message that starts a lane."""
@@ -60,7 +60,7 @@ class Trouble(NamedTuple):
 class Granted(NamedTuple):
     """The tracker assigned a server, which is contacted now."""
 
-    place: Place
+    place: Address
 
 
 class Opened(NamedTuple):
@@ -104,9 +104,9 @@ class Order(NamedTuple):
 
 
 class _Start(NamedTuple):
-    tracker: Place
+    tracker: Address
     key: str
-    avoid: frozenset[Place]
+    avoid: frozenset[Address]
     timeout: float
 
 
@@ -134,7 +134,7 @@ class Lanes:
                 start_new_session=True,  # not affected by Ctrl-C, and all lanes can be killed with it
             )
 
-    def start(self, tracker: Place, key: str, avoid: Collection[Place], timeout: float) -> Connection[Any, Any]:
+    def start(self, tracker: Address, key: str, avoid: Collection[Address], timeout: float) -> Connection[Any, Any]:
         """Start a lane, which asks the tracker for a server. It ends when the connection is closed.
 
         Args:
@@ -198,7 +198,7 @@ def serve(descriptor: int) -> None:
         os.close(descriptors[0])
 
 
-def _lane(parent: Connection[Any, Any], tracker: Place, key: str, avoid: frozenset[Place], timeout: float) -> None:
+def _lane(parent: Connection[Any, Any], tracker: Address, key: str, avoid: frozenset[Address], timeout: float) -> None:
     """Get a server from the tracker, and try the requested candidates on it."""
     from tvmdml.tuning import remote
 
@@ -251,7 +251,7 @@ def _try(parent: Connection[Any, Any], session: Any, order: Order, timeout: floa
         return Done(Outcome(problem=f"failed: {_first_line(error)}"))
 
 
-def _request(parent: Connection[Any, Any], tracker: Place, key: str, avoid: Collection[Place]) -> tuple[Place, str]:
+def _request(parent: Connection[Any, Any], tracker: Address, key: str, avoid: Collection[Address]) -> tuple[Address, str]:
     """Ask a tracker for a server until it assigns one, even if the tracker is temporarily gone."""
     said = ""
     while True:
@@ -265,7 +265,9 @@ def _request(parent: Connection[Any, Any], tracker: Place, key: str, avoid: Coll
             sys.exit()
 
 
-def _requested(parent: Connection[Any, Any], connection: socket.socket, key: str, avoid: Collection[Place]) -> tuple[Place, str]:
+def _requested(
+    parent: Connection[Any, Any], connection: socket.socket, key: str, avoid: Collection[Address]
+) -> tuple[Address, str]:
     from tvm.rpc import base
 
     for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):

@@ -12,7 +12,7 @@ import numpy as np
 from tvmdml import operators, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.arrays.guarded import GUARD, Place
+from tvmdml.arrays.guarded import GUARD, GuardedTensor
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.bench.work import Traffic
 from tvmdml.library import lines
@@ -47,7 +47,7 @@ class Stand:
         self.shared = _shared.read(self.desc, job.in_place, "the job")
         present = [(name, desc) for name, desc in self.desc.tensors(Role.OUTPUT) if desc is not None]
         rewritten = dict(self.shared).values()
-        outputs = {name: _Held(Place(desc), self.target) for name, desc in present if name not in rewritten}
+        outputs = {name: _Held(GuardedTensor(desc), self.target) for name, desc in present if name not in rewritten}
         self.samples = [Sample(self, name, outputs) for name in self.desc.samples() or ("",)]
         self.clock = clocks.of(self.target, self._traffic())
 
@@ -90,9 +90,11 @@ class Sample:
         """The contents of the outputs before a call, where they matter."""
         present = {name: desc for name, desc in self._desc.tensors() if desc is not None}
         written = [name for name, _ in self._desc.tensors(Role.OUTPUT) if name in present]
-        self._outputs = {name: outputs.get(name) or _Held(Place(present[name]), self._target) for name in written}
+        self._outputs = {name: outputs.get(name) or _Held(GuardedTensor(present[name]), self._target) for name in written}
         self._inputs = {
-            name: _Held(Place(present[name]).holding(value), self._target) for name, value in values.items() if name not in same
+            name: _Held(GuardedTensor(present[name]).holding(value), self._target)
+            for name, value in values.items()
+            if name not in same
         }
         read = {**values, **{name: held.place.array for name, held in self._inputs.items()}}  # elements may share memory
         with np.errstate(all="ignore"):
@@ -131,7 +133,7 @@ class Sample:
 class _Held:
     """A tensor with guard bytes, and its array on the target."""
 
-    def __init__(self, place: Place, target: Target) -> None:
+    def __init__(self, place: GuardedTensor, target: Target) -> None:
         self.place = place
         self._copy: DeviceArray | None = target.asarray(place.memory) if target.moves else None
         self.array: NumpyArray | DeviceArray = place.array

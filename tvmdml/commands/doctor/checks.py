@@ -209,11 +209,11 @@ def _run_on(target: Target | str, desc: Operator) -> Finding:
 def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
     import numpy as np
 
-    from tvmdml.arrays.guarded import Place
+    from tvmdml.arrays.guarded import GuardedTensor
     from tvmdml.operators._contract import Role
 
     rng, inputs = np.random.default_rng(0), dict(desc.tensors(Role.INPUT))
-    places = {name: None if tensor is None else Place(tensor) for name, tensor in desc.tensors()}
+    places = {name: None if tensor is None else GuardedTensor(tensor) for name, tensor in desc.tensors()}
     for name, tensor in inputs.items():
         if tensor is not None and (place := places[name]) is not None:
             place.holding(rng.integers(0, 13, tensor.stored.sizes) / (2 if tensor.data_type.is_float else 1))
