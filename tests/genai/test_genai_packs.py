@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from folders import C
 from onnx import TensorProto
 
-from tvmdml import InvalidArgument, errors, genai, packs, targets
+from tvmdml import InvalidArgument, arrays, errors, genai, packs, targets
 from tvmdml.cli import main
 from tvmdml.library import format as container
 from tvmdml.library.format import Pack, Part
@@ -70,6 +70,7 @@ def test_the_answer_is_the_folders_without_a_compiler(pack: Path, tables: dict[s
         "generator.append_tokens(tokenizer.encode('w5 w9 w7'))\n"
         "while not generator.is_done(): generator.generate_next_token()\n"
         "print(*generator.get_sequence(0))\n"
+        "assert 'tvmdml.dxdispatch' not in sys.modules, 'what no text needs takes half of the time to the first token'\n"
         'print(tokenizer.apply_chat_template(\'[{"role": "user", "content": "w4"}]\'))\n'
     )
     own = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
@@ -78,6 +79,22 @@ def test_the_answer_is_the_folders_without_a_compiler(pack: Path, tables: dict[s
     tokens, chat = done.stdout.splitlines()[0], done.stdout.splitlines()[1:]
     assert list(map(int, tokens.split())) == tiny_decoder.greedy(PROMPT, LENGTH, tables)
     assert "\n".join(chat) == "<s> user w4 </s>\nw9"
+
+
+@pytest.mark.full
+def test_constants_are_checked_once_for_all_recordings(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, own = [], Pack._mapped
+    monkeypatch.setattr(Pack, "_mapped", lambda self, number: (checked.append(number), own(self, number))[1])
+    model = genai.Model(pack)
+    assert model.context == LENGTH
+    assert sorted(checked) == sorted({*checked}) != []
+
+
+@pytest.mark.full
+def test_what_layers_keep_is_written_where_it_is(pack: Path, tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "assign", lambda *_: pytest.fail("rows of earlier steps are copied"))
+    (_, found) = answered(pack, [PROMPT, (11,)])
+    assert np.allclose(found, tiny_decoder.logits((*PROMPT, 11), tables), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.full

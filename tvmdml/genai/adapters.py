@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tvmdml.arrays import NumpyArray
-from tvmdml.dxdispatch import flat
 from tvmdml.errors import message, reason, safe_repr
 from tvmdml.genai.model import Model
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.onnx.types import dtype_of
+from tvmdml.system import at_hand
+
+if TYPE_CHECKING:
+    from tvmdml.dxdispatch import flat
 
 _MARK = b"TORT"
 """Bytes 4 to 7 of such a file."""
@@ -73,6 +76,9 @@ def read(path: Path) -> dict[str, NumpyArray]:
     Raises:
         FolderError: it is not there, or is no such file.
     """
+    at_hand("tvmdml.dxdispatch.flat")  # few programs have adapters
+    from tvmdml.dxdispatch import flat
+
     where = f"adapter {path}"
     try:
         content = path.read_bytes()
@@ -89,6 +95,8 @@ def read(path: Path) -> dict[str, NumpyArray]:
 
 
 def _weight(table: flat.Table) -> tuple[str, NumpyArray]:
+    from tvmdml.dxdispatch import flat
+
     name, sizes, content = table.text(0), table.array(1, "<i8"), table.array(3, "u1")
     number = table.number(2, "i")
     dtype: Any = dtype_of(number)

@@ -54,15 +54,24 @@ class CompiledGraph:
     has intermediate memory of its own, which is kept for the next one.
     """
 
-    def __init__(self, laid: Laid, target: Target, arenas: list[Any] | None = None) -> None:
-        """Not public: ``Graph.compile`` makes it. ``arenas`` are intermediate memory that several graphs share."""
+    def __init__(
+        self,
+        laid: Laid,
+        target: Target,
+        arenas: list[Any] | None = None,
+        in_place: Callable[[], Collection[tuple[int, int]]] = tuple,
+    ) -> None:
+        """Not public: ``Graph.compile`` makes it.
+
+        ``arenas`` are intermediate memory that several graphs share, and ``in_place`` is as for ``of_parts``.
+        """
         self.name = laid.name
         """The graph's name."""
         self.target = target
         """Where it runs."""
         self._lay: Callable[[], Laid] = lambda: laid
         self._tell: Callable[[], tuple[Sequence[Given], Sequence[Returned]]] = lambda: (laid.inputs, laid.outputs)
-        self._in_place: Callable[[], Collection[tuple[int, int]]] = tuple
+        self._in_place = in_place
         self._temporary = laid.temporary
         self._sequence = target.sequence(laid.steps, laid.slots)
         self._constants: list[Any] = list(map(target.asarray, laid.constants)) if target.moves else list(laid.constants)

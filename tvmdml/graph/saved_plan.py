@@ -213,7 +213,7 @@ class SavedPlan(ReadPlan):
         self.check(wired, layout, self.values)
         constants = [self._array(source, self.values) for source in wired.constants]
         laid = self._laid((), wired, layout, ready, constants)
-        return CompiledGraph(laid._replace(saved=self), self.target)
+        return CompiledGraph(laid._replace(saved=self), self.target, in_place=lambda: self.in_place)
 
     def _asked(self, groups: Sequence[SavedGroup], progress: Progress | None) -> list[Chosen]:
         at_hand("tvmdml.graph.open_planning")

@@ -515,7 +515,8 @@ class Pack:
         pad = part.stored - part.size
         if hashlib.sha256(stored.data).digest() != part.stored_sha256 or stored[:pad].any():
             raise self.damaged(f"the checksum of part {number} does not match")
-        return stored[pad:]
+        # A view's base is the first array without one of its own kind as base: so arrays of another type or shape keep this one.
+        return np.asarray(stored[pad:].data)
 
     def unpacked(self, number: int, copy: BinaryIO | None = None) -> Iterator[bytes]:
         """The pieces of a part, decompressed; with ``copy``, the compressed bytes are written there meanwhile.

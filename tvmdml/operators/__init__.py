@@ -172,8 +172,9 @@ def _text(module: str) -> str:
 
 
 def _groups(name: str) -> list[str]:
-    """The files of groups of operators, ``_<family>_fused``, for a name that may be one's."""
-    return [m.name for m in pkgutil.iter_modules(__path__) if m.name.endswith("_fused")] if name.startswith("FUSED_") else []
+    """The files of groups of operators, ``_<family>_fused``, for a name that may be one's: those that have it are first."""
+    found = [m.name for m in pkgutil.iter_modules(__path__) if m.name.endswith("_fused")] if name.startswith("FUSED_") else []
+    return sorted(found, key=lambda module: name not in _text(module))
 
 
 def _candidates(snake: str) -> list[str]:
