@@ -16,6 +16,7 @@ from tvmdml.conformance.cli import conformance
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.genai.cli import generate
 from tvmdml.options import (
+    EXACT,
     Operation,
     device_option,
     device_rows,
@@ -24,6 +25,7 @@ from tvmdml.options import (
     operation_options,
     operator_name,
     operator_names,
+    precision_option,
     size_option,
 )
 from tvmdml.packs.cli import pack, verify
@@ -361,6 +363,7 @@ def _refuse_for_models(options: dict[str, object]) -> None:
 )
 @click.option("--models", "suite", is_flag=True, help="Measure well-known models instead, beside ONNX Runtime and PyTorch.")
 @click.option("--prepare", is_flag=True, help="With --models: export and compile them, and measure nothing.")
+@precision_option
 @click.argument("models", metavar="[MODEL.onnx|NET.graph|NET.pack|MODEL.json|FOLDER]…", nargs=-1, type=click.Path(exists=True))
 def bench(
     models: tuple[str, ...],
@@ -381,6 +384,7 @@ def bench(
     tuned: bool,
     suite: bool,
     prepare: bool,
+    precision: str,
 ) -> None:
     """Measure the operators against NumPy, PyTorch, ONNX Runtime and TVM's own operators, and against their goals.
 
@@ -395,6 +399,8 @@ def bench(
     """
     if vary and not models:
         raise click.UsageError("--vary needs the file of an ONNX model")
+    if precision != EXACT and (vary or not models or not all(path.endswith(".onnx") for path in models)):
+        raise click.UsageError("--precision needs the files of ONNX models, without --vary")
     if models:
         from pathlib import Path
 
@@ -437,7 +443,7 @@ def bench(
                 raise click.UsageError("--vary prints a table, and has no --json or --full")
             changing.run(models, dict(vary), dict(sizes), device, threads, note, table)
             return
-        of_models.run(models, dict(sizes), device, threads, json_path, full, note, table)
+        of_models.run(models, dict(sizes), device, threads, json_path, full, note, table, precision)
         return
     if packs:
         from tvmdml.bench import packs as pack_figures

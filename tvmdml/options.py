@@ -267,6 +267,14 @@ device_option = click.option(
     callback=parsed(target_of),
     help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
 )
+EXACT = "exact"
+"""The usual precision."""
+precision_option = click.option(
+    "--precision",
+    type=click.Choice([EXACT, "bf16"]),
+    default=EXACT,
+    help="ONNX: bf16: round the factors of products and convolutions by weights to bfloat16.  [default: exact]",
+)
 feature_level_option = click.option(
     "--feature_level",
     metavar="LEVEL",

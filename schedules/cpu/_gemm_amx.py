@@ -10,9 +10,11 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
+from tvmdml.schedules.cpu._ahead import read_far_ahead
 from tvmdml.schedules.cpu._amx import SIDE, Block
 from tvmdml.schedules.cpu._gemm import KC, Product, Shape, _Where, blocks
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves, TilePairs
+from tvmdml.schedules.cpu._gemm_panels import up
 from tvmdml.schedules.cpu._sums import zeros
 
 _LEAST_COLUMNS = SIDE
@@ -33,6 +35,8 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
 
     PARTS = False
     arithmetic: TileBytes | TilePairs
+    next_lines: tuple[Any, Any] | None = None
+    """Of the next panel of columns the first line for which a tile asks, and how many of each step."""
 
     @property
     def _block(self) -> Block:
@@ -58,10 +62,17 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
         panel: Callable[[int, Any], tuple[Any, Any, Any]],
         tile: Callable[..., None],
     ) -> None:
-        """Column by column: a panel of columns is as small as one of rows."""
+        """Column by column: a panel of columns is as small as one of rows.
+
+        All tiles over one ask for the next one, each for a part of its lines, if it comes from memory.
+        """
+        asks = self.packed[1] and self.shape.rows > SIDE
+        lines = T.hold(up(self.shape.columns, row_panels)) if asks else None
         with T.loop(column_panels) as jr:
             of_b = panel(1, jr)
+            after = panel(1, T.hold(T.min(jr + 1, column_panels - 1)))[1] if asks else None
             with T.loop(row_panels) as ir:
+                self.next_lines = (T.hold(after + ir * lines * SIDE), lines) if asks else None
                 tile(ir, jr, panel(0, ir), of_b)
 
     def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:
@@ -78,6 +89,10 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
             places = (T.hold(a + k * (unit * self.shape.rows)), T.hold(b + k * (unit * self.shape.columns)))
             if self.packed[1] and block.rows == 1:  # each panel of the second factor is read once
                 block.ask(T.address_of(self.panels_b[T.hold(places[1] + _AHEAD // 4)]))
+            if self.next_lines is not None:
+                first, lines = self.next_lines
+                with T.loop(lines) as i:
+                    read_far_ahead(self.panels_b, T.hold(first + k * (unit * self.shape.columns) + i * SIDE))
             block.step(T.address_of(self.panels_a[places[0]]), T.address_of(self.panels_b[places[1]]))
 
 

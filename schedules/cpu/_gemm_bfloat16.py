@@ -1,6 +1,6 @@
 """Products whose factors are rounded to bfloat16 when they are packed, two in a word, with sums of float32.
 
-The order of a sum is that of ``operators/_matrix_bfloat16.py``, which matrix tiles (AMX) have. The instruction for vectors
+The order of a sum is that of ``operators/_matrix_bfloat16_fused.py``, which matrix tiles (AMX) have. The instruction for vectors
 (AVX512_BF16) adds the product of a word's upper halves first, then that of the lower ones; without it, both are added by FMA.
 Instructions take subnormal sums for 0; FMA does not.
 """
@@ -37,8 +37,9 @@ define <16 x float> @tvmdml_bfloat16_products(<16 x float> %total, <16 x i32> %a
   %low = shufflevector <32 x float> %x, <32 x float> poison, <16 x i32> <{", ".join(f"i32 {i}" for i in range(16))}>
   %high = shufflevector <32 x float> %x, <32 x float> poison, <16 x i32> <{", ".join(f"i32 {i}" for i in range(16, 32))}>
   %y = call <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float> %high, <16 x float> %low)
-  %z = shufflevector <32 x bfloat> %y, <32 x bfloat> poison, <32 x i32> <{", ".join(f"i32 {i}" for i in order)}>
-  %r = bitcast <32 x bfloat> %z to <16 x i32>
+  %w = bitcast <32 x bfloat> %y to <32 x i16>
+  %z = shufflevector <32 x i16> %w, <32 x i16> poison, <32 x i32> <{", ".join(f"i32 {i}" for i in order)}>
+  %r = bitcast <32 x i16> %z to <16 x i32>
   ret <16 x i32> %r
 }}
 """

@@ -35,8 +35,8 @@ def product_of(desc: Any) -> Plain | None:
     (filters, channels), along = desc.filters(), desc.along()
     rows = [(y.sizes[0], *y.sizes[2:])]
     addends = [(name, _as_rows(tensor.sizes, tensor.layout)) for name, tensor in desc.addends()]
-    result, steps = _as_rows(y.sizes, y.layout), _as_rows(w.sizes, w.layout)
-    if channels % CHANNELS or x.layout[1] != 1 or result is None or steps is None or steps[1] != 1:
+    result, ordered = _as_rows(y.sizes, y.layout), _as_rows((1, *w.sizes[1:]), w.layout) in ((0, 1), (channels, 1))
+    if channels % CHANNELS or x.layout[1] != 1 or result is None or not ordered:
         return None
     if any(step is None for _, step in addends):
         return None
@@ -77,10 +77,11 @@ def product_of(desc: Any) -> Plain | None:
 
 def _as_rows(sizes: Any, layout: Any) -> tuple[int, int] | None:
     """The steps of places and of channels, if places follow each other evenly."""
-    step = layout[-1]
-    reach = step
-    for size, own in zip((*sizes[:0:-1][:-1], sizes[0]), (*layout[:0:-1][:-1], layout[0]), strict=True):
-        if size != 1 and own != reach:
+    pairs = list(zip(sizes, layout, strict=True))
+    some = [(size, step) for size, step in (*pairs[:1:-1], pairs[0]) if size != 1]
+    step = reach = some[0][1] if some else 0
+    for size, own in some:
+        if own != reach:
             return None
         reach *= size
     return step, layout[1]

@@ -20,7 +20,7 @@ from tvmdml.kernels.kernel import Kernel, Offers, Owned
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution
+from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, _gemm_image, split
 from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves, TilePairs
@@ -151,7 +151,10 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             depth_blocks = max(depth_blocks, 2)
         if isinstance(self.arithmetic, Floats) and depth_blocks > 1:
             depth_blocks = _depth(depth, depth_blocks)
-        places = min(depth, depth_blocks * KC * group)
+        block = depth_blocks * KC * group
+        if isinstance(self.arithmetic, TileBfloat16) and depth > block:
+            block = KC  # so that panels of both factors have room in the first cache
+        places = min(depth, block)
         packed = -(-places // group) * element
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
@@ -173,7 +176,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
         if self.asks_for_columns and self.late:
             every = max(one for one in EVERY if one == 1 or one * mr <= rows)
         asked = max(64 // element // every, 1)
-        blocks = (row_block, column_block, depth_blocks * KC * group)
+        blocks = (row_block, column_block, block)
         of_part = (rows // row_parts + 2 * mr, columns // column_parts + 2 * nr)
         room = self._writer().scratch(
             self.shape, self.arithmetic, blocks, (min(rows, of_part[0]), min(columns, of_part[1])), depth, packs

@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import helper
 from support import seeded
 
 import tvmdml
+from tvmdml.cli import main
 from tvmdml.graph.passes.precision import LEAST_PRODUCTS
-from tvmdml.operators._matrix_bfloat16 import rounded
+from tvmdml.operators._matrix_bfloat16_fused import rounded
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -61,11 +63,38 @@ def test_products_by_weights_round_their_factors_only(tmp_path: Path) -> None:
 
 
 def test_short_sums_are_exact() -> None:
-    made = network(LEAST_PRODUCTS - 1).SerializeToString()
-    x = seeded("x").standard_normal((48, LEAST_PRODUCTS - 1)).astype(np.float32)
+    made = network(LEAST_PRODUCTS[False] - 1).SerializeToString()
+    x = seeded("x").standard_normal((48, LEAST_PRODUCTS[False] - 1)).astype(np.float32)
     loaded = tvmdml.onnx.load(made, precision="bf16")
     loaded.run(None, {"x": x})
     assert kernels(loaded).count("BFLOAT16") == 1, "only the second product has sums that are long enough"
+
+
+def test_networks_with_depthwise_convolutions_round_long_sums_only() -> None:
+    random, least = seeded("depthwise"), LEAST_PRODUCTS[True]
+    shapes = {"d": (64, 1, 3, 3), "w": (least - 32, 64, 1, 1), "v": (64, least - 32, 1, 1), "u": (64, 64, 3, 3)}
+    weights = {name: 0.1 * random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "d"], ["a"], group=64, pads=[1] * 4),
+        helper.make_node("Conv", ["a", "w"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"]),
+        helper.make_node("Conv", ["c", "u"], ["y"], pads=[1] * 4),
+    ]
+    x = random.standard_normal((1, 64, 24, 24)).astype(np.float32)
+    infos = [helper.make_tensor_value_info(name, FLOAT, x.shape) for name in ("x", "y")]
+    for first, count in ((0, 1), (1, 3)):
+        some = nodes[first:]
+        inits = [onnx.numpy_helper.from_array(weights[name], name) for node in some for name in node.input[1:]]
+        infos[0].name = some[0].input[0]
+        graph = helper.make_graph(some, "network", infos[:1], infos[1:], inits)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        results = {}
+        for precision in ("exact", "bf16"):
+            loaded = tvmdml.onnx.load(made, precision=precision)
+            results[precision] = loaded.run(None, {infos[0].name: x})[0]
+        assert kernels(loaded).count("BFLOAT16") == count
+        off = np.abs(results["exact"] - results["bf16"]).max()
+        assert 0 < off < 2e-2 * np.abs(results["exact"]).max()
 
 
 def test_graphs_have_a_precision() -> None:
@@ -85,3 +114,35 @@ def test_graphs_have_a_precision() -> None:
 def test_a_precision_that_there_is_not() -> None:
     with pytest.raises(tvmdml.InvalidArgument, match="load precision: given 'half'; allowed: 'exact' or 'bf16'"):
         tvmdml.onnx.load(b"", precision="half")
+
+
+def test_commands_have_the_option(tmp_path: Path) -> None:
+    made = network(70)
+    del made.graph.node[-1], made.graph.output[-1]  # which other rows would not fit
+    made.graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(made, path := tmp_path / "network.onnx")
+    pack, option = tmp_path / "network.pack", ["--precision", "bf16", "--size", "n=48"]
+
+    def said(*words: object, code: int = 0) -> str:
+        done = CliRunner().invoke(main, [str(word) for word in words])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    assert (
+        said("explain", path, *option).count("FUSED_BFLOAT16")
+        > 0
+        == said("explain", path, "--size", "n=48").count("FUSED_BFLOAT16")
+    )
+    x = seeded("x").standard_normal((48, 70)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    said("run", path, *option, "--input", f"x={tmp_path / 'x.npy'}", "--output_path", tmp_path)
+    (expected, *_) = tvmdml.onnx.load(path, {"n": 48}, precision="bf16").run(None, {"x": x})
+    assert np.array_equal(np.load(tmp_path / "y.npy"), expected)
+    for sizes in ("n=48", "n=47..49"):
+        said("pack", "build", path, "-o", pack, "--target", "cpu", "--precision", "bf16", "--size", sizes)
+        loaded = tvmdml.onnx.load(pack, {"n": 48})
+        assert np.array_equal(loaded.run(None, {"x": x})[0], expected)
+    assert "nothing wrong" in said("pack", "verify", path, *option)
+    assert "a pack has its own" in said("pack", "verify", pack, "--precision", "bf16", code=2)
+    assert "--precision needs the files of ONNX models" in said("bench", "--precision", "bf16", code=2)

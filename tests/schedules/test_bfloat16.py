@@ -14,7 +14,7 @@ from support import Array, assert_outputs_agree, assert_same_bits, desc_of, seed
 
 from tvmdml import targets
 from tvmdml.library.scheduling import kernel_for
-from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm, rounded
+from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution, Bfloat16Gemm, rounded
 from tvmdml.targets.cpu import host
 
 _SHAPES: dict[str, tuple[int, ...]] = {

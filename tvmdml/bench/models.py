@@ -23,6 +23,7 @@ from tvmdml.onnx.running import Runnable
 from tvmdml.system import installing
 from tvmdml.system.console import printable
 from tvmdml.targets import Target, resolve
+from tvmdml.tensors import PRECISIONS
 
 SHARES = 6
 """The operators that are listed by their part of the time."""
@@ -74,7 +75,12 @@ COLUMNS = ("model", "threads", "tvmdml", "ONNX Runtime", "ratio", "difference", 
 
 
 def figures(
-    path: str, sizes: Mapping[str, int], target: Target | None, threads: int | None, pace: measure.Pace = measure.QUICK
+    path: str,
+    sizes: Mapping[str, int],
+    target: Target | None,
+    threads: int | None,
+    pace: measure.Pace = measure.QUICK,
+    precision: str = PRECISIONS[0],
 ) -> Figures:
     """Measure a model, in turns with ONNX Runtime in this process. Inputs are random, the same in each run.
 
@@ -84,6 +90,7 @@ def figures(
         target: where to run; ONNX Runtime always runs on the CPU.
         threads: the most threads of both; ``None`` for all.
         pace: how long to measure.
+        precision: as for ``load``.
 
     Raises:
         ModelError, InvalidArgument, Unsupported: the model cannot be loaded, or a size is missing.
@@ -92,9 +99,9 @@ def figures(
     with runner.limited(threads) as count:
         open_sizes = load(path, target=where).symbols
         sizes = {name: size for name, size in sizes.items() if name in open_sizes}
-        load(path, sizes, target=where)  # from now on, all kernels are stored
+        load(path, sizes, target=where, precision=precision)  # from now on, all kernels are stored
         start = time.perf_counter()
-        model = load(path, sizes, target=where)
+        model = load(path, sizes, target=where, precision=precision)
         loading = time.perf_counter() - start
         feeds = command.made_up(model)
         found = model(feeds)
@@ -135,12 +142,13 @@ def run(
     full: bool,
     write: Callable[[str], object],
     table: Callable[[Sequence[str], Sequence[Mapping[str, Any]]], object],
+    precision: str = PRECISIONS[0],
 ) -> None:
     """Measure models, and print a table, then where the time of each goes."""
     done = []
     for path in paths:
         write(f"measuring {printable(path)}")
-        done.append(figures(path, sizes, target, threads, measure.FULL if full else measure.QUICK))
+        done.append(figures(path, sizes, target, threads, measure.FULL if full else measure.QUICK, precision))
         if json_path is not None:
             Path(json_path).write_text(json.dumps([_plain(one) for one in done], indent=1))
     table(COLUMNS, [one.row() for one in done])

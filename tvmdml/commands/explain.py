@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import Unsupported
-from tvmdml.options import device_option, size_option
+from tvmdml.options import EXACT, device_option, precision_option, size_option
 from tvmdml.system.console import say, shown_seconds
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ _RUNS = 5
 @click.option("--draw", metavar="FILE.svg", type=_FILE, help="Draw the kernels and what they read. Other suffixes need Graphviz.")
 @click.option("--html", metavar="FILE.html", type=_FILE, help="Write a page: the kernels, the time of each, memory, and knobs.")
 @device_option
-def explain(model: str, sizes: tuple[tuple[str, int], ...], draw: str | None, html: str | None, device: Target | None) -> None:
+@precision_option
+def explain(
+    model: str, sizes: tuple[tuple[str, int], ...], draw: str | None, html: str | None, device: Target | None, precision: str
+) -> None:
     """Show what becomes of a MODEL: an ONNX file, a saved graph, a pack of one, or a JSON file of dispatchables.
 
     Each call is shown with the kernel that computes it. --html also runs the model, on random input, and needs no network to read.
@@ -39,12 +42,12 @@ def explain(model: str, sizes: tuple[tuple[str, int], ...], draw: str | None, ht
     if html and not html.endswith((".html", ".htm")):
         raise click.BadParameter(f"given {html!r}; allowed: the path of an .html file", param_hint="--html")
     if not command.is_model(model):
-        if draw or html or sizes:
-            raise click.UsageError("--draw, --html and --size are for ONNX models, graphs and packs of them.")
+        if draw or html or sizes or precision != EXACT:
+            raise click.UsageError("--draw, --html, --precision and --size are for ONNX models, graphs and packs of them.")
         for line in _dispatchables(model, target):
             say(line)
         return
-    graphs = list(_graphs(model, dict(sizes), target))
+    graphs = list(_graphs(model, dict(sizes), target, precision))
     for i, (graph, given) in enumerate(graphs):
         explanation = graph.explain()
         say(str(explanation))
@@ -62,11 +65,13 @@ def _numbered(path: str, i: int) -> str:
     return path if i == 0 else f"{stem}-{i}{dot}{suffix}"
 
 
-def _graphs(path: str, sizes: Mapping[str, int], target: Target) -> Iterator[tuple[CompiledGraph, Mapping[str, Any]]]:
+def _graphs(
+    path: str, sizes: Mapping[str, int], target: Target, precision: str
+) -> Iterator[tuple[CompiledGraph, Mapping[str, Any]]]:
     from tvmdml.onnx import command
     from tvmdml.onnx.model import load
 
-    model = load(path, sizes, target=target)
+    model = load(path, sizes, target=target, precision=precision)
     return iter(model.graphs(command.made_up(model)))
 
 

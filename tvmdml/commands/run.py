@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from tvmdml.errors import DeviceError, InvalidArgument, message
-from tvmdml.options import device_option, device_rows, feature_level_option, named_value, size_option, target_of
+from tvmdml.options import (
+    EXACT,
+    device_option,
+    device_rows,
+    feature_level_option,
+    named_value,
+    precision_option,
+    size_option,
+    target_of,
+)
 from tvmdml.system.console import parsed, short_target, table
 
 if TYPE_CHECKING:
@@ -173,6 +182,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 @click.option(
     "--fallback", metavar="MODULE", help="ONNX: what runs nodes that cannot be converted: onnxruntime, or a package with a backend."
 )
+@precision_option
 @click.option(
     "--profile",
     metavar="FILE.json",
@@ -202,6 +212,7 @@ def run(
     dimensions: tuple[tuple[str, int], ...],
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     fallback: str | None,
+    precision: str,
     profile: str | None,
     output_path: str | None,
     overwrite: bool,
@@ -236,10 +247,12 @@ def run(
     if command.is_model(model):
         output = command.Output(output_path, overwrite)
         given = {**dict(dimensions), **dict(sizes)}
-        command.run(model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback)
+        command.run(
+            model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback, precision
+        )
         return
-    if inputs or sizes or dimensions or shapes or profile or fallback:
-        raise click.UsageError("--input, --size, -f, -b, --fallback and --profile are for ONNX models and graphs.")
+    if inputs or sizes or dimensions or shapes or profile or fallback or precision != EXACT:
+        raise click.UsageError("--input, --size, -f, -b, --fallback, --precision and --profile are for ONNX models and graphs.")
     dxdispatch.read(model, input_path=input_path).run(
         target,
         feature_level=feature_level,

@@ -7,7 +7,7 @@ step for each, and rules for coordinates that may be outside. What is outside co
 A sum of floats has an order, which is a part of the family, so that results do not depend on tiles or threads: within a block of
 ``KC`` products, in ascending order of the inner coordinates (row-major), each product is added by ``multiply_add``, the first one
 to 0; the sums of the blocks are added in ascending order. Factors that are rounded to bfloat16 have an order of their own
-(``operators/_matrix_bfloat16.py``).
+(``operators/_matrix_bfloat16_fused.py``).
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from tvmdml.system import inside
 from tvmdml.system.console import printable, shown_seconds
 from tvmdml.system.timings import Timing, timings
 from tvmdml.targets import Target
+from tvmdml.tensors import PRECISIONS
 
 _SLOWEST = 10
 """How many kernels of a profile are printed."""
@@ -54,6 +55,7 @@ def run(
     profile: str | None = None,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     fallback: str | None = None,
+    precision: str = PRECISIONS[0],
 ) -> None:
     """Run a model.
 
@@ -68,6 +70,7 @@ def run(
         profile: the file that gets the time of each kernel of one more run, in Chrome's trace format; ``None`` for no such run.
         shapes: all sizes of inputs, which say what open sizes are.
         fallback: what runs nodes that cannot be converted, as for ``load``.
+        precision: as for ``load``.
 
     Raises:
         ModelError: the model or an output's name is wrong.
@@ -76,7 +79,7 @@ def run(
     """
     if shapes:
         sizes = {**_sizes(load(path, target=target, fallback=fallback), shapes), **sizes}
-    model = load(path, sizes, target=target, fallback=fallback)
+    model = load(path, sizes, target=target, fallback=fallback, precision=precision)
     known = [one.name for one in model.feeds]
     for name in inputs:
         if name not in known:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.operators._followed import Followed, followed_classes
 from tvmdml.operators._matrix import Matrix
-from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm
+from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution, Bfloat16Gemm
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.operators.convolution import Convolution, ConvolutionInteger, QuantizedLinearConvolution
 from tvmdml.operators.gemm import Gemm

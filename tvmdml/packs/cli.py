@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.options import size_option
+from tvmdml.options import EXACT, precision_option, size_option
 from tvmdml.system.console import INTERRUPTED, as_json_option, print_json, say, shown_bytes, table, width
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ _key = click.option("--key", metavar="FILE", type=_FILE, help="A public key that
 @_output
 @_targets
 @_sizes
+@precision_option
 @_jobs
 @click.option(
     "--plain-weights",
@@ -94,6 +95,7 @@ def build(
     output: Path,
     targets: tuple[str, ...],
     sizes: tuple[tuple[str, int | range], ...],
+    precision: str,
     jobs: int | None,
     plain_weights: bool,
 ) -> None:
@@ -109,7 +111,7 @@ def build(
     place = files.require_place(output)
     if place in [path.resolve() for path in specs]:
         raise InvalidArgument(message("output", str(output), "another file than the spec"))
-    found = sources.read(specs, targets, _once(sizes))
+    found = sources.read(specs, targets, _once(sizes), precision)
     kept = 0
 
     def note_kept(done: int, total: int) -> None:
@@ -286,7 +288,15 @@ def diff(one: Path, other: Path) -> None:
 @click.option("--device", "--target", "device", metavar="TARGET", help="Run only the kernels of this target.")
 @click.option("--seed", type=int, help="The seed of the random input, to repeat an earlier run.")
 @_sizes
-def verify(path: Path, key: Path | None, device: str | None, seed: int | None, sizes: tuple[tuple[str, int | range], ...]) -> None:
+@precision_option
+def verify(
+    path: Path,
+    key: Path | None,
+    device: str | None,
+    seed: int | None,
+    sizes: tuple[tuple[str, int | range], ...],
+    precision: str,
+) -> None:
     """Check a PACK or MODEL: every kernel that runs on this machine, against the reference, on random input.
 
     Of a pack, checksums and signatures are checked, too.
@@ -303,13 +313,13 @@ def verify(path: Path, key: Path | None, device: str | None, seed: int | None, s
 
             if key is not None:
                 raise click.UsageError("--key is for packs")
-            found = sources.read([path], [device or "cpu"], _once(sizes))
+            found = sources.read([path], [device or "cpu"], _once(sizes), precision)
             path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tvmdml-verify-"))) / f"{path.stem}.pack"
             with _progress("compiling") as progress:
                 build_pack(found, path, targets=[device or "cpu"], progress=progress)
             device = None
-        elif sizes:
-            raise click.UsageError("--size is for models: a pack has its sizes")
+        elif sizes or precision != EXACT:
+            raise click.UsageError("--size and --precision are for models: a pack has its own")
         with _progress("running") as progress:
             report = verifying.verify(path, key=key, device=device, seed=seed, progress=progress)
     say(report._replace(path=given).text())

@@ -24,7 +24,7 @@ from tvmdml.onnx.origin import Origin
 from tvmdml.onnx.reading import Source as Opened
 from tvmdml.onnx.recording import LEAST, Pattern, Recording, pattern_of
 from tvmdml.onnx.running import About
-from tvmdml.onnx.types import Undecided
+from tvmdml.onnx.types import Exactness, Undecided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import answers
@@ -44,6 +44,7 @@ class OpenSource(NamedTuple):
     sizes: Mapping[str, int]
     """Those that have one value."""
     ranges: Mapping[str, range]
+    exactness: Exactness = Exactness()
 
 
 class Choice(NamedTuple):
@@ -79,7 +80,7 @@ def planned(
         InvalidArgument: a size is open that no range was given for, or elements decide how the model is computed.
         ModelError, Unsupported: the model cannot be converted, or no target supports it.
     """
-    origin = Origin(source.model, None, machines[0][1])
+    origin = Origin(source.model, None, machines[0][1], exactness=source.exactness)
     about = origin.about(source.sizes)
     model = _Recorded(source, origin, about)
     choices: list[Choice] = []

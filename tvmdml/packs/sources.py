@@ -18,11 +18,12 @@ from tvmdml.library.spec import KnobValues, Spec, Wanted
 from tvmdml.onnx import model as onnx_model
 from tvmdml.onnx import origin, packed
 from tvmdml.onnx.reading import Source as Opened
+from tvmdml.onnx.types import Exactness
 from tvmdml.operators import _shared
 from tvmdml.packs import folders
 from tvmdml.packs.graphs import Source
 from tvmdml.packs.open_graphs import OpenSource
-from tvmdml.tensors import MAX_ELEMENTS
+from tvmdml.tensors import MAX_ELEMENTS, PRECISIONS
 
 Sizes = Mapping[str, int | range]
 _NO_SIZES: Sizes = MappingProxyType({})
@@ -30,7 +31,12 @@ _LONGEST_NAME = 48
 """How long a graph's name may be with the names of sizes."""
 
 
-def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), sizes: Sizes = _NO_SIZES) -> Spec:
+def read(
+    paths: Sequence[str | os.PathLike[str]],
+    names: Sequence[str] = (),
+    sizes: Sizes = _NO_SIZES,
+    precision: str = PRECISIONS[0],
+) -> Spec:
     """Read one spec from several files: ``.toml`` (specs), ``.json`` (DxDispatch models), ``.onnx`` (ONNX models),
     ``.graph`` (graphs that ``save_graph`` wrote); or folders of language models.
 
@@ -38,6 +44,7 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
         paths: the files.
         names: the targets to compile for; by default, all targets that the files name.
         sizes: the values of sizes that ONNX models leave open, by name, or ranges of values.
+        precision: that of ONNX models, as for ``tvmdml.onnx.load``; other files have their own.
 
     Raises:
         InvalidArgument, ModelError: a file cannot be read, is invalid, or has no operators of tvmdml.
@@ -55,6 +62,11 @@ def read(paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), siz
         if reader is None:
             allowed = f"{', '.join(_READERS)}, or a folder of a language model"
             raise InvalidArgument(message(str(path), f"a file of type {path.suffix or 'none'!r}", allowed))
+        if reader is _read_onnx:
+            found.append(_read_onnx(path, sizes, known, Exactness(precision=precision)))
+            continue
+        if precision != PRECISIONS[0]:
+            raise InvalidArgument(message(f"precision of {path}", precision, "ONNX models, which have one"))
         found.append(reader(path, sizes, known))
     for name in sizes:
         if name not in known:
@@ -102,15 +114,15 @@ def _read_dxdispatch(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     return Spec(wanted=spec.once(wanted))
 
 
-def _read_onnx(path: Path, sizes: Sizes, known: set[str]) -> Spec:
+def _read_onnx(path: Path, sizes: Sizes, known: set[str], exactness: Exactness = Exactness()) -> Spec:  # noqa: B008 - as Model's
     model = Opened(path)
     open_sizes = origin.open_sizes(model)
     known.update(open_sizes)
     given = {name: n for name in open_sizes if isinstance(n := sizes.get(name), int)}
     ranges = {name: n for name in open_sizes if isinstance(n := sizes.get(name), range)}
     if ranges:
-        return Spec(graphs=(OpenSource(_graph_name(path.stem, given), model, given, ranges),))
-    recorded = onnx_model.Model(model, given, targets.resolve("cpu")).recorded()
+        return Spec(graphs=(OpenSource(_graph_name(path.stem, given), model, given, ranges, exactness),))
+    recorded = onnx_model.Model(model, given, targets.resolve("cpu"), exactness=exactness).recorded()
     described = {"model": packed.described(recorded.inputs, recorded.outputs, given, recorded.lengths)}
     name = _graph_name(path.stem, given)
     return Spec(graphs=(Source(name, lambda target: saving.planned(recorded.finished(target), target), described),))

@@ -20,7 +20,7 @@ from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.passes.owned import marked
 from tvmdml.graph.program import Program
 from tvmdml.operators._following import followed
-from tvmdml.operators._matrix_bfloat16 import Bfloat16Convolution, Bfloat16Gemm
+from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution, Bfloat16Gemm
 from tvmdml.operators.convolution import Convolution
 from tvmdml.operators.gemm import Gemm
 from tvmdml.sizes import is_open
@@ -33,28 +33,31 @@ FORMS: dict[Any, tuple[Any, str]] = {
     **{followed(head): (followed(form), weight) for head, (form, weight) in _PLAIN.items()},
 }
 """The form that rounds, and the input that must never change, of each operator."""
-LEAST_PRODUCTS = 32
-"""The least products of a sum: those of one step of a matrix tile."""
+LEAST_PRODUCTS = {False: 32, True: 512}
+"""The least products of a sum, by whether the program has depthwise convolutions: those of one step of a matrix tile; more where
+narrow images pass through many functions, each of which makes the error of a short sum larger."""
 
 
 def run(program: Program, target: Target) -> None:
     """Take the form that rounds wherever the target has a kernel for it."""
     if program.precision != "bf16" or target.kind != "cpu":
         return
+    convolutions: list[Any] = [call.desc for call in program.calls if isinstance(call.desc, Convolution)]
+    least = LEAST_PRODUCTS[any(one.group_count > 1 and one.filters()[1] == 1 for one in convolutions)]
     for call in program.calls:
         if type(call.desc) in FORMS:
             with contextlib.suppress(TvmdmlError):  # what is wrong is found when the kernel is chosen
-                _round(call, target)
+                _round(call, target, least)
 
 
-def _round(call: Call, target: Target) -> None:
+def _round(call: Call, target: Target, least: int) -> None:
     desc: Any = call.desc
     form, weight = FORMS[type(desc)]
     tensor = getattr(desc, weight)
     if tensor.data_type is not TensorDataType.FLOAT32 or not never_changes(call.edges[weight].source):
         return
     products = desc.contraction().depth
-    if is_open(products) or products < LEAST_PRODUCTS or desc.of_rows() is not None:
+    if is_open(products) or products < least or desc.of_rows() is not None:
         return
     if weight == "filter_tensor" and (ordered := _channels_last(call)) is not None:
         desc, edges = ordered
