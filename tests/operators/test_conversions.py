@@ -272,6 +272,36 @@ def test_nodes_that_are_another_operator_in_directml(kind: str, inputs: Any, att
         assert_same_bits(descriptors.OPERATORS[kind](node).reference(x)[0], 2 * x + np.float32(0.5))  # type: ignore[arg-type]
 
 
+def test_nodes_that_models_convert_by_rules_are_descriptors_as_well() -> None:
+    onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
+
+    def described(kind: str, operands: list[Array], **attributes: Any) -> Any:
+        known = {f"x{i}": descriptors.Tensor(x.dtype, x.shape) for i, x in enumerate(operands)}
+        node = onnx.helper.make_node(kind, list(known), ["y"], domain="com.microsoft", **attributes)
+        return descriptors.OPERATORS[f"com.microsoft.{kind}"](descriptors.OnnxNode(node, known, {}))
+
+    rng = seeded("descriptors")
+    a, b = rng.integers(-4, 5, (3, 8, 5)).astype(np.float32), rng.integers(-4, 5, (3, 6, 8)).astype(np.float32)
+    product = described("FusedMatMul", [a, b], transA=1, transB=1, alpha=0.5).reference(a, b, None)[0].values
+    assert np.array_equal(product, 0.5 * (np.swapaxes(a, 1, 2) @ np.swapaxes(b, 1, 2)))
+
+    pairs = np.array(list(itertools.product(range(256), repeat=2)), np.uint8)
+    scales, zeros = np.array([0.5, 0.25, 1], np.float32), np.array([3, 28, 100], np.uint8)
+    operands = [
+        pairs[:, 0],
+        scales[0, ...],
+        zeros[0, ...],
+        pairs[:, 1],
+        scales[1, ...],
+        zeros[1, ...],
+        scales[2, ...],
+        zeros[2, ...],
+    ]
+    total = described("QLinearAdd", operands).reference(*operands)[0]
+    real = (operands[0] - 3.0) * 0.5 + (operands[3] - 28.0) * 0.25
+    assert_same_bits(total.reshape(-1), np.clip(np.rint(real) + 100, 0, 255).astype(np.uint8))
+
+
 # -- The family ---------------------------------------------------------------------------------------------------
 
 
