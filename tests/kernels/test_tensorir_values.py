@@ -186,6 +186,7 @@ SOME = 4
 @pytest.mark.full(first=1)
 @pytest.mark.some(25)
 @pytest.mark.parametrize("name", WORDS)
+@pytest.mark.subnormals
 def test_words_give_the_same_bits_on_every_target(target: Target, name: str, pytestconfig: pytest.Config) -> None:
     rng = of(pytestconfig.getoption("--case-seed"), "words", target.kind, name)
     types = WORDS[name].types

@@ -119,6 +119,7 @@ def test_a_float64_becomes_a_float16_with_one_rounding(target: Target) -> None:
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("source", BYTE_TYPES, ids=str)
+@pytest.mark.subnormals
 def test_a_number_becomes_a_bool_by_not_being_0(source: TensorDataType, target: Target) -> None:
     x = _values(source)
     found = tvmdml.cast(x, "bool", device=target.name)

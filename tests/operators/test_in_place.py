@@ -194,6 +194,7 @@ def problem(desc: Operator, target: Target, shared: Shared) -> str:
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.subnormals
 def test_every_way_gives_the_reference_s_results(layout: str, target: Target) -> None:
     """With the default schedule; test_pointwise.py has the family's."""
     desc = binary(specimens.Mixed, LAYOUTS[layout])
@@ -203,6 +204,7 @@ def test_every_way_gives_the_reference_s_results(layout: str, target: Target) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout", ["packed", "parts of lines", "transposed", "spread"])
+@pytest.mark.subnormals
 def test_two_outputs_each_in_an_input_s_memory(layout: str, target: Target) -> None:
     desc = parted(LAYOUTS[layout])
     for shared in ways(desc):

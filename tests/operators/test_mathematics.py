@@ -101,6 +101,7 @@ def test_every_processor_gives_the_same_bits(name: str, draw: Draw) -> None:
 
 @pytest.mark.full(first=1)
 @pytest.mark.drawn("name", FUNCTIONS, 10)
+@pytest.mark.subnormals
 def test_every_device_gives_the_processors_bits(name: str, device: Target, draw: Draw) -> None:
     for dtype in draw(("float32", "float16", "float64")):
         x = patterns(dtype, 1 << 11)
@@ -179,6 +180,7 @@ ANGLES = [
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.subnormals
 def test_angles_of_points(dtype: str, target: Target) -> None:
     """Zeros and infinities as in C; points all over the plane within the bound; and the processor's bits."""
     y, x, angle = (np.array(some, dtype) for some in zip(*ANGLES, strict=True))

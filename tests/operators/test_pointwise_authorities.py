@@ -187,6 +187,7 @@ def test_unkind_values_give_what_numpy_gives(name: str, draw: Draw) -> None:
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", BINARY)
+@pytest.mark.subnormals
 def test_all_pairs_of_unkind_values_give_what_numpy_gives(name: str, target: Target, draw: Draw) -> None:
     """Of drawn types: code for the CPU is proven at each of its levels in test_levels.py, too."""
     for data_type in draw(types_of(name), 2 if target.kind == "cpu" else 1):

@@ -105,6 +105,7 @@ def float_pairs(dtype: str, count: int) -> tuple[Array, Array]:
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.subnormals
 def test_powers_of_floats(dtype: str, target: Target) -> None:
     """Within the bound; zeros, infinities and NaN are NumPy's, which are C's; and the processor's bits."""
     if dtype == "float64" and target.kind != "cpu":
@@ -124,6 +125,7 @@ EXPONENTS = (0.0, -0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 2.5, -3.0, 1e30, np.inf,
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.subnormals
 def test_constant_powers_of_floats(dtype: str, target: Target) -> None:
     if dtype == "float64" and target.kind != "cpu":
         return

@@ -89,6 +89,7 @@ SEVERAL = {
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("fill", ["mixed", "normal"])
+@pytest.mark.subnormals
 def test_threads_with_several_channels_agree_with_the_reference(name: str, fill: str, device: Target) -> None:
     desc, choice = SEVERAL[name]
     drawn = Drawn(Case(desc, fill=fill), device, knobs=SHARED)
