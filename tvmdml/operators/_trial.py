@@ -100,7 +100,7 @@ class Trial:
         arrays = [None if place is None else place.array for place in self._inputs.values()]
         floats = {one.dtype.name for one in (*arrays, *actual) if one is not None and one.dtype.kind == "f"}
         kept = floats - {"float16", *self._flushed}
-        with np.errstate(all="ignore"), contextlib.nullcontext() if kept else _flushing():
+        with np.errstate(all="ignore"), contextlib.nullcontext() if kept else flushing():
             others = self._desc.reference(
                 *(one if one is None or one.dtype.name not in self._flushed else _accuracy.flushed(one) for one in arrays)
             )
@@ -162,7 +162,7 @@ _MODES = {"x86_64": (28, 0x8040), "aarch64": (0, 1 << 24)}
 
 
 @contextlib.contextmanager
-def _flushing() -> Iterator[None]:
+def flushing() -> Iterator[None]:
     """Inside, this thread's processor takes subnormals for 0, as some devices do, if it is known how to ask for that."""
     mode = _MODES.get(platform.machine()) if sys.platform == "linux" else None
     if mode is None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tvmdml.flushing import flushing
 
 import tvmdml
 from tvmdml import TensorDesc, operators, targets
 from tvmdml.operators import Operator, _accuracy
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import Trial, flushing
 from tvmdml.targets.vulkan import subnormals
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 
