@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -111,9 +112,16 @@ def test_graphs_have_a_precision() -> None:
         tvmdml.Graph(precision="half")
 
 
-def test_a_precision_that_there_is_not() -> None:
-    with pytest.raises(tvmdml.InvalidArgument, match="load precision: given 'half'; allowed: 'exact' or 'bf16'"):
-        tvmdml.onnx.load(b"", precision="half")
+@pytest.mark.parametrize("given", ["half", 1, None, np.array(["bf16"]), np.array(["bf16", "exact"])], ids=repr)
+def test_a_precision_that_there_is_not(given: Any, tmp_path: Path) -> None:
+    graph = tvmdml.Graph()
+    product = tvmdml.gemm(graph.input((3, 64), name="x"), graph.constant(np.ones((64, 32), np.float32)))
+    tvmdml.save_graph(graph.compile(product), saved := tmp_path / "saved.graph")
+    for model in (b"", saved):
+        with pytest.raises(tvmdml.InvalidArgument, match=r"load precision: given .*; allowed: 'exact' or 'bf16'"):
+            tvmdml.onnx.load(model, precision=given)
+    with pytest.raises(tvmdml.InvalidArgument, match=r"Graph precision: given .*; allowed: 'exact' or 'bf16'"):
+        tvmdml.Graph(precision=given)
 
 
 def test_commands_have_the_option(tmp_path: Path) -> None:
@@ -144,5 +152,7 @@ def test_commands_have_the_option(tmp_path: Path) -> None:
         loaded = tvmdml.onnx.load(pack, {"n": 48})
         assert np.array_equal(loaded.run(None, {"x": x})[0], expected)
     assert "nothing wrong" in said("pack", "verify", path, *option)
+    for command in ("run", "explain"):
+        assert "has the precision that it was made with" in said(command, pack, "--precision", "bf16", code=1)
     assert "a pack has its own" in said("pack", "verify", pack, "--precision", "bf16", code=2)
     assert "--precision needs the files of ONNX models" in said("bench", "--precision", "bf16", code=2)

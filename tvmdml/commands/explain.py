@@ -69,9 +69,8 @@ def _graphs(
     path: str, sizes: Mapping[str, int], target: Target, precision: str
 ) -> Iterator[tuple[CompiledGraph, Mapping[str, Any]]]:
     from tvmdml.onnx import command
-    from tvmdml.onnx.model import load
 
-    model = load(path, sizes, target=target, precision=precision)
+    model = command.loaded(path, sizes, target, precision)
     return iter(model.graphs(command.made_up(model)))
 
 

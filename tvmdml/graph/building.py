@@ -66,7 +66,7 @@ class Graph:
         Raises:
             InvalidArgument: there is no such precision.
         """
-        if precision not in PRECISIONS:
+        if not isinstance(precision, str) or precision not in PRECISIONS:  # an array is compared by elements
             raise InvalidArgument(message("Graph precision", safe_repr(precision), " or ".join(map(repr, PRECISIONS))))
         self.precision = precision
         self.name = name

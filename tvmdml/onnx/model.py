@@ -74,11 +74,13 @@ def load(
         ModelError: it is not a valid model.
         PackError: the pack has no model, is damaged, or not trusted.
         Unsupported: operators have no counterpart, all of which are listed; or ONNX is not installed.
-        InvalidArgument: a size, the target or the seed is wrong.
+        InvalidArgument: a size, the target, the seed, the accuracy or the precision is wrong.
     """
     place = targets.resolve(target, "load target")
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
+    exactness = Exactness(accuracy, precision)
+    exactness.check()
     if isinstance(model, (str, os.PathLike)) and (is_pack(model) or is_graph(model)):
         at_hand("tvmdml.onnx.packed", "tvmdml.onnx.packed_open")
         from tvmdml.library.shelf import load_pack
@@ -90,8 +92,6 @@ def load(
                 if records := open_models(loaded, place):
                     return OpenPackedModel(model, loaded, records, sizes or {}, place, seed)
         return PackedModel(model, sizes or {}, place, progress, seed)
-    exactness = Exactness(accuracy, precision)
-    exactness.check()
     library = None
     if fallback is not None:
         at_hand("tvmdml.onnx.foreign")

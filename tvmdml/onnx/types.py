@@ -28,7 +28,7 @@ class Exactness(NamedTuple):
             InvalidArgument: there is no such value.
         """
         for name, given, allowed in zip(self._fields, self, (ACCURACIES, PRECISIONS), strict=True):
-            if given not in allowed:
+            if not isinstance(given, str) or given not in allowed:  # an array is compared by elements
                 raise InvalidArgument(message(f"load {name}", safe_repr(given), " or ".join(map(repr, allowed))))
 
 

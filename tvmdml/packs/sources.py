@@ -55,6 +55,8 @@ def read(
         if not all(type(n) is int and 1 <= n <= MAX_ELEMENTS for n in ends):
             given = f"{size.start}..{size.stop - 1}" if isinstance(size, range) and size.step > 0 else safe_repr(size)
             raise InvalidArgument(message(f"size {name}", given, f"an integer from 1 to {MAX_ELEMENTS}, or least..most of them"))
+    exactness = Exactness(precision=precision)
+    exactness.check()
     known: set[str] = set()
     found = []
     for path in map(Path, paths):
@@ -63,10 +65,10 @@ def read(
             allowed = f"{', '.join(_READERS)}, or a folder of a language model"
             raise InvalidArgument(message(str(path), f"a file of type {path.suffix or 'none'!r}", allowed))
         if reader is _read_onnx:
-            found.append(_read_onnx(path, sizes, known, Exactness(precision=precision)))
+            found.append(_read_onnx(path, sizes, known, exactness))
             continue
         if precision != PRECISIONS[0]:
-            raise InvalidArgument(message(f"precision of {path}", precision, "ONNX models, which have one"))
+            raise InvalidArgument(message(f"precision of {path}", safe_repr(precision), f"{PRECISIONS[0]!r}: it is no ONNX model"))
         found.append(reader(path, sizes, known))
     for name in sizes:
         if name not in known:
