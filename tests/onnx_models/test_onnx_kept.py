@@ -160,8 +160,10 @@ def test_a_warm_load_needs_neither_compiler_nor_runtime_nor_onnx(place: Path) ->
 
 PLANNED = """
 import sys
+from pathlib import Path
 from tvmdml.graph import surroundings
 for folder in surroundings._APART:
+    assert (Path(surroundings.__file__).parents[1] / folder).is_dir(), folder
     sys.modules["tvmdml." + folder.rstrip("/")] = None  # an import would fail
 import numpy as np, tvmdml.onnx
 tvmdml.onnx.load(sys.argv[1])(x=np.load(sys.argv[2]))
