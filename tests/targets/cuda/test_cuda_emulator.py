@@ -116,12 +116,12 @@ class Driver:
 
 
 @functools.cache
-def compiled(text: str) -> bytes:
+def compiled(text: str, nvcc: Path | None = None) -> bytes:
     """The kernel's image; compiled once a session."""
     with tempfile.TemporaryDirectory() as name:
         source, image = Path(name) / "kernel.cu", Path(name) / "kernel.image"
         source.write_text(text)
-        command = [str(cuda_emulator.environment()["TVMDML_NVCC"]), "-cubin", "-arch=sm_90", "-o", str(image), str(source)]
+        command = [str(nvcc or cuda_emulator.environment()["TVMDML_NVCC"]), "-cubin", "-arch=sm_90", "-o", str(image), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         return image.read_bytes()
@@ -183,6 +183,44 @@ def test_what_nobody_wrote_is_junk_and_who_ended_is_not_waited_for(cuda: Driver)
         cuda.launch(cuda.function(image, name), (groups,), (threads,), memory)
         assert cuda.download(memory, np.zeros(groups * threads, np.int32)).tolist() == values
     assert (cuda.download(cuda.allocate(4097), np.zeros(4097, np.uint8)) == 0xD5).all()
+
+
+@pytest.mark.full
+def test_halves_by_the_header_for_computers_without_nvidias(cuda: Driver) -> None:
+    """Of every half; floats are those between two of them, just beside the middle, and in it."""
+    count, rng = 1 << 16, np.random.default_rng(1)
+    a = np.arange(count, dtype=np.uint16).view(np.float16)
+    b = rng.permutation(a)
+    finite, floats = a[np.isfinite(a)], []
+    with np.errstate(all="ignore"):
+        for kind in (np.float32, np.float64):
+            middle = (finite.astype(kind) + np.nextafter(finite, np.float16(np.inf)).astype(kind)) / 2
+            beside = (np.nextafter(middle, kind(np.inf)), np.nextafter(middle, kind(-np.inf)))
+            floats.append(rng.choice(np.concatenate([middle, *beside, [65520, -65519.99, np.nan]]), count).astype(kind))
+        f, d = floats
+        expected = {
+            "__float2half_rn(f[i])": f.astype(np.float16),
+            "__double2half(d[i])": d.astype(np.float16),
+            "a + b": a + b,
+            "a - b": a - b,
+            "a * b": a * b,
+            "a / b": a / b,
+            "hrint(a)": np.rint(a),
+            "htrunc(a)": np.trunc(a),
+        }
+    body = "int i = blockIdx.x * blockDim.x + threadIdx.x; auto a = p[i]; auto b = q[i]; wide[i] = __half2float(a);"
+    body += "is[i] = (a < b) + 2 * (a == b) + 4 * __hisnan(a) + 8 * (a >= b);"
+    body += "".join(f"to[i + {place * count}] = {code};" for place, code in enumerate(expected))
+    parameters = "const __half* p, const __half* q, const float* f, const double* d, float* wide, int* is, __half* to"
+    own = Path(cuda_emulator.__file__).parent / "nvcc"
+    outputs = [np.zeros(count, np.float32), np.zeros(count, np.int32), np.zeros((len(expected), count), np.float16)]
+    memories = [cuda.upload(array) for array in (a, b, *floats, *outputs)]
+    image = compiled(kernel(parameters, body, before="#include <cuda_fp16.h>"), nvcc=own)
+    cuda.launch(cuda.function(image), (256,), (256,), *memories)
+    wide, truths, found = (cuda.download(memory, like) for memory, like in zip(memories[4:], outputs, strict=True))
+    for name, one, other in (("wide", wide, a.astype(np.float32)), *zip(expected, found, expected.values(), strict=True)):
+        assert ((one == other) & (np.signbit(one) == np.signbit(other)) | (np.isnan(one) & np.isnan(other))).all(), name
+    assert (truths == (a < b) + 2 * (a == b) + 4 * np.isnan(a) + 8 * (a >= b)).all()
 
 
 # -- What a kernel may not do
