@@ -28,7 +28,7 @@ import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.library import finding  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
-from tvmdml.system.disk import later, plans, stores  # noqa: E402
+from tvmdml.system.disk import plans, stores  # noqa: E402
 from tvmdml.targets.cpu import threads  # noqa: E402
 
 SIZE = struct.Struct("<Q")
@@ -107,7 +107,6 @@ def run(path: Any, x: Any = X, **options: Any) -> list[bytes]:
 
 
 def files(path: Path, suffix: str = "*") -> list[Path]:
-    later.finish()
     return sorted((path.parent / "cache" / "plans").rglob(f"*.{suffix}"))
 
 
@@ -342,48 +341,6 @@ def test_two_processes_at_once(place: Path) -> None:
     assert said[0] == said[1] != ""
     assert said[0].strip() == str([one.hex() for one in run(place)])
     assert not [path for path in files(place) if path.name.startswith(".")]
-
-
-WRITING = """
-import os, sys, time
-from pathlib import Path
-import numpy as np
-from tvmdml.system.disk import plans
-whole = plans._checksum
-
-def slow(pieces):
-    time.sleep(float(sys.argv[3]))
-    return whole(pieces)
-
-plans._checksum = slow
-import tvmdml.onnx
-print(tvmdml.onnx.load(sys.argv[1])(x=np.load(sys.argv[2]))[0].tobytes().hex(), flush=True)
-if not (child := os.fork()):
-    os._exit(not list(Path(os.environ["TVMDML_CACHE_DIR"], "plans").rglob("*.data")))
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-"""
-
-
-def test_results_do_not_wait_until_the_cache_is_written(place: Path, compiled: list[Any]) -> None:
-    """A process that is killed meanwhile leaves a cache that the next one fills."""
-    np.save(place.with_name("x.npy"), X)
-    command = [sys.executable, "-c", WRITING, str(place), str(place.with_name("x.npy")), "3600"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline().strip()
-        process.kill()
-    assert not [path for path in files(place) if not path.name.startswith(".")]
-    for _ in range(2):
-        assert run(place)[0].hex() == said
-    assert len(compiled) == 1
-
-
-def test_forks_and_the_end_of_the_process_wait_until_the_cache_is_written(place: Path, compiled: list[Any]) -> None:
-    np.save(place.with_name("x.npy"), X)
-    command = [sys.executable, "-c", WRITING, str(place), str(place.with_name("x.npy")), "0.1"]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    assert run(place)[0].hex() == said
-    assert not compiled
 
 
 def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,6 @@ class Content:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._file = os.fdopen(descriptor, "rb")
         self._closing = weakref.finalize(self, self._file.close)
-        self._closing.atexit = False  # what is written to the cache at the end of the process still looks at it
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError("not a regular file")
         self.folder, self.home = path.parent, path.resolve().parent

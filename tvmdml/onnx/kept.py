@@ -24,16 +24,13 @@ from tvmdml.onnx.content import Content
 from tvmdml.onnx.following import Following
 from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.system import at_hand
-from tvmdml.system.disk.later import finish, later
 from tvmdml.system.disk.plans import PlanStore
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan
-    from tvmdml.graph.laid import Laid
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
-    from tvmdml.graph.written import Written
 
 Shapes = Mapping[str, tuple[int, ...]]
 Decided = Mapping[str, NumpyArray]
@@ -77,7 +74,6 @@ class Kept:
             fallback: the name of the library that runs other nodes.
             exactness: as for ``load``.
         """
-        finish()  # the program may have loaded the model before
         around, own = surroundings(target), _own_operators()
         if not isinstance(given, (str, os.PathLike, bytes)) or around is None or own is None:
             return None
@@ -110,12 +106,6 @@ class Kept:
         """Keep it. The files with weights are hashed here, if they were not."""
         if self._header is None and not self._knows(about):
             return
-        self._header = Header(about, deciding)
-        later(self._write_header)
-
-    def _write_header(self) -> None:
-        assert self._header is not None
-        about, deciding = self._header
         described = {
             "inputs": [one.written() for one in about.inputs],
             "outputs": [one.written() for one in about.outputs],
@@ -128,8 +118,8 @@ class Kept:
         try:
             content = json.dumps(described).encode()
         except (TypeError, ValueError):  # what it says of itself is no text: Protocol Buffers gives bytes
-            self._header = None
             return
+        self._header = Header(about, deciding)
         self._store.add(self._key, [content])
 
     def _knows(self, about: About) -> bool:
@@ -195,19 +185,12 @@ class Kept:
             self._parts[name] = i + 1
             yield part
 
-    def keep_recording(self, pattern: Hashable, plan: OpenPlan, last: Callable[[], Laid] | None, ready: Ready) -> str | None:
-        """Keep a recording without its answers; returns its name, or ``None`` if it cannot be kept.
-
-        Args:
-            pattern: of what it is for.
-            plan: the plan.
-            last: says what is shown of the graph that was made last.
-            ready: what is the same for all sizes.
-        """
+    def keep_recording(self, pattern: Hashable, plan: OpenPlan, ready: Ready) -> str | None:
+        """Keep a recording, or what is new in it; returns its name, or ``None`` if it cannot be kept."""
         at_hand("tvmdml.graph.written")
         from tvmdml.graph.written import Said, written
 
-        reports = None if last is None else last().reports()
+        reports = None if plan.last is None else plan.last().reports()
         said = Said((), None) if reports is None else Said(reports.lines, reports.picture)
         if (whole := written(plan, said)) is None:
             return None
@@ -234,18 +217,18 @@ class Kept:
             return None
         if name not in names:
             self.keep_part(f"recordings {pattern!r}", {"names": [*names, name]})
-        return name
+        return name if self.keep_answers(name, plan) else None
 
-    def keep_answers(self, name: str, part: Written) -> bool:
+    def keep_answers(self, name: str, plan: OpenPlan) -> bool:
         """Keep what is new in a recording that is kept; returns whether that could be done."""
+        at_hand("tvmdml.graph.kept_plan")
+        from tvmdml.graph import kept_plan
+
+        part = kept_plan.written_part(plan)
         numbers = itertools.count(self._parts.get(name, 0))
         number = next(i for i in numbers if self._store.find(self._part(f"{name} {i}")) is None)
         self._parts[name] = number
-        return self.keep_part(f"{name} {number}", part.described, part.arrays)
-
-    def is_current(self) -> bool:
-        """Whether what decides about plans is as it was when the model was loaded."""
-        return self._header is not None and _own_operators() == self._own and surroundings(self._target) == self._around
+        return part is not None and self.keep_part(f"{name} {number}", part.described, part.arrays)
 
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""
@@ -254,13 +237,15 @@ class Kept:
         return kept.find(self._store, self._part(name), self._holdings)
 
     def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
-        """Keep something else, if the model's files are unchanged; returns whether that could be done. ``is_current`` was asked."""
-        if self._header is None or not self.content.is_unchanged():
+        """Keep something else, under the same conditions as a plan; returns whether that could be done."""
+        if self._header is None or _own_operators() != self._own or surroundings(self._target) != self._around:
+            return False
+        if not self.content.is_unchanged():
             return False
         before = len(self._holdings.names)
         done = kept.keep(self._store, self._part(name), self._holdings, described, arrays)
         if done and len(self._holdings.names) != before:
-            self._write_header()
+            self.keep_header(*self._header)
         return done
 
     def _part(self, name: str) -> str:

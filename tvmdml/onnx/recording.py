@@ -18,16 +18,13 @@ from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Ready, unnamed
 from tvmdml.system import apart, at_hand
-from tvmdml.system.disk.later import later
 
 if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan
     from tvmdml.graph.kernels import Progress
-    from tvmdml.graph.laid import Laid
     from tvmdml.graph.open_graph import OpenGraph
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
-    from tvmdml.graph.written import Written
     from tvmdml.onnx.following import Following
     from tvmdml.sizes.evaluating import Evaluator
 
@@ -206,17 +203,12 @@ class Recording:
         from tvmdml.graph import kept_plan
 
         for plan in self.plans():
-            if kept_plan.has_new(plan):
-                part = kept_plan.written_part(plan)
-                if kept.is_current():
-                    later(functools.partial(self._keep, kept, key, plan, part, plan.last))
-
-    def _keep(self, kept: Kept, key: Hashable, plan: OpenPlan, part: Written | None, last: Callable[[], Laid] | None) -> None:
-        if id(plan) not in self._names:
-            self._names[id(plan)] = kept.keep_recording(key, plan, last, self.ready)
-        name = self._names[id(plan)]
-        if name is not None and (part is None or not kept.keep_answers(name, part)):
-            self._names[id(plan)] = None
+            if not kept_plan.has_new(plan):
+                continue
+            if id(plan) not in self._names:
+                self._names[id(plan)] = kept.keep_recording(key, plan, self.ready)
+            elif (name := self._names[id(plan)]) is not None:
+                kept.keep_answers(name, plan)
 
 
 class KeptRecording:

@@ -7,7 +7,6 @@ of its inputs: another count converts and compiles nothing. Nodes that NumPy com
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import threading
@@ -29,7 +28,6 @@ from tvmdml.onnx.recording import Pattern, Place, Recording, Recordings, pattern
 from tvmdml.onnx.running import Argument, Ready
 from tvmdml.onnx.types import Undecided, decides, wide_of
 from tvmdml.system import not_collected
-from tvmdml.system.disk.later import later
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
@@ -222,8 +220,8 @@ class Stage:
         return self.part
 
     def _keep_deciding(self) -> None:
-        if self.part is not None and (kept := self._kept()) is not None and kept.is_current():
-            later(functools.partial(kept.keep_part, f"deciding {self.part.name}", {"inputs": sorted(self.deciding)}))
+        if self.part is not None and (kept := self._kept()) is not None:
+            kept.keep_part(f"deciding {self.part.name}", {"inputs": sorted(self.deciding)})
 
     def _kept_deciding(self) -> AbstractSet[str]:
         kept = None if self.part is None else self._kept()

@@ -35,9 +35,6 @@ _LOOK = 0.1
 _STATEMENTS = 257
 """What Python's C interface calls statements, ``Py_file_input``."""
 
-_NO_THREAD = 0
-"""The thread of work that is about to begin."""
-
 _gate = threading.RLock()
 """Held for a moment when such work begins, during a fork, and from the end of the process on."""
 _under_way: dict[object, int] = {}
@@ -149,30 +146,6 @@ def apart(work: Callable[[], T]) -> T:
         if gone and not answer.given.acquire(blocking=False):
             return work()
     return answer.take()
-
-
-def behind(work: Callable[[], object]) -> bool:
-    """Do work on another thread, and do not wait for it: forks and the end of the process do. If no thread can be started, the
-    work is done on the calling thread. Returns ``False`` where the process ends: then nothing is done.
-    """
-    import contextvars
-
-    if _ended:
-        return False
-    piece, thread = object(), _Alive()
-    weakref.finalize(thread, _under_way.pop, piece, None).atexit = False  # also of a thread that had no memory to begin
-
-    def run(_alive: _Alive) -> None:
-        _under_way[piece] = threading.get_ident()
-        work()
-
-    with _gate:
-        _under_way[piece] = _NO_THREAD
-    try:
-        _thread.start_new_thread(contextvars.copy_context().run, (run, thread))
-    except (RuntimeError, MemoryError):  # the system provides no more threads
-        work()
-    return True
 
 
 def _given(answer: _Answer[Any]) -> bool:
