@@ -42,6 +42,11 @@ assert onnx.__spec__.loader is onnx.__loader__ and onnx.__file__ == onnx.__spec_
 model = onnx.load(sys.argv[1])
 onnx.checker.check_model(model)
 assert tvmdml.onnx.load(model)(x)[0].tolist() == [[1, 0]]
+
+import importlib
+del onnx.helper
+assert importlib.reload(onnx).helper.make_node and onnx.ModelProto is mine.ModelProto
+assert onnx.__spec__.loader is onnx.__loader__ and onnx.__loader__.get_data(onnx.__file__)
 """
 
 

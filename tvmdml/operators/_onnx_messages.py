@@ -42,7 +42,11 @@ class _Binder:
         return made
 
     def exec_module(self, module: Any) -> None:
-        """Loaders have it. The package's own one is called."""
+        """Load it anew: this is the loader only then, as ``create_module`` gives a new one its own."""
+        spec = module.__spec__
+        spec.loader, spec.loader_state = spec.loader_state
+        module.__loader__ = spec.loader
+        spec.loader.exec_module(module)
 
 
 def _bind(package: Any) -> None:
