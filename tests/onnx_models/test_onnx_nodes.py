@@ -12,12 +12,15 @@ import pytest
 from tvmdml.errors import Unsupported
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
+ml_dtypes: Any = pytest.importorskip("ml_dtypes", reason="the package onnx brings it")
 
 from node_table import OTHERWISE, PLACE, array, cases, table  # noqa: E402 - they need ONNX
 
 PARTS = 16
 BEYOND = re.compile("test_cast(like)?_FLOAT(16)?_to_U?INT[24]")
 """Of numbers that the type has not, what is expected is what the installed ml_dtypes says: 0.7 gives 0, older ones the low bits."""
+with np.errstate(invalid="ignore"):
+    GIVES_ZERO = not np.array([9], np.float32).astype(ml_dtypes.int4)[0]
 NEAR = {"float16": 1e-2, "bfloat16": 2**-6}
 """Of bfloat16 that is two units in the last place: each node rounds."""
 
@@ -66,7 +69,7 @@ def test_nodes_give_what_onnx_expects(part: int) -> None:
     for case in cases()[part::PARTS]:
         try:
             found = problem(case)
-            if BEYOND.match(case.name) and found.startswith("differs"):
+            if GIVES_ZERO and BEYOND.match(case.name) and found.startswith("differs"):
                 found = ""  # test_onnx_narrow.py has what is right
             if case.name in OTHERWISE:
                 found = "" if found.startswith("differs") else "it is as ONNX expects"
