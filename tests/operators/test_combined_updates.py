@@ -16,7 +16,7 @@ from tvmdml import functions, targets
 from tvmdml.enums import ReduceFunction
 from tvmdml.errors import InvalidArgument, TvmdmlError
 from tvmdml.graph.scattering import _elements, _tuples, scattered, scattered_nd
-from tvmdml.kernels import knobs
+from tvmdml.library import knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._movement_scatter_fused import FusedScatter
 from tvmdml.targets import Target

@@ -18,7 +18,7 @@ from support import Array, tensor
 import tvmdml
 from tvmdml import TensorDesc, targets
 from tvmdml.enums import PaddingMode
-from tvmdml.kernels import knobs
+from tvmdml.library import knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Input, Output, Uint, Uints
 from tvmdml.operators._followed import followed_classes

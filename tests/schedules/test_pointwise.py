@@ -18,10 +18,10 @@ from support import SIZES, Array, mixture, seeded, special_values, tensor
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, targets
 from tvmdml.errors import InvalidArgument
-from tvmdml.kernels import knobs
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula, Sink, Source, composed
 from tvmdml.kernels.kernel import Kernel
+from tvmdml.library import knobs
 from tvmdml.library.finding import find
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Input, OptionalInput, OptionalScaleBias, Output, Shared

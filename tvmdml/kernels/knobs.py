@@ -1,8 +1,8 @@
 """Knobs: tunable parameters of a schedule. Each is declared once, beside the schedule that uses it.
 
 A knob has its default, unless a tuning log has a record for the operation (``tvmdml.library.scheduling``), the target has its own
-value (``Target.knobs``: a pack's), or ``using`` sets one: each of these overrides those before it. A default may be a formula of
-the processor's cache sizes.
+value (``Target.knobs``: a pack's), or ``library.knobs.using`` sets one: each of these overrides those before it. A default may be a
+formula of the processor's cache sizes.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def check(operator: str, values: Mapping[str, Value]) -> None:
 _Values = Mapping[str, Mapping[str, Value]]
 _NONE: _Values = MappingProxyType({})
 _layers: dict[object, _Values] = {}
-"""Every active ``using``, of all threads: they need not end in the order in which they began."""
+"""Every active ``setting``, of all threads: they need not end in the order in which they began."""
 
 
 def in_force() -> Mapping[str, Mapping[str, Value]]:
@@ -177,31 +177,14 @@ def in_force() -> Mapping[str, Mapping[str, Value]]:
     return found
 
 
-@contextlib.contextmanager
-def using(**given: Mapping[str, Value]) -> Iterator[None]:
-    """Set knobs for operators that are compiled inside: ``with knobs.using(top_k={"algorithm": "sort"}):``.
+def is_declared(operator: str) -> bool:
+    """Whether a schedule that is loaded declared knobs for an operator's module or family."""
+    return operator in _declared
 
-    It applies to ``tvmdml.compile`` and functions in the whole process, on targets with a schedule that has the knob and accepts
-    the value. What was compiled before keeps its kernels.
 
-    Raises:
-        InvalidArgument: no operator has that name, or its value is not a dict. (The names and values of knobs are checked when a
-            kernel is made.)
-    """
-    from tvmdml import operators
-
-    for name, values in given.items():
-        if not isinstance(values, Mapping):
-            raise InvalidArgument(message(f"knobs.using {name}", safe_repr(values), "a dict of knob names and values"))
-        if name not in _declared and not (
-            name.isidentifier() and any(map(_is_module, (f"operators.{name}", f"operators._{name}")))
-        ):
-            allowed = "an operator's module or a family of operators, such as top_k or pointwise"
-            raise InvalidArgument(message("knobs.using", safe_repr(name), allowed))
-        if (families := operators.families_of(name)) and name not in families:
-            raise InvalidArgument(message("knobs.using", safe_repr(name), ", ".join(families), "The knobs are its family's."))
-    with _changed(_layers, given):
-        yield
+def setting(values: _Values) -> contextlib.AbstractContextManager[None]:
+    """Set knobs inside, by operator. What they may be called is checked by ``tvmdml.knobs.using``."""
+    return _changed(_layers, values)
 
 
 @contextlib.contextmanager
@@ -215,10 +198,6 @@ def _changed(layers: dict[object, Any], given: Any) -> Iterator[None]:
     finally:
         del layers[layer]
         plans.forget()
-
-
-def _is_module(name: str) -> bool:
-    return importlib.util.find_spec(f"tvmdml.{name}") is not None
 
 
 _untuned: dict[object, None] = {}

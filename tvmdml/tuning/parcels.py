@@ -11,7 +11,7 @@ import numpy as np
 from tvmdml import operators
 from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.errors import TvmdmlError
-from tvmdml.kernels import knobs as all_knobs
+from tvmdml.library import knobs as all_knobs
 from tvmdml.library import lines
 from tvmdml.library.log_terms import Job, Knobs
 from tvmdml.library.scheduling import kernel_for

@@ -10,8 +10,7 @@ from tvmdml.bench import measure, peers, runner, work
 from tvmdml.bench.cases import Case
 from tvmdml.bench.results import Entry
 from tvmdml.bench.work import Work
-from tvmdml.kernels import knobs
-from tvmdml.library import lines
+from tvmdml.library import knobs, lines
 from tvmdml.library.log_terms import Tuned
 from tvmdml.operators import _shared
 from tvmdml.targets import Target

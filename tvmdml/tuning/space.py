@@ -14,8 +14,8 @@ from typing import Any
 
 from tvmdml import operators
 from tvmdml.errors import TvmdmlError
-from tvmdml.kernels import knobs
 from tvmdml.kernels.knobs import Value
+from tvmdml.library import knobs
 from tvmdml.library.log_terms import Knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator

@@ -16,9 +16,8 @@ import numpy as np
 from tvmdml import operators, targets
 from tvmdml.arrays.device_array import bound
 from tvmdml.bench.measure import Contender
-from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
-from tvmdml.library import finding
+from tvmdml.library import finding, knobs
 from tvmdml.library.log_terms import Job, Knobs, Outcome
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator, _shared

@@ -26,8 +26,7 @@ from tvmdml import Operator, TensorDataType, TensorDesc, operators, targets
 from tvmdml.conformance import SEED
 from tvmdml.conformance.cases import Case, _window, convolution, pooling, pooling_grad
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
-from tvmdml.kernels import knobs
-from tvmdml.library import finding
+from tvmdml.library import finding, knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
 
