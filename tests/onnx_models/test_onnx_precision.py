@@ -98,6 +98,27 @@ def test_networks_with_depthwise_convolutions_round_long_sums_only() -> None:
         assert 0 < off < 2e-2 * np.abs(results["exact"]).max()
 
 
+@pytest.mark.parametrize("kernel", [(3,), (3, 3), (1, 1)], ids=str)
+def test_images_are_copied_where_their_channels_are_not_last(kernel: tuple[int, ...]) -> None:
+    random = seeded(str(kernel))
+    x = random.standard_normal((1, 64, *(14 for _ in kernel))).astype(np.float32)
+    w = 0.1 * random.standard_normal((48, 64, *kernel)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2] * len(kernel), pads=[kernel[0] // 2] * 2 * len(kernel))
+    infos = [helper.make_tensor_value_info(name, FLOAT, None) for name in ("x", "y")]
+    infos[0] = helper.make_tensor_value_info("x", FLOAT, x.shape)
+    graph = helper.make_graph([node], "one", infos[:1], infos[1:], [onnx.numpy_helper.from_array(w, "w")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    loaded = tvmdml.onnx.load(made, precision="bf16")
+    (y,) = loaded.run(None, {"x": x})
+    assert kernels(loaded).count("BFLOAT16") == 1
+    near = tvmdml.convolution(rounded(x), rounded(w), strides=[2] * len(kernel), **_padding(kernel))
+    assert np.abs(y - near).max() < 1e-5 * np.abs(near).max()
+
+
+def _padding(kernel: tuple[int, ...]) -> dict[str, list[int]]:
+    return {name: [kernel[0] // 2] * len(kernel) for name in ("start_padding", "end_padding")}
+
+
 def test_graphs_have_a_precision() -> None:
     x, w = (seeded(name).standard_normal(sizes).astype(np.float32) for name, sizes in (("x", (20, 64)), ("w", (64, 32))))
     for precision in ("exact", "bf16"):
