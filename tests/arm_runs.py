@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from tvmdml import packs
-from tvmdml.conformance.references import ReferenceCase, line
 from tvmdml.library.spec import Spec, Wanted, once
 from tvmdml.operators._trial import Trial
 from tvmdml.packs.verify import Report, verify
+from tvmdml.proof.conformance.references import ReferenceCase, line
 from tvmdml.targets.cpu import host, threads
 
 Digests = dict[str, list[list[str]]]
@@ -34,7 +34,7 @@ def build(path: Path, count: int) -> bool:
     """A pack of so many drawn cases, or all for 0."""
     from drawn_conformance import in_turn
 
-    from tvmdml.conformance import plan, terms
+    from tvmdml.proof.conformance import plan, terms
 
     wanted = plan.plan(["cpu"], parts=[terms.CASES])
     some = itertools.islice(in_turn(wanted.checks, wanted.seed), count or None)

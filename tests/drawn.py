@@ -21,10 +21,6 @@ import pytest
 
 from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, targets
 from tvmdml.arrays.guarded import GuardedTensor
-from tvmdml.conformance import cases, references
-from tvmdml.conformance.cases import Case
-from tvmdml.conformance.drawing import of_windows
-from tvmdml.conformance.fills import FILLS
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Value
@@ -33,6 +29,10 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Array, Role
 from tvmdml.operators._trial import Trial, Values, any_values
+from tvmdml.proof.conformance import cases, references
+from tvmdml.proof.conformance.cases import Case
+from tvmdml.proof.conformance.drawing import of_windows
+from tvmdml.proof.conformance.fills import FILLS
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, caches, host
 

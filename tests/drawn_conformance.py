@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from tvmdml import targets
-from tvmdml.conformance import plan, terms
-from tvmdml.conformance.checks import Check
-from tvmdml.conformance.references import ReferenceCase
-from tvmdml.conformance.report import Report
+from tvmdml.proof.conformance import plan, terms
+from tvmdml.proof.conformance.checks import Check
+from tvmdml.proof.conformance.references import ReferenceCase
+from tvmdml.proof.conformance.report import Report
 from tvmdml.schedules.gpu import _NEEDS as NEEDS
 from tvmdml.targets import Target
 

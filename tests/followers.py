@@ -12,12 +12,12 @@ import tvmdml
 from tvmdml import Operator, TensorDesc
 from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.compiler import CompiledOperator
-from tvmdml.conformance import references
 from tvmdml.library import lines
 from tvmdml.operators._contract import Role
 from tvmdml.operators._following import follow
 from tvmdml.operators._pointwise_fused import Result
 from tvmdml.operators._trial import Trial
+from tvmdml.proof.conformance import references
 from tvmdml.targets import Target
 
 

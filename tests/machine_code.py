@@ -18,9 +18,9 @@ import cubin
 
 import tvmdml
 from tvmdml import Operator, TensorDesc
-from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import all_operators
+from tvmdml.proof.conformance.cases.multihead_attention import attention
 from tvmdml.targets.cuda import CudaTarget, compilers
 
 _CORES = ("HMMA", "IMMA")

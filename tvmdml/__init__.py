@@ -35,7 +35,7 @@ _MODULES = {
     "arrays.viewing": ("broadcast", "reinterpret"),
 }
 # The modules that programs import from here, by the folder that they are in.
-_ROOMS = {"knobs": "library", "reference": "commands", "tensorir": "kernels"}
+_ROOMS = {"bench": "proof", "conformance": "proof", "knobs": "library", "reference": "commands", "tensorir": "kernels"}
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 

@@ -12,7 +12,6 @@ import click
 import tvmdml
 from tvmdml.commands.explain import explain
 from tvmdml.commands.run import run
-from tvmdml.conformance.cli import conformance
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.genai.cli import generate
 from tvmdml.options import (
@@ -29,6 +28,7 @@ from tvmdml.options import (
     size_option,
 )
 from tvmdml.packs.cli import pack, verify
+from tvmdml.proof.conformance.cli import conformance
 from tvmdml.system.console import (
     INTERRUPTED,
     as_json_option,
@@ -164,7 +164,7 @@ def doctor(as_json: bool) -> None:
 
     The exit code is 1 if something is broken, or no kernel can run.
     """
-    from tvmdml.commands import doctor
+    from tvmdml.proof import doctor
 
     rows = doctor.examine()
     if as_json:
@@ -310,7 +310,7 @@ def source(
 def _bench_file(text: str) -> Any:
     from pathlib import Path
 
-    from tvmdml.bench import results
+    from tvmdml.proof.bench import results
 
     return results.read(Path(text))
 
@@ -419,8 +419,8 @@ def bench(
                 "--prepare": prepare,
             }
         )
-        from tvmdml.bench import changing
-        from tvmdml.bench import models as of_models
+        from tvmdml.proof.bench import changing
+        from tvmdml.proof.bench import models as of_models
 
         def note(text: str) -> None:
             click.secho(text, dim=True, err=True)
@@ -434,7 +434,7 @@ def bench(
         if folders and (len(folders) < len(models) or vary or sizes or json_path):
             raise click.UsageError("folders of language models are measured alone, without --vary, --size and --json")
         if folders:
-            from tvmdml.bench import language
+            from tvmdml.proof.bench import language
 
             language.run(folders, device, threads, full, note, table)
             return
@@ -446,12 +446,12 @@ def bench(
         of_models.run(models, dict(sizes), device, threads, json_path, full, note, table, precision)
         return
     if packs:
-        from tvmdml.bench import packs as pack_figures
+        from tvmdml.packs import cost as pack_figures
 
         rows = list(pack_figures.figures(lambda what: click.secho(what, dim=True, err=True)))
         table(("what", "found", "goal", "verdict"), [{**row._asdict(), "verdict": row.verdict} for row in rows])
         return
-    from tvmdml.bench import command
+    from tvmdml.proof.bench import command
 
     if sizes:
         raise click.UsageError("--size needs the file of an ONNX model")
@@ -460,11 +460,11 @@ def bench(
     request = command.Request(full, names, text, threads, json_path, plot_path, page_path, old, resume, device, html_path, prepare)
     try:
         if suite:
-            from tvmdml.bench import suite as of_known_models
+            from tvmdml.proof.bench import suite as of_known_models
 
             sys.exit(of_known_models.report(request, lambda text: click.secho(text, dim=True, err=True), table))
         if tuned:
-            from tvmdml.bench import tuned as comparison
+            from tvmdml.proof.bench import tuned as comparison
 
             sys.exit(comparison.run(request))
         prepared = command.prepare(request)

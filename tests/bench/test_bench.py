@@ -13,15 +13,15 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 
 from tvmdml import targets
-from tvmdml.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
-from tvmdml.bench.cases import Case
-from tvmdml.bench.measure import Contender, Pace, Timing
-from tvmdml.bench.results import Entry, Result, Run
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.task import Task
-from tvmdml.bench.work import Traffic
 from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument
+from tvmdml.proof.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
+from tvmdml.proof.bench.cases import Case
+from tvmdml.proof.bench.measure import Contender, Pace, Timing
+from tvmdml.proof.bench.results import Entry, Result, Run
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.task import Task
+from tvmdml.proof.bench.work import Traffic
 from tvmdml.system import console, installing
 from tvmdml.targets import Target
 

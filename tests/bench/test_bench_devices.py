@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 
 from tvmdml import errors, targets
-from tvmdml.bench import (
+from tvmdml.cli import main
+from tvmdml.proof.bench import (
     checks,
     cuda_limits,
     measure,
@@ -28,16 +29,15 @@ from tvmdml.bench import (
     tables,
     venues,
 )
-from tvmdml.bench.cases import Case
-from tvmdml.bench.measure import Pace, Timing
-from tvmdml.bench.results import Entry, Result, Run
-from tvmdml.bench.rows.diagonal_matrix import diagonal
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.rows.nonzero_coordinates import nonzero
-from tvmdml.bench.rows.top_k import top_k
-from tvmdml.bench.task import Task
-from tvmdml.bench.work import Traffic
-from tvmdml.cli import main
+from tvmdml.proof.bench.cases import Case
+from tvmdml.proof.bench.measure import Pace, Timing
+from tvmdml.proof.bench.results import Entry, Result, Run
+from tvmdml.proof.bench.rows.diagonal_matrix import diagonal
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.rows.nonzero_coordinates import nonzero
+from tvmdml.proof.bench.rows.top_k import top_k
+from tvmdml.proof.bench.task import Task
+from tvmdml.proof.bench.work import Traffic
 from tvmdml.targets import Target
 
 SMALL = 9

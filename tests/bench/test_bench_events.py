@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tvmdml import errors, targets
-from tvmdml.bench import cuda_limits, events, limits, measure, venues
-from tvmdml.bench.events import Batches, Cold
-from tvmdml.bench.measure import Contender, Pace
-from tvmdml.bench.work import Traffic
+from tvmdml.proof.bench import cuda_limits, events, limits, measure, venues
+from tvmdml.proof.bench.events import Batches, Cold
+from tvmdml.proof.bench.measure import Contender, Pace
+from tvmdml.proof.bench.work import Traffic
 
 MICRO = 1e-6
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from folders import TOP
 
-from tvmdml.bench import plot_families
+from tvmdml.proof.bench import plot_families
 
 TABLE = """\
 | model | one thread | peer | ratio | batch 8 | two threads | peer | ratio |

@@ -12,17 +12,17 @@ from test_bench import made_up, made_up_run
 from tuning_records import record
 
 from tvmdml import targets
-from tvmdml.bench import logs_in_force, measure, plot, report, results, tables
-from tvmdml.bench.cases import Case
-from tvmdml.bench.measure import Timing
-from tvmdml.bench.results import LogFolder, LogUsed
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.rows.top_k import top_k
-from tvmdml.bench.work import Work
 from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument
 from tvmdml.library import logs
 from tvmdml.library.log_terms import Record
+from tvmdml.proof.bench import logs_in_force, measure, plot, report, results, tables
+from tvmdml.proof.bench.cases import Case
+from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.results import LogFolder, LogUsed
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.rows.top_k import top_k
+from tvmdml.proof.bench.work import Work
 
 TUNED, NEAR, UNKNOWN = top_k(8, 200, k=5), top_k(8, 400, k=5), rounding(64)
 

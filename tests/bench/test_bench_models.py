@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 import tvmdml
-from tvmdml.bench import changing, models, suite
-from tvmdml.bench.measure import Timing
-from tvmdml.bench.networks.table import TABLE
-from tvmdml.bench.sources import Source
 from tvmdml.cli import main
+from tvmdml.proof.bench import changing, models, suite
+from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.networks.table import TABLE
+from tvmdml.proof.bench.sources import Source
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.bench import blas, checks, peers, rows, runner, tables
-from tvmdml.bench.peers import _cuda
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.rows.top_k import top_k
-from tvmdml.bench.task import Task
-from tvmdml.bench.work import Work
+from tvmdml.proof.bench import blas, checks, peers, rows, runner, tables
+from tvmdml.proof.bench.peers import _cuda
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.rows.top_k import top_k
+from tvmdml.proof.bench.task import Task
+from tvmdml.proof.bench.work import Work
 
 SMALL = 9
 FILES = [rows.load(name) for name in rows.modules() if not name.startswith("_")]

@@ -11,16 +11,16 @@ import pytest
 from drawn import of
 
 from tvmdml import operators
-from tvmdml.bench import checks, inputs, limits, peers, rows, runner, tables
-from tvmdml.bench.peers import _names
-from tvmdml.bench.rows.diagonal_matrix import band, diagonal, triangle
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.rows.nonzero_coordinates import nonzero
-from tvmdml.bench.rows.pointwise import add, binary, unary
-from tvmdml.bench.rows.top_k import top_k
-from tvmdml.bench.task import Task
-from tvmdml.bench.work import Operand, Traffic, Work
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
+from tvmdml.proof.bench import checks, inputs, limits, peers, rows, runner, tables
+from tvmdml.proof.bench.peers import _names
+from tvmdml.proof.bench.rows.diagonal_matrix import band, diagonal, triangle
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.rows.nonzero_coordinates import nonzero
+from tvmdml.proof.bench.rows.pointwise import add, binary, unary
+from tvmdml.proof.bench.rows.top_k import top_k
+from tvmdml.proof.bench.task import Task
+from tvmdml.proof.bench.work import Operand, Traffic, Work
 from tvmdml.targets import Target
 
 SMALL = 9
@@ -68,7 +68,7 @@ def test_every_case_is_well_formed(kind: str) -> None:
 def test_every_operator_has_rows_without_being_named() -> None:
     found = {case.work.operator for case in tables.of("cpu")}
     directml = {name for name in found if not name.startswith("FUSED_")}
-    assert directml == set(operators.all_operators()), "give it a file in tvmdml/bench/rows"
+    assert directml == set(operators.all_operators()), "give it a file in tvmdml/proof/bench/rows"
     lazy = [case for case in tables.of("cpu") if case.row == EVERY]
     assert not any(case.quick or case.goal for case in lazy)
     sizes = {int(np.prod(case.work.sizes)) for case in lazy}

@@ -14,20 +14,20 @@ from click.testing import CliRunner
 from click.testing import Result as Outcome
 
 from tvmdml import knobs, targets
-from tvmdml.bench import checks, measure, runner, tables, tuned
-from tvmdml.bench.cases import Case
-from tvmdml.bench.measure import Contender, Timing
-from tvmdml.bench.rows.diagonal_matrix import diagonal
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.rows.top_k import top_k
-from tvmdml.bench.task import Task
-from tvmdml.bench.tuned import Row
-from tvmdml.bench.work import Work
 from tvmdml.cli import main
 from tvmdml.library import logs
 from tvmdml.library.log_terms import Record
 from tvmdml.library.logs import Logs
 from tvmdml.library.scheduling import kernel_for
+from tvmdml.proof.bench import checks, measure, runner, tables, tuned
+from tvmdml.proof.bench.cases import Case
+from tvmdml.proof.bench.measure import Contender, Timing
+from tvmdml.proof.bench.rows.diagonal_matrix import diagonal
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.rows.top_k import top_k
+from tvmdml.proof.bench.task import Task
+from tvmdml.proof.bench.tuned import Row
+from tvmdml.proof.bench.work import Work
 from tvmdml.system import console
 from tvmdml.targets import Target
 

@@ -11,8 +11,8 @@ import specimens
 
 import tvmdml
 from tvmdml import TensorDesc
-from tvmdml.conformance.fills import FILLS
 from tvmdml.operators._trial import Trial, mostly_within
+from tvmdml.proof.conformance.fills import FILLS
 
 LENGTH = 20
 

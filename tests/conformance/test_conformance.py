@@ -18,19 +18,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tvmdml import ElementWiseRound, TopK1, conformance, operators, targets
+from tvmdml import ElementWiseRound, TopK1, operators, targets
 from tvmdml.cli import main
-from tvmdml.conformance import cases, drawing, models, onnx_cases, references, running
-from tvmdml.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
-from tvmdml.conformance.fills import FILLS
-from tvmdml.conformance.plan import Plan, here, plan
-from tvmdml.conformance.report import Report
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported
 from tvmdml.onnx import descriptors
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.operators._pointwise import Pointwise
+from tvmdml.proof import conformance
+from tvmdml.proof.conformance import cases, drawing, models, onnx_cases, references, running
+from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
+from tvmdml.proof.conformance.fills import FILLS
+from tvmdml.proof.conformance.plan import Plan, here, plan
+from tvmdml.proof.conformance.report import Report
 from tvmdml.system import installing
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import VulkanTarget
@@ -139,7 +140,7 @@ def test_models_use_what_the_reader_reads() -> None:
 
 def test_a_level_leaves_out_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("DIAGONAL_MATRIX", "DIAGONAL_MATRIX1", "NONZERO_COORDINATES")
-    monkeypatch.setattr("tvmdml.conformance.plan.operators", SimpleNamespace(all_operators=lambda: few))
+    monkeypatch.setattr("tvmdml.proof.conformance.plan.operators", SimpleNamespace(all_operators=lambda: few))
     found = plan(["cpu"], feature_level="2.1").checks
     asked = {(check.part, check.operator) for check in found}
     assert ("cases", "DIAGONAL_MATRIX") in asked
@@ -160,7 +161,7 @@ def test_a_plan_draws_cases_that_have_every_fact_of_the_operators_and_its_seed_r
 
 @pytest.mark.full
 def test_operators_that_are_named_have_all_their_cases_and_so_has_a_plan_of_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmdml.conformance.plan.operators.all_operators", lambda: ("TOP_K1",))
+    monkeypatch.setattr("tvmdml.proof.conformance.plan.operators.all_operators", lambda: ("TOP_K1",))
     some, every, named = (
         plan(["cpu"], names, parts=["cases"], every_case=all_of) for names, all_of in (((), False), ((), True), (["TOP_K1"], False))
     )

@@ -13,9 +13,9 @@ from plain import PLAIN
 from support import assert_outputs_agree, reference
 
 from tvmdml import knobs, operators, targets
-from tvmdml.conformance import SEED
 from tvmdml.kernels.knobs import Knob
 from tvmdml.operators import Operator
+from tvmdml.proof.conformance import SEED
 from tvmdml.targets import Target
 
 KERNELS = {"cpu": 12, "gpu": 16}

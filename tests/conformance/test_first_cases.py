@@ -8,7 +8,7 @@ import first_cases
 import pytest
 
 from tvmdml import operators, targets
-from tvmdml.conformance import SEED
+from tvmdml.proof.conformance import SEED
 from tvmdml.targets import Target
 
 PARTS = 24

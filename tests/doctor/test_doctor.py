@@ -19,11 +19,11 @@ from folders import TOP as ROOT
 import tvmdml
 from tvmdml import compiler, packs
 from tvmdml.cli import main
-from tvmdml.commands import doctor
-from tvmdml.commands.doctor import checks as doctor_checks
-from tvmdml.commands.doctor import settings as doctor_settings
-from tvmdml.commands.doctor.terms import Check, Finding
 from tvmdml.library.spec import Spec, Wanted
+from tvmdml.proof import doctor
+from tvmdml.proof.doctor import checks as doctor_checks
+from tvmdml.proof.doctor import settings as doctor_settings
+from tvmdml.proof.doctor.terms import Check, Finding
 from tvmdml.system import imports, installing
 from tvmdml.system.disk import stores
 from tvmdml.targets.cpu import link

@@ -21,12 +21,12 @@ from faults import CALLS, call
 from support import round_desc, tensor
 
 from tvmdml import packs, targets
-from tvmdml.bench import results
 from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import log_files, recording, signing
 from tvmdml.library.log_terms import Job, Machine, Outcome, Trial
 from tvmdml.packs import change
+from tvmdml.proof.bench import results
 from tvmdml.system.disk import stores
 from tvmdml.targets.cpu import bundle
 from tvmdml.tuning import session

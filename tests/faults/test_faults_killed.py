@@ -14,11 +14,11 @@ from faults import deaths
 from support import tensor, top_k_desc
 
 from tvmdml import packs, targets
-from tvmdml.bench import results
 from tvmdml.library import lines, log_files, log_folders, logs, signing
 from tvmdml.library.format import Pack
 from tvmdml.library.log_terms import Job, Machine, Outcome, Record, Trial
 from tvmdml.packs import change
+from tvmdml.proof.bench import results
 from tvmdml.system.disk import stores
 from tvmdml.targets.vulkan import pipeline_cache
 from tvmdml.targets.vulkan.physical import Identity

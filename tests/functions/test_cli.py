@@ -20,10 +20,10 @@ from folders import MODELS
 import tvmdml
 from tvmdml import dxdispatch, operators, targets
 from tvmdml.cli import main
-from tvmdml.commands import doctor
 from tvmdml.dxdispatch import commands
 from tvmdml.operators._json import nodes
 from tvmdml.options import Operation
+from tvmdml.proof import doctor
 from tvmdml.system import console
 
 

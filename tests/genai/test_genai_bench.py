@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tvmdml.bench import language, measure
 from tvmdml.cli import main
+from tvmdml.proof.bench import language, measure
 
 LEAST = measure.QUICK._replace(rounds=1, least_rounds=1, budget=0.0)
 

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 
 import tvmdml
 from tvmdml import packs
-from tvmdml.bench import models_html, suite
-from tvmdml.bench.measure import Timing
-from tvmdml.bench.results import Entry, Result, Run
 from tvmdml.cli import main
 from tvmdml.graph import pictures
+from tvmdml.proof.bench import models_html, suite
+from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.results import Entry, Result, Run
 from tvmdml.system import html
 
 MODELS = Path(tvmdml.__file__).parent / "conformance" / "models"

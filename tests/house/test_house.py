@@ -74,7 +74,7 @@ def test_the_top_level_holds_what_it_should() -> None:
 
 
 _TWICE = {
-    "conformance/cases Cases Form": "files of families, which are read alone: what their operators define and vary",
+    "proof/conformance/cases Cases Form": "files of families, which are read alone: what their operators define and vary",
     "directml Device Expression TensorDesc": "pydirectml's classes of these names, which are made of directml's",
     "graph Tensor": "of a launch, and of a template: neither file knows the other",
     "onnx Model Origin Place": "what is shared by conversions, beside what programs have; a protocol and the class that serves it",

@@ -25,9 +25,9 @@ import readmes
 from readmes import TOP, Block, Command, Shell
 
 from tvmdml import DeviceError, targets
-from tvmdml.bench import results
 from tvmdml.cli import main
 from tvmdml.doors import _table
+from tvmdml.proof.bench import results
 
 if sys.version_info >= (3, 11):
     import tomllib

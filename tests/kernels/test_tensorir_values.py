@@ -15,8 +15,6 @@ from support import Array, seeded, special_values
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, operators, targets
-from tvmdml.conformance.cases import _pointwise as cases
-from tvmdml.conformance.cases import reference
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
@@ -25,6 +23,8 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators.element_wise_unary import ElementWiseAbs
+from tvmdml.proof.conformance.cases import _pointwise as cases
+from tvmdml.proof.conformance.cases import reference
 from tvmdml.schedules.cpu import pointwise as on_cpu
 from tvmdml.schedules.gpu import pointwise as on_gpu
 from tvmdml.targets import Target

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.bench.networks.table import TABLE, Form
+from tvmdml.proof.bench.networks.table import TABLE, Form
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml.bench.networks import exporting  # noqa: E402 - it needs PyTorch
+from tvmdml.proof.bench.networks import exporting  # noqa: E402 - it needs PyTorch
 
 NEEDED = {Form.FUSED, Form.QDQ, Form.DYNAMIC}
 """The forms that ONNX Runtime makes."""

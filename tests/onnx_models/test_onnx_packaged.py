@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.bench.sources import Source, sources
+from tvmdml.proof.bench.sources import Source, sources
 
 pytest.importorskip("onnx", reason="ONNX is not installed")
 onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")

@@ -17,13 +17,13 @@ from support import run as run_apart
 import tvmdml
 from tvmdml import MultiheadAttention, MultiheadAttention1, dxdispatch, knobs
 from tvmdml.compiler import CompiledOperator
-from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.errors import InvalidArgument
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._attention_limited_fused import LimitedAttention
 from tvmdml.operators._contract import Role
 from tvmdml.operators._trial import Trial
+from tvmdml.proof.conformance.cases.multihead_attention import attention
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 
@@ -181,7 +181,7 @@ def attentions(draw: Any) -> Any:
 
 def is_the_references(desc: Any, target: Target, seed: int, low: int, high: int) -> None:
     """A kernel gives what the reference gives, for integers from ``low`` to below ``high``."""
-    from tvmdml.conformance.references import tried
+    from tvmdml.proof.conformance.references import tried
 
     rng = np.random.default_rng(seed)
 
@@ -409,8 +409,8 @@ def test_one_kernel_serves_a_few_query_rows_however_many() -> None:
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("past", [130, 700])
 def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> None:
-    from tvmdml.conformance.references import tried
     from tvmdml.library.scheduling import kernel_for
+    from tvmdml.proof.conformance.references import tried
 
     def values(data_type: Any, sizes: tuple[int, ...]) -> Array:
         if data_type.is_float:

@@ -33,11 +33,11 @@ from tvmdml import (
     Unsupported,
     operators,
 )
-from tvmdml.conformance import cases
-from tvmdml.conformance.rules import refusal
 from tvmdml.kernels import launched
 from tvmdml.operators._contract import Role
 from tvmdml.operators._frozen import Frozen
+from tvmdml.proof.conformance import cases
+from tvmdml.proof.conformance.rules import refusal
 
 T = TensorDesc
 

@@ -14,7 +14,7 @@ from support import Array, assert_same_bits, seeded
 
 import tvmdml
 from tvmdml import knobs
-from tvmdml.conformance.cases.convolution import channels_last
+from tvmdml.proof.conformance.cases.convolution import channels_last
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 

@@ -16,7 +16,6 @@ import tvmdml
 from tvmdml import InvalidArgument, Operator, TensorDataType, TensorDesc, Unsupported, operators, packs, targets
 from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.compiler import CompiledOperator
-from tvmdml.conformance import references
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
 from tvmdml.library import lines
 from tvmdml.library.scheduling import kernel_for
@@ -26,6 +25,7 @@ from tvmdml.operators._accuracy import Near, difference
 from tvmdml.operators._chain_reference import Step
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse, fusible
 from tvmdml.operators._trial import Trial
+from tvmdml.proof.conformance import references
 from tvmdml.targets import Target
 
 Draw = Callable[..., list[Any]]

@@ -14,9 +14,9 @@ from drawn import of
 from support import Array, assert_outputs_agree, random_bits, reference, seeded, special_values
 
 from tvmdml import CompiledOperator, Operator, TensorDataType, TensorDesc, TvmdmlError, operators, targets
-from tvmdml.conformance import cases
 from tvmdml.operators._contract import Role
 from tvmdml.operators._pointwise import Pointwise
+from tvmdml.proof.conformance import cases
 from tvmdml.targets import Target
 
 DRAWN = 6

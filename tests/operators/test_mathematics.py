@@ -13,10 +13,10 @@ from support import Array, reference, run, seeded, special_values
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, operators, targets
-from tvmdml.conformance.cases import described
 from tvmdml.errors import TvmdmlError
 from tvmdml.operators import Operator
 from tvmdml.operators._pointwise import Pointwise
+from tvmdml.proof.conformance.cases import described
 from tvmdml.targets import Target
 
 Draw = Callable[..., list[Any]]

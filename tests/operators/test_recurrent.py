@@ -14,8 +14,6 @@ from support import Array, seeded
 
 import tvmdml
 from tvmdml import knobs
-from tvmdml.conformance.cases import recurrent as cases
-from tvmdml.conformance.references import tried
 from tvmdml.graph.passes.owned import marked
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.onnx import descriptors
@@ -23,6 +21,8 @@ from tvmdml.operators._accuracy import Near
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators._trial import Trial
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
+from tvmdml.proof.conformance.cases import recurrent as cases
+from tvmdml.proof.conformance.references import tried
 from tvmdml.targets import resolve
 from tvmdml.tensors import TensorDesc
 

@@ -12,11 +12,7 @@ from fenced import Place, Work, run
 from support import Array, assert_outputs_agree, desc_of, seeded
 
 import tvmdml
-from tvmdml.bench.rows.movement import fold
-from tvmdml.bench.rows.roi_align import aligned
 from tvmdml.compiler import CompiledOperator
-from tvmdml.conformance.cases import Case
-from tvmdml.conformance.cases.roi_align import described
 from tvmdml.enums import ReduceFunction
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import by_name
@@ -25,6 +21,10 @@ from tvmdml.operators._resampling import grid_of
 from tvmdml.operators._resampling_reference import Rule
 from tvmdml.operators.resample import Resample1, Resample3, ResampleGrad
 from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
+from tvmdml.proof.bench.rows.movement import fold
+from tvmdml.proof.bench.rows.roi_align import aligned
+from tvmdml.proof.conformance.cases import Case
+from tvmdml.proof.conformance.cases.roi_align import described
 from tvmdml.sizes import Record
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc

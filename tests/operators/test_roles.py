@@ -28,13 +28,13 @@ from tvmdml import (
     Unsupported,
     operators,
 )
-from tvmdml.conformance import cases
 from tvmdml.library import lines, spec
 from tvmdml.operators import _fused
 from tvmdml.operators._contract import Field, Role
 from tvmdml.operators._json import descriptors, sketch
 from tvmdml.operators._json.nodes import Node
 from tvmdml.operators._roles import TENSORS, coerce, is_coerced
+from tvmdml.proof.conformance import cases
 
 PAYLOAD: float = struct.unpack("<d", struct.pack("<Q", 0x7FF8_0001_0000_0000))[0]
 X = TensorDesc("float32", (2, 3))

@@ -22,8 +22,6 @@ from folders import TOP
 import tvmdml
 from tvmdml import InvalidArgument, targets
 from tvmdml.cli import main
-from tvmdml.commands.doctor import checks
-from tvmdml.commands.doctor.terms import ABSENT, LIMITED, OK
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import Unsupported
 from tvmdml.kernels.kernel import Kernel
@@ -31,6 +29,8 @@ from tvmdml.library import finding, notices, signing, spec, stamps
 from tvmdml.library import installed as library
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.packs import listed, wheel
+from tvmdml.proof.doctor import checks
+from tvmdml.proof.doctor.terms import ABSENT, LIMITED, OK
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 
@@ -220,7 +220,7 @@ def _chosen(desc: Any, shared: Any, target: Target) -> Kernel | None:
 )
 def test_equal_kernels_of_a_level_are_launched_alike(one: str, other: str) -> None:
     """Kernels are found by their names and parameters: code for less features takes the same integers, memory and packed inputs."""
-    from tvmdml.conformance import references
+    from tvmdml.proof.conformance import references
 
     (less,), (more,) = targets.elsewhere(one), targets.elsewhere(other)
     checks = list(references.checks(_DIFFERING, FeatureLevel.of(None)))

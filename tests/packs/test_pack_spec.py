@@ -29,12 +29,12 @@ from tvmdml import (
     errors,
     operators,
 )
-from tvmdml.conformance import cases
-from tvmdml.conformance.cases import Case
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.library import spec
 from tvmdml.library.spec import KnobValues, Spec, Wanted
 from tvmdml.operators._shared import ways
+from tvmdml.proof.conformance import cases
+from tvmdml.proof.conformance.cases import Case
 from tvmdml.tensors import ArrayTensorDesc
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

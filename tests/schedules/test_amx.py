@@ -283,7 +283,7 @@ def test_tiles_that_the_system_refuses_are_not_used() -> None:
 from tvmdml.targets.cpu import host
 host._cpuinfo = lambda: "flags : {FLAGS}"
 assert host.host().features == ("avx512vnni",), host.host()
-from tvmdml.commands.doctor import checks
+from tvmdml.proof.doctor import checks
 found = [one.words for one in checks._processor()]
 assert any("does not let this process use them" in one for one in found), found
 """

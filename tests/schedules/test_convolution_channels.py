@@ -14,8 +14,8 @@ from support import assert_outputs_agree, seeded
 
 import tvmdml
 from tvmdml import TensorDesc, knobs, targets
-from tvmdml.conformance.cases.convolution import channels_last
 from tvmdml.library.scheduling import kernel_for
+from tvmdml.proof.conformance.cases.convolution import channels_last
 from tvmdml.schedules.cpu import convolution
 from tvmdml.targets.cpu import host
 

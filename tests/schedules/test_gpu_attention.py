@@ -9,11 +9,11 @@ import pytest
 from support import Array, seeded
 
 from tvmdml import MultiheadAttention, MultiheadAttention1, Operator, knobs, targets
-from tvmdml.conformance.cases.multihead_attention import attention
-from tvmdml.conformance.references import tried
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._trial import Trial
+from tvmdml.proof.conformance.cases.multihead_attention import attention
+from tvmdml.proof.conformance.references import tried
 from tvmdml.targets import Target
 
 

@@ -9,9 +9,9 @@ from drawn import budget, forced, of, plain, some_operators, spread
 from support import diagonal_desc, round_desc, tensor
 
 from tvmdml import Operator, TensorDataType, TensorDesc
-from tvmdml.conformance import SEED
 from tvmdml.errors import Lacking, Unsupported
 from tvmdml.library.scheduling import kernel_for
+from tvmdml.proof.conformance import SEED
 from tvmdml.schedules import gpu
 from tvmdml.schedules.gpu import _default
 from tvmdml.targets import Target

@@ -11,11 +11,11 @@ from support import seeded
 
 import tvmdml
 from tvmdml import TensorDesc, targets
-from tvmdml.conformance import SEED
-from tvmdml.conformance.cases import Case, described
 from tvmdml.kernels.tensorir import reciprocal_of
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
+from tvmdml.proof.conformance import SEED
+from tvmdml.proof.conformance.cases import Case, described
 from tvmdml.targets import Target
 from tvmdml.targets._lower import lower
 

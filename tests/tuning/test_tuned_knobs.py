@@ -17,7 +17,6 @@ from support import ALL, IN_PLACE, diagonal_desc, nonzero_desc, round_desc, tens
 
 import tvmdml
 from tvmdml import DiagonalMatrix, Operator, PackError, TopK, errors, knobs, packs, targets
-from tvmdml.bench.inputs import FILLS
 from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.library import format as container
 from tvmdml.library import log_folders, logs, opened, scheduling, spec, stamps
@@ -27,6 +26,7 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import tuned_as
 from tvmdml.packs import change, look, verify, work
+from tvmdml.proof.bench.inputs import FILLS
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tvmdml import DiagonalMatrix1, Operator, TensorDataType, TensorDesc, compiler, targets
-from tvmdml.bench import cuda_limits, measure
-from tvmdml.bench.events import Batches, Cold
-from tvmdml.bench.measure import Contender, Pace
-from tvmdml.bench.work import Traffic
+from tvmdml.proof.bench import cuda_limits, measure
+from tvmdml.proof.bench.events import Batches, Cold
+from tvmdml.proof.bench.measure import Contender, Pace
+from tvmdml.proof.bench.work import Traffic
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import driver
 from tvmdml.tuning import clocks
@@ -143,7 +143,7 @@ def test_a_vulkan_device_is_not_timed_waiting_for_the_host(vulkan: Target) -> No
 
 @pytest.mark.parametrize("device", ["cuda"], indirect=True)
 def test_much_work_on_a_cuda_device_is_timed_as_the_bench_does(device: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tvmdml.bench import venues
+    from tvmdml.proof.bench import venues
 
     monkeypatch.setattr(cuda_limits, "flush_bytes", lambda device: 1 << 16)
     venues._flush.cache_clear()

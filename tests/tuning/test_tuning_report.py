@@ -18,18 +18,18 @@ from rich.console import Console
 from support import IN_PLACE
 
 from tvmdml import knobs, targets
-from tvmdml.bench import checks, inputs, measure, peers, runner, tables, work
-from tvmdml.bench.measure import Contender, Timing
-from tvmdml.bench.rows.diagonal_matrix import band, diagonal
-from tvmdml.bench.rows.element_wise_round import rounding
-from tvmdml.bench.rows.top_k import top_k
-from tvmdml.bench.task import Task
-from tvmdml.bench.work import Work
 from tvmdml.errors import InvalidArgument
 from tvmdml.library import lines
 from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Record, Trial, Tuned
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
+from tvmdml.proof.bench import checks, inputs, measure, peers, runner, tables, work
+from tvmdml.proof.bench.measure import Contender, Timing
+from tvmdml.proof.bench.rows.diagonal_matrix import band, diagonal
+from tvmdml.proof.bench.rows.element_wise_round import rounding
+from tvmdml.proof.bench.rows.top_k import top_k
+from tvmdml.proof.bench.task import Task
+from tvmdml.proof.bench.work import Work
 from tvmdml.tuning import display, pictures, report, rivals
 from tvmdml.tuning.display import Silent, Terminal
 from tvmdml.tuning.rivals import Peer

@@ -13,12 +13,12 @@ from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
 from tvmdml.arrays.guarded import GuardedTensor
-from tvmdml.bench.measure import Contender
-from tvmdml.bench.measure import Sample as Taken
 from tvmdml.errors import DeviceError
 from tvmdml.library import lines
 from tvmdml.library.log_terms import Job, Outcome
 from tvmdml.operators.element_wise_round import ElementWiseRound
+from tvmdml.proof.bench.measure import Contender
+from tvmdml.proof.bench.measure import Sample as Taken
 from tvmdml.schedules.cpu import pointwise
 from tvmdml.system.workers import Workers
 from tvmdml.targets import Target

@@ -1,1 +1,1 @@
-"""The commands of ``tvmdml`` that belong to no other room, and what checks a machine: ``tvmdml doctor``."""
+"""The commands of ``tvmdml`` that belong to no other room."""

@@ -444,7 +444,7 @@ class Operator(Frozen, metaclass=Shown):
         return "packed" if all(desc.is_packed for _, desc in self.tensors() if desc is not None) else "strided"
 
     def samples(self) -> tuple[str, ...]:
-        """The kinds of inputs to measure with: names of ``tvmdml.bench.inputs.FILLS``. Empty if there is no input."""
+        """The kinds of inputs to measure with: names of ``tvmdml.proof.bench.inputs.FILLS``. Empty if there is no input."""
         return ("normal",) if any(desc is not None for _, desc in self.tensors(Role.INPUT)) else ()
 
     @classmethod

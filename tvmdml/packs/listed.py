@@ -33,7 +33,7 @@ def _of_cases(types: Sequence[str]) -> Iterator[Wanted]:
     """The operations of all cases whose first tensor has one of the types."""
     if not types:
         return
-    from tvmdml.conformance import references
+    from tvmdml.proof.conformance import references
 
     for check in references.checks(all_operators(), FeatureLevel.of(None)):
         desc, _, shared = check.case
@@ -46,7 +46,7 @@ def _of_networks(patterns: Sequence[str], names: Iterable[str], note: Note) -> I
     """The operations of models, as they are planned for each of the targets that this machine has."""
     if not patterns:
         return
-    from tvmdml.bench.sources import exported, sources
+    from tvmdml.proof.bench.sources import exported, sources
 
     every = list(sources())
     for pattern in patterns:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.bench.events import Batches
-from tvmdml.bench.measure import Clock, Contender, Sample, filling
+from tvmdml.proof.bench.events import Batches
+from tvmdml.proof.bench.measure import Clock, Contender, Sample, filling
 from tvmdml.targets import Target
 
 if TYPE_CHECKING:
-    from tvmdml.bench.work import Traffic
+    from tvmdml.proof.bench.work import Traffic
     from tvmdml.targets.vulkan.driver import Device
 
 
@@ -84,8 +84,8 @@ def of(target: Target, traffic: Traffic | None = None) -> Clock:
 
 
 def _cuda(target: Any, traffic: Traffic | None) -> Clock:
-    from tvmdml.bench import venues
-    from tvmdml.bench.work import Traffic
+    from tvmdml.proof.bench import venues
+    from tvmdml.proof.bench.work import Traffic
 
     return venues.of(target).clock(traffic or Traffic())
 

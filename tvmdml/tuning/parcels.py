@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import operators
-from tvmdml.bench.inputs import FILLS, SEED
 from tvmdml.errors import TvmdmlError
 from tvmdml.library import knobs as all_knobs
 from tvmdml.library import lines
@@ -18,6 +17,7 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Role, Shared
+from tvmdml.proof.bench.inputs import FILLS, SEED
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tensors import TensorDesc
 

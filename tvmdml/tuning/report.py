@@ -9,9 +9,9 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from tvmdml.bench.means import geometric_mean
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.library.log_terms import Machine, Tuned
+from tvmdml.proof.bench.means import geometric_mean
 from tvmdml.system import installing
 from tvmdml.system.console import printable, shown_seconds
 from tvmdml.tuning.display import failures, knobs_in_words, title

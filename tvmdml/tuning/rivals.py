@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tvmdml import targets
-from tvmdml.bench import measure, peers, runner, work
-from tvmdml.bench.cases import Case
-from tvmdml.bench.results import Entry
-from tvmdml.bench.work import Work
 from tvmdml.library import knobs, lines
 from tvmdml.library.log_terms import Tuned
 from tvmdml.operators import _shared
+from tvmdml.proof.bench import measure, peers, runner, work
+from tvmdml.proof.bench.cases import Case
+from tvmdml.proof.bench.results import Entry
+from tvmdml.proof.bench.work import Work
 from tvmdml.targets import Target
 from tvmdml.tuning.display import title
 

@@ -13,13 +13,13 @@ from tvmdml import operators, targets
 from tvmdml.arrays import NumpyArray
 from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.arrays.guarded import GUARD, GuardedTensor
-from tvmdml.bench.inputs import FILLS, SEED
-from tvmdml.bench.work import Traffic
 from tvmdml.library import lines
 from tvmdml.library.log_terms import Job
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role
 from tvmdml.operators._trial import mostly_within
+from tvmdml.proof.bench.inputs import FILLS, SEED
+from tvmdml.proof.bench.work import Traffic
 from tvmdml.targets import Target
 from tvmdml.tuning import clocks
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from tvmdml import operators, targets
 from tvmdml.arrays.device_array import bound
-from tvmdml.bench.measure import Contender
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import finding, knobs
 from tvmdml.library.log_terms import Job, Knobs, Outcome
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
+from tvmdml.proof.bench.measure import Contender
 from tvmdml.system import not_collected
 from tvmdml.targets import Launcher, Target
 from tvmdml.tuning.noise import noise_of

@@ -199,8 +199,8 @@ def _by_trials(
 
 def quick_set() -> list[Wanted]:
     """The operations of the benchmark's quick set, each once."""
-    from tvmdml.bench import tables
     from tvmdml.library.spec import Wanted
+    from tvmdml.proof.bench import tables
 
     cases = tables.select(False, (), "", "cpu")
     return list(dict.fromkeys(Wanted(case.work.describe(), case.work.shared()) for case in cases))

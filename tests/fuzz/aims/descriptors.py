@@ -12,9 +12,9 @@ import tvmdml
 from fuzz import hostile
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml.conformance import cases
 from tvmdml.operators import Operator, all_operators
 from tvmdml.operators._contract import Field, Role
+from tvmdml.proof.conformance import cases
 from tvmdml.tensors import TensorDesc
 
 EXAMPLES = 60

@@ -23,12 +23,12 @@ from support import Array, assert_outputs_agree, assert_same_bits, mixture, refe
 
 import tvmdml
 from tvmdml import Operator, TensorDataType, TensorDesc, operators, targets
-from tvmdml.conformance import SEED
-from tvmdml.conformance.cases import Case, _window, convolution, pooling, pooling_grad
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.library import finding, knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
+from tvmdml.proof.conformance import SEED
+from tvmdml.proof.conformance.cases import Case, _window, convolution, pooling, pooling_grad
 
 KERNELS = {OWN: 5, DEFAULT: 2}
 """Kernels of an operator that a run draws; operators of the same schedule share them."""

@@ -17,12 +17,12 @@ from cuda_compilers import ARCHITECTURES, need_disassembler
 from drawn import Drawn, budget, forced, of, plain, spread
 
 from tvmdml import Operator, TensorDesc, operators
-from tvmdml.conformance.cases.multihead_attention import attention
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.kernels import kernel as made
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Role
+from tvmdml.proof.conformance.cases.multihead_attention import attention
 from tvmdml.targets._lower import lower
 from tvmdml.targets.cuda import CudaTarget, architectures, compilers, prelude, source, translate
 from tvmdml.tensors import MAX_ELEMENTS

@@ -1,0 +1,87 @@
+"""The libraries to compare with: NumPy, PyTorch and ONNX Runtime, each in its fastest way. TVM's own library is not in the goals.
+
+On a CUDA device the peers are PyTorch and CuPy, with arrays on the device; RAFT is not part of the goals. A peer is prepared in
+advance: its input is in its own kind of array, its output is allocated, and a session has its arrays bound. If a peer does less
+than the operator (no values beside indices), that counts in its favour, and its note says so. An operator's peers are in the table
+of the file here that has the name of the operator's own file, or of its family; the file for a device begins with ``cuda_``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterable
+
+from tvmdml import operators
+from tvmdml.proof.bench.peers import _cuda
+from tvmdml.proof.bench.peers._common import Attempt, Library, Peer
+from tvmdml.proof.bench.peers._cuda import release, use
+from tvmdml.proof.bench.work import Work
+
+__all__ = ["LIBRARIES", "Attempt", "Library", "Peer", "absent", "every", "missing", "of", "release", "use"]
+
+LIBRARIES = {
+    "cpu": {
+        "numpy": Library(("numpy",)),
+        "torch": Library(("torch",), threaded=True),
+        "onnxruntime": Library(("onnxruntime", "onnx"), threaded=True),
+        # Compiled with its default options, single-threaded: its own threads would spin for 100 ms after each call.
+        "tvm topi": Library(("tvm",), aside=True),
+    },
+    "cuda": {
+        "torch": Library(("torch",), lacks=_cuda.torch_lacks),
+        "cupy": Library(("cupy",), lacks=_cuda.cupy_lacks),
+        # It has no arrays of its own, and is given CuPy's.
+        "raft": Library(("pylibraft", "cupy"), aside=True, lacks=_cuda.cupy_lacks),
+    },
+}
+"""The libraries, by where they run."""
+
+_PREFIXES = ("", "cuda_")
+"""The prefixes of the files with the tables of an operator's peers."""
+
+
+def missing(library: str, where: str = "cpu") -> list[str]:
+    """What must be installed for a library to take part: modules, or the feature that an installed library was built without."""
+    found = LIBRARIES[where][library]
+    absent = [name for name in found.modules if importlib.util.find_spec(name) is None]
+    return absent or list(filter(None, [found.lacks()]))
+
+
+def absent(where: str) -> list[str]:
+    """The libraries that cannot take part, with what is missing, unless the whole library is."""
+    found = {name: missing(name, where) for name in LIBRARIES[where]}
+    return [
+        name if set(lacks) <= {*LIBRARIES[where][name].modules, name} else f"{name} ({', '.join(lacks)})"
+        for name, lacks in found.items()
+        if lacks
+    ]
+
+
+def every(operator: str, where: str = "cpu") -> tuple[Peer, ...]:
+    """All peers of an operator at this place."""
+    cls = operators.by_name(operator)
+    own = (operators.module_of(cls), cls.FAMILY)
+    found = ([f"{prefix}{name}" for name in own if f"{prefix}{name}" in _files()][:1] for prefix in _PREFIXES)
+    tables = (importlib.import_module(f"{__name__}.{name}").PEERS for (name,) in filter(None, found))
+    return tuple(peer for table in tables for peer in table if peer.where == where)
+
+
+@functools.cache
+def _files() -> frozenset[str]:
+    return frozenset(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def of(work: Work, thorough: bool, names: Iterable[str] = (), where: str = "cpu") -> list[Peer]:
+    """The peers that can do this work and are installed; with ``names``, only these. They are asked as ``Task.newest``."""
+    wanted, work = set(names), work.newest()
+    return [
+        peer
+        for peer in every(work.operator, where)
+        if peer.when(work)
+        and (not wanted or peer.name in wanted)
+        and (thorough or not LIBRARIES[where][peer.library].aside)
+        and not missing(peer.library, where)
+    ]

@@ -1,0 +1,40 @@
+"""Random words. No library makes those of Philox 4x32-10 on a processor."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tvmdml.proof.bench import inputs
+from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, writes
+from tvmdml.proof.bench.task import Task
+
+
+def _sizes(task: Task) -> tuple[int, ...]:
+    return task.expected[0].shape
+
+
+def _raw_numpy(task: Task, threads: int) -> Attempt:
+    size = task.expected[0].size
+    call = partial(np.random.Philox(1).random_raw, -(-size // 2))
+    return Attempt(call, lambda: (np.asarray(call()).view(np.uint32)[:size].reshape(_sizes(task)),))
+
+
+def _integers_numpy(task: Task, threads: int) -> Attempt:
+    generator = np.random.Generator(np.random.Philox(1))
+    call = partial(generator.integers, 0, 1 << 32, _sizes(task), np.uint32)
+    return Attempt(call, lambda: (np.asarray(call()),))
+
+
+def _random_torch(task: Task, threads: int) -> Attempt:
+    out = inputs.empty(_sizes(task), np.int32)
+    call = tensor(out).random_
+    return on_torch(call, writes(call, out), threads)
+
+
+PEERS = (
+    Peer("numpy", "Philox", _raw_numpy, note="Philox 4x64-10"),
+    Peer("numpy", "integers of Philox", _integers_numpy, note="Philox 4x64-10"),
+    Peer("torch", "random_", _random_torch, note="Mersenne Twister, 31 bits"),
+)
