@@ -289,7 +289,7 @@ class Interleaved:
         types = f"{self.given.input_tensor.data_type.tvm} {kind}"
         sums = int(self.of_filters)
         layout = f"words {self.words} {types} {self.shape.width} of {own.groups} {own.filters} {self.channels} {own.taps}"
-        layout = f"{layout} turned {int(self.given.turned)} sums {sums}"
+        layout = f"{layout} sums {sums} from {own.filters_from()}"
         choices = (
             ("types", types),
             ("width", self.shape.width),

@@ -84,7 +84,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
         types = " ".join(getattr(self.given, name).data_type.tvm for name in names)
         sizes = [getattr(own, name) for name in ("groups", "filters", "channels")]
         sizes += [getattr(own, f"{name}{i}") for name in ("kernel", "dilation", "backward") for i in range(DIMENSIONS)]
-        form = f"{types} {self.factors} {self.tile.rows} of {' '.join(map(str, sizes))} turned {int(self.given.turned)}"
+        form = f"{types} {self.factors} {self.tile.rows} of {' '.join(map(str, sizes))} from {own.filters_from()}"
         choices = {
             "types": types, "factors": self.factors, "rows": self.tile.rows, "backward": own.backward,
             "contiguous": own.rows_contiguous,

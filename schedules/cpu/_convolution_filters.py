@@ -53,7 +53,7 @@ class Filters:
         own = self.plan
         tasks = split(panels.room * own.groups, target, TASK_ELEMENTS)
         sizes = [getattr(own, one) for one in ("groups", "filters", "channels")]
-        sizes += [getattr(own, f"{one}{i}") for one in ("kernel", "dilation", "backward", "tap_step") for i in range(DIMENSIONS)]
+        sizes += [getattr(own, f"{one}{i}") for one in ("kernel", "dilation", "backward") for i in range(DIMENSIONS)]
         choices = {"type": self.kind, "width": self.width, "runs": self.key(), "backward": own.backward}
 
         def function() -> Any:
@@ -68,7 +68,7 @@ class Filters:
 
         room = ("int64", 2 * own.taps)
         packer = Kernel(module, "vectors", tuple(choices.items()), function, (*own.scalars(), tasks), (room,))
-        form = f"vectors of filters {self.kind} {self.width} of {' '.join(map(str, sizes))}"
+        form = f"vectors of filters {self.kind} {self.width} of {' '.join(map(str, sizes))} from {own.filters_from()}"
         return Owned(name, "float32", panels.room * own.groups, form, (name,), packer)
 
     def pack(self, n: Any, w: Any, to: Any, task: Any, tasks: Any, places: Any) -> None:

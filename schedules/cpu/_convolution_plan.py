@@ -64,6 +64,12 @@ class Plan:
         """Those of one element of the output, of all phases together."""
         return self.channels * self.taps
 
+    def filters_from(self) -> str:
+        """How filters lie, and in which order they are read: part of what identifies packed ones."""
+        names = ("group", "row", "channel", "base", "zero_step")
+        steps = [self.numbers[f"filter_{name}"] for name in names] + [self.numbers[f"tap_step{i}"] for i in range(DIMENSIONS)]
+        return " ".join(map(str, steps))
+
     def scalars(self) -> tuple[int, ...]:
         """The numbers of a launch."""
         return tuple(self.numbers[name] for name in NAMES)

@@ -109,6 +109,7 @@ class Packing:
         count = math.prod(size for size, _ in different)
         kinds = (own.dtype, self.arithmetic.key(), f"{own.side} {panels.width} {panels.group}")
         layout = f"panels {' '.join(kinds)} of {count} {panels.lines} {panels.depth} sums {int(self.with_sums)}"
+        layout = f"{layout} from {own.base} {own.line} {own.place} {own.different} {own.zero and own.zero[1:]}"
         parameters = (
             *(("types", f"{own.dtype} {own.zero[0] if own.zero else ''}"), ("arithmetic", self.arithmetic.key())),
             *(("side", own.side), ("width", panels.width), ("lanes", self.lanes), ("form", own.form), ("known", self.known)),

@@ -271,7 +271,7 @@ class Packing:
         dtype = self.panels.KIND or desc.computed
         kinds = f"{tensor.data_type.tvm} {dtype}"
         products = "; ".join(f"{one.gates} {one.lanes} {one.vectors}" for one in self.products)
-        layout = f"gates {kinds} {products} of {desc.directions} {desc.hidden} {self.columns}"
+        layout = f"gates {kinds} {products} of {desc.directions} {desc.hidden} {self.columns} from {tensor.layout}"
         parameters = (("types", kinds), ("products", products), ("row", tensor.layout[3] == 1))
         scalars = (tasks, desc.directions, desc.hidden, self.columns, *self.bases()[:-1], *tensor.layout)
         packer = Kernel(module, "gates", parameters, self.function, scalars)

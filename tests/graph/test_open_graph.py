@@ -259,6 +259,47 @@ def test_weights_are_packed_once() -> None:
     )
 
 
+def _convolved(x: Any, w: Any, **options: Any) -> Any:
+    return tvmdml.convolution(x, w, start_padding=(1, 1), end_padding=(1, 1), **options)
+
+
+def _of_bytes(x: Any, w: Any) -> Any:
+    return tvmdml.convolution_integer(x, w, start_padding=(1, 1), end_padding=(1, 1))
+
+
+_IMAGE, _FILTERS = (2, 32, 14, 14), (32, 32, 3, 3)
+
+
+@pytest.mark.parametrize("n", [32, "n"])
+@pytest.mark.parametrize(
+    ("shape", "weights", "dtype", "ways"),
+    [
+        ((32, 64), (64, 64), "float32", (tvmdml.gemm, lambda x, w: tvmdml.gemm(x, w, trans_b="transpose"), lambda x, w: x @ w.T)),
+        ((32, 64), (64, 64), "int8", (tvmdml.matrix_multiply_integer, lambda x, w: tvmdml.matrix_multiply_integer(x, w.T))),
+        (_IMAGE, _FILTERS, "float32", (_convolved, lambda x, w: _convolved(x, w.transpose(1, 0, 2, 3)))),
+        (_IMAGE, _FILTERS, "float32", (_convolved, lambda x, w: _convolved(x, w.transpose(0, 1, 3, 2)))),
+        (_IMAGE, _FILTERS, "float32", (_convolved, lambda x, w: _convolved(x, w, direction="backward"))),
+        (_IMAGE, _FILTERS, "float32", (_convolved, lambda x, w: _convolved(x, w, mode="convolution"))),
+        (_IMAGE, _FILTERS, "int8", (_of_bytes, lambda x, w: _of_bytes(x, w.transpose(1, 0, 2, 3)))),
+        (_IMAGE, _FILTERS, "int8", (_of_bytes, lambda x, w: _of_bytes(x, w.transpose(0, 1, 3, 2)))),
+    ],
+)
+def test_a_weight_that_is_read_in_two_ways_is_packed_for_each(shape: Any, weights: Any, dtype: str, ways: Any, n: Any) -> None:
+    """As autoencoders and tied embeddings do: what is packed of a matrix is not what is packed of its transpose."""
+    made = np.random.default_rng(5)
+    x, w = (np.round(made.uniform(-8, 8, size)).astype(dtype) for size in (shape, weights))
+
+    def results(several: Any) -> list[Any]:
+        graph = tvmdml.Graph()
+        given, constant = graph.input((n if n == "n" else shape[0], *shape[1:]), dtype), graph.constant(w)
+        return graph.compile([way(given, constant) for way in several])([x])
+
+    alone = [results([way])[0] for way in ways]
+    assert not np.array_equal(alone[0], alone[1])
+    for one, own in zip(results(ways), alone, strict=True):
+        assert np.array_equal(one, own)
+
+
 def test_a_column_more_needs_no_other_answer() -> None:
     """As sequences grow while words are chosen: a join of rows whose lengths are open."""
     graph = tvmdml.Graph()

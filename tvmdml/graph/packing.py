@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +21,6 @@ from tvmdml.tensors import TensorDesc
 
 Shared = MutableMapping[object, Weights]
 """The packed weights of several graphs whose constants never change. Usually it keeps none that no graph keeps."""
-
-
-class _Read(NamedTuple):
-    """A constant as a packer reads it."""
-
-    address: int
-    offset: int
-    tensor: str
 
 
 def _tensors(one: Packed) -> dict[str, TensorDesc]:
@@ -58,12 +50,8 @@ def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, sha
         if shared is None or len(constants) < len(one.edges):
             found.append(Weights(_packed(one, owned, target)))
             continue
-        tensors = _tensors(one)
-        read = zip(constants, one.edges, one.packing.owned.inputs, strict=True)
-        key = (
-            one.packing.owned.layout,
-            *(_Read(array.ctypes.data, edge.offset, repr(tensors[name])) for array, edge, name in read),
-        )
+        read = [(array.ctypes.data, edge.offset) for array, edge in zip(constants, one.edges, strict=True)]
+        key = (one.packing.owned.layout, *read)
         if (known := shared.get(key)) is None:
             known = shared[key] = Weights(_packed(one, owned, target), tuple(constants))
         found.append(known)

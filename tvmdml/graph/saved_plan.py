@@ -253,7 +253,7 @@ class SavedPlan(ReadPlan):
             if self._has_packed(key, weight.nbytes):
                 weights.append(Weights(self.target.place(self.packed_weights[key])))
                 continue
-            shared = self._shared_key(i, weight)
+            shared = self._shared_key(weight)
             if shared in self.made:
                 weights.append(self.made[shared])
                 continue
@@ -265,13 +265,12 @@ class SavedPlan(ReadPlan):
         self.target.wait()
         return weights
 
-    def _shared_key(self, i: int, weight: Weight) -> object:
+    def _shared_key(self, weight: Weight) -> object:
         """Equal for weights that are the same bytes, in any plan with the same arrays; ``None`` if it is none of constants."""
-        tensors = {argument.name: str(tensor) for argument, tensor in self.calls[i].arguments}
         if any(source.kind != "constant" for source, _ in weight.sources):
             return None
         read = [(self.constants[source.number].ctypes.data, self.values[offset]) for source, offset in weight.sources]
-        return (weight.layout, tensors[weight.name], *read)
+        return (weight.layout, *read)
 
     def _packed(self, called: Called, packing: Any, sources: Sequence[tuple[Source, int]], owned: Mapping[int, Any]) -> Any:
         at_hand("tvmdml.graph.packing")

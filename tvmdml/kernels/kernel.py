@@ -116,7 +116,7 @@ class Owned(NamedTuple):
     """The type of the buffer's elements."""
     elements: int
     layout: str
-    """Identifies the packed form: where it is the same, equal inputs have equal buffers."""
+    """Identifies the packed form, and how the inputs lie: where it is the same, the same memory has equal buffers."""
     inputs: tuple[str, ...]
     """What the packer reads: the input, and the zero points that it subtracts. All of them are owned."""
     packer: Kernel
