@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from tvmdml import InvalidArgument, TensorDesc, TvmdmlError, functions, knobs, operators, targets
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Value
@@ -35,6 +34,7 @@ from tvmdml.proof.conformance.drawing import of_windows
 from tvmdml.proof.conformance.fills import FILLS
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, caches, host
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 
 _ZEN4 = "x86-64-v4+avx512bitalg+avx512vbmi+avx512vbmi2+avx512vnni+avx512vpopcntdq+gfni"
 LEVELS = {

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from support import Array, ready
 
-from tvmdml import Operator, TensorDesc, arrays, functions
+from tvmdml import Operator, TensorDesc, functions
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import finding
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.targets import Target
+from tvmdml.tensors import arrays
 
 _PAGE = mmap.PAGESIZE
 _LINE = 64

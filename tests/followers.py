@@ -10,7 +10,6 @@ from support import Array, seeded
 
 import tvmdml
 from tvmdml import Operator, TensorDesc
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.compiler import CompiledOperator
 from tvmdml.library import lines
 from tvmdml.operators._contract import Role
@@ -19,6 +18,7 @@ from tvmdml.operators._pointwise_fused import Result
 from tvmdml.operators._trial import Trial
 from tvmdml.proof.conformance import references
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 
 
 def by_channel(y: TensorDesc) -> TensorDesc:

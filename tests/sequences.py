@@ -9,8 +9,8 @@ import numpy as np
 
 import tvmdml
 from tvmdml import TensorDesc, compiler
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.targets import Launch, Run, Step, Target
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # Names by the module that defines them. Enumerations and operators are found in their own files.
 _MODULES = {
     "compiler": ("CompiledOperator", "compile"),
-    "arrays.device_array": ("DeviceArray",),
+    "tensors.arrays.device_array": ("DeviceArray",),
     "errors": (
         "CompileError",
         "DeviceError",
@@ -32,10 +32,17 @@ _MODULES = {
     "targets._placing": ("asarray", "empty"),
     "operators._roles": ("ScaleBias", "Size2D"),
     "tensors": ("TensorDataType", "TensorDesc"),
-    "arrays.viewing": ("broadcast", "reinterpret"),
+    "tensors.arrays.viewing": ("broadcast", "reinterpret"),
 }
 # The modules that programs import from here, by the folder that they are in.
-_ROOMS = {"bench": "proof", "conformance": "proof", "knobs": "library", "reference": "commands", "tensorir": "kernels"}
+_ROOMS = {
+    "arrays": "tensors",
+    "bench": "proof",
+    "conformance": "proof",
+    "knobs": "library",
+    "reference": "commands",
+    "tensorir": "kernels",
+}
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 

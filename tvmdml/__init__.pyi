@@ -4,9 +4,6 @@
 from collections.abc import Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar, overload
 
-from tvmdml.arrays.device_array import DeviceArray as DeviceArray
-from tvmdml.arrays.viewing import broadcast as broadcast
-from tvmdml.arrays.viewing import reinterpret as reinterpret
 from tvmdml.compiler import CompiledOperator as CompiledOperator
 from tvmdml.compiler import compile as compile
 from tvmdml.enums import AxisDirection as AxisDirection
@@ -94,6 +91,9 @@ from tvmdml.targets._placing import asarray as asarray
 from tvmdml.targets._placing import empty as empty
 from tvmdml.tensors import TensorDataType as TensorDataType
 from tvmdml.tensors import TensorDesc as TensorDesc
+from tvmdml.tensors.arrays.device_array import DeviceArray as DeviceArray
+from tvmdml.tensors.arrays.viewing import broadcast as broadcast
+from tvmdml.tensors.arrays.viewing import reinterpret as reinterpret
 from tvmdml.typing import Array
 from tvmdml.typing import DType
 from tvmdml.typing import Number

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import arrays, targets
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray, bound, launched
+from tvmdml import targets
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import CompileError, InvalidArgument, bounded, counted, message
 from tvmdml.kernels import persistent
@@ -26,7 +24,9 @@ from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.system import apart, imports, whole
 from tvmdml.targets import Form, Launch, Launcher, Target
-from tvmdml.tensors import TensorDesc
+from tvmdml.tensors import TensorDesc, arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray, bound, launched
 
 if TYPE_CHECKING:
     from tvmdml.typing import Array

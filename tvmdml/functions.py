@@ -18,20 +18,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from tvmdml import arrays, targets
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray, launched
-from tvmdml.arrays.numbers import PYTHON, as_arrays
+from tvmdml import targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.kernels import plans
 from tvmdml.operators import _exact
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Operator, Role, Shared, called_by
-from tvmdml.sizes import is_open, texts_for_messages
 from tvmdml.system import imported
 from tvmdml.targets import Launch, _quick
-from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, native
+from tvmdml.tensors import MAX_ELEMENTS, MAX_RANK, MAX_STRIDE, TYPE_NAMES, ArrayTensorDesc, TensorDataType, arrays, native
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray, launched
+from tvmdml.tensors.arrays.numbers import PYTHON, as_arrays
+from tvmdml.tensors.sizes import is_open, texts_for_messages
 
 AnyArray = Any
 """A NumPy array, a PyTorch tensor, an array of any library that supports DLPack, or a ``DeviceArray``."""

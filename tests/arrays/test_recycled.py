@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tvmdml
-from tvmdml.arrays import recycled
+from tvmdml.tensors.arrays import recycled
 
 ROWS = (64, 1024)
 """Of float32: as many bytes as the smallest array that is worth it."""

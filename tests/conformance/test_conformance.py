@@ -233,7 +233,7 @@ def test_a_target_that_ran_no_kernel_has_not_passed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.full
 @pytest.mark.usefixtures("few")
 def test_what_is_written_outside_of_a_tensor_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tvmdml.arrays.guarded.GuardedTensor.is_guarded", lambda place: False)
+    monkeypatch.setattr("tvmdml.tensors.arrays.guarded.GuardedTensor.is_guarded", lambda place: False)
     assert [said.rpartition(": ")[2] for said in failures("TOP_K", "cases")] == [
         "the kernel wrote to memory outside input_tensor"
     ] * 2

@@ -18,13 +18,13 @@ from support import Array, assert_same_bits, ready, round_desc, seeded
 
 import tvmdml
 from tvmdml import CompiledOperator, InvalidArgument, TensorDesc, compiler, knobs, packs, targets
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import Operator
 from tvmdml.packs import look, verify
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import host
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 
 T = TensorDesc
 Draw = Callable[..., list[Any]]

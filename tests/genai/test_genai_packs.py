@@ -18,12 +18,13 @@ from click.testing import CliRunner
 from folders import C
 from onnx import TensorProto
 
-from tvmdml import InvalidArgument, arrays, errors, genai, packs, targets
+from tvmdml import InvalidArgument, errors, genai, packs, targets
 from tvmdml.cli import main
 from tvmdml.library import format as container
 from tvmdml.library.format import Pack, Part
 from tvmdml.packs import change, header
 from tvmdml.packs.sources import read
+from tvmdml.tensors import arrays
 
 LENGTH = 24
 PROMPT = (5, 9, 7)

@@ -23,7 +23,7 @@ from tvmdml.proof.bench.measure import Timing
 from tvmdml.proof.bench.results import Entry, Result, Run
 from tvmdml.system import html
 
-MODELS = Path(tvmdml.__file__).parent / "conformance" / "models"
+MODELS = Path(tvmdml.__file__).parent / "proof" / "conformance" / "models"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -33,7 +33,7 @@ RUN_CODE = {
     "tvmdml/directml/activations.py": "the text of functions, which is made of a table in the same file",
     "tvmdml/directml/functions.py": "the text of functions, which is made of a table in the same folder",
     "tvmdml/operators/_frozen.py": "the annotations of fields, which stand in the operators' classes",
-    "tvmdml/sizes/evaluating.py": "the text of a function, which is made of integers and of names that are made in the same file",
+    "tvmdml/tensors/sizes/evaluating.py": "the text of a function, which is made of integers and names made in the same file",
     "tvmdml/torch/_gradients.py": "the formulas of gradients, which stand in the operators' classes",
     "tvmdml/tuning/lanes.py": "what a tuner starts its own lanes with, through a pipe that they alone have",
     "tvmdml/tuning/parcels.py": "a file in a private folder, between a tuner and its own lanes",

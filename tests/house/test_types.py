@@ -17,9 +17,9 @@ import readmes
 from folders import TOP
 
 import tvmdml
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.doors._made import signatures
 from tvmdml.operators import Operator
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 # -- No public function takes or returns Any ----------------------------------------------------------------------------
 

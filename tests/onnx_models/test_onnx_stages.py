@@ -23,7 +23,7 @@ from test_onnx_models import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - 
 import tvmdml.graph.kept  # noqa: E402 - it is changed here
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import targets  # noqa: E402
-from tvmdml.arrays.device_array import DeviceArray  # noqa: E402
+from tvmdml.tensors.arrays.device_array import DeviceArray  # noqa: E402
 
 CLASSES, PLACES = 3, 24
 

@@ -14,7 +14,6 @@ from support import Array, mixture, seeded, tensor
 
 import tvmdml
 from tvmdml import InvalidArgument, Operator, TensorDataType, TensorDesc, Unsupported, operators, packs, targets
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.compiler import CompiledOperator
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel
 from tvmdml.library import lines
@@ -27,6 +26,7 @@ from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse, fusi
 from tvmdml.operators._trial import Trial
 from tvmdml.proof.conformance import references
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 
 Draw = Callable[..., list[Any]]
 

@@ -15,7 +15,7 @@ import specimens
 from support import IN_PLACE, assert_same_bits, round_desc, seeded
 
 import tvmdml
-from tvmdml import InvalidArgument, Operator, TensorDesc, arrays, functions, operators, packs, targets
+from tvmdml import InvalidArgument, Operator, TensorDesc, functions, operators, packs, targets
 from tvmdml.library import lines, logs, records, spec
 from tvmdml.library.log_terms import Job
 from tvmdml.library.spec import Spec, Wanted
@@ -25,6 +25,7 @@ from tvmdml.operators._trial import Trial, any_values
 from tvmdml.packs import verify
 from tvmdml.proof.conformance.references import tried
 from tvmdml.targets import Target
+from tvmdml.tensors import arrays
 from tvmdml.tuning import parcels, trials
 from tvmdml.tuning.stand import Stand
 

@@ -25,9 +25,9 @@ from tvmdml.proof.bench.rows.movement import fold
 from tvmdml.proof.bench.rows.roi_align import aligned
 from tvmdml.proof.conformance.cases import Case
 from tvmdml.proof.conformance.cases.roi_align import described
-from tvmdml.sizes import Record
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import Record
 
 f32 = np.float32
 PLACES: dict[str, dict[str, Any]] = {

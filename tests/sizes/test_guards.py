@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tvmdml.sizes import Record
-from tvmdml.sizes.evaluating import Function, terms_of
+from tvmdml.tensors.sizes import Record
+from tvmdml.tensors.sizes.evaluating import Function, terms_of
 
 NAMES = "bhwn"
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tvmdml.kernels import tiles
-from tvmdml.sizes import Record
-from tvmdml.sizes.evaluating import Function, own, terms_of
+from tvmdml.tensors.sizes import Record
+from tvmdml.tensors.sizes.evaluating import Function, own, terms_of
 
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
 COMPARISONS = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]

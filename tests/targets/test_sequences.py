@@ -18,11 +18,11 @@ from support import at_once, seeded, top_k_desc
 
 import tvmdml
 from tvmdml import TensorDesc, targets
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.system import imports
 from tvmdml.targets import Launch, Step, Target
 from tvmdml.targets._sequence import InTurn
 from tvmdml.targets.cpu import threads
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LONG = 100_000

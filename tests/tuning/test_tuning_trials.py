@@ -12,7 +12,6 @@ import pytest
 from support import Array, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 from tvmdml import Operator, TensorDesc, compiler, knobs
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.errors import DeviceError
 from tvmdml.library import lines
 from tvmdml.library.log_terms import Job, Outcome
@@ -23,6 +22,7 @@ from tvmdml.schedules.cpu import pointwise
 from tvmdml.system.workers import Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 from tvmdml.tuning import clocks, trials
 from tvmdml.tuning.stand import Sample, Stand
 from tvmdml.tuning.trials import Pace

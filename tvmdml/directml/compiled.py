@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml import graph
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.directml.bindings import Slot, Slots
 from tvmdml.directml.devices import Buffer, Device
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 class CompiledOperator:

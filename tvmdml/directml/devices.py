@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.directml.tensors import TensorDesc, check_cast, numpy_type
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 _NODES = ("/dev/nvidiactl", "/dev/dxg", "/dev/dri")
 """Files that exist where the system has a GPU: without them no driver is asked, which takes time."""

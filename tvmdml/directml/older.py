@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import directml
-from tvmdml.arrays import NumpyArray
 from tvmdml.directml.compiled import CompiledOperator
 from tvmdml.directml.enums import TensorFlags
 from tvmdml.directml.tensors import TensorPolicy
+from tvmdml.tensors.arrays import NumpyArray
 
 
 class Size2D(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml import tensors
-from tvmdml.arrays import NumpyArray
 from tvmdml.directml.enums import TensorDataType, TensorFlags, member
 from tvmdml.errors import safe_repr
+from tvmdml.tensors.arrays import NumpyArray
 
 _NUMPY = {one: tensors.TensorDataType[one.name].numpy for one in TensorDataType if one is not TensorDataType.UNKNOWN}
 _TYPES = {dtype: one for one, dtype in _NUMPY.items()}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import is_torch
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray
 from tvmdml.tensors import TensorDataType
+from tvmdml.tensors.arrays import is_torch
 
 # The index types that a caller may request, and the type that the kernel writes: signed types have the same bits.
 _INDEX_TYPES = {

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import arrays, functions
-from tvmdml.arrays.device_array import DeviceArray
+from tvmdml import functions
 from tvmdml.errors import IndexOutOfRange, message
 from tvmdml.functions import Describe
 from tvmdml.operators._contract import Role, called_by
+from tvmdml.tensors import arrays
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 def check_indices(describe: Describe, inputs: tuple[Any, ...], attributes: tuple[Any, ...]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import keyword
 from typing import NamedTuple
 
-from tvmdml.arrays.numbers import Takes
 from tvmdml.operators._contract import Field, Operator, Role
 from tvmdml.operators._roles import MISSING, TENSORS, field_of
 from tvmdml.tensors import TensorDataType
+from tvmdml.tensors.arrays.numbers import Takes
 
 INDEX = "index_dtype"
 """The keyword that chooses the type of indices. By default PyTorch tensors get int64, because PyTorch cannot index with uint32."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.sizes import symbols
+from tvmdml.tensors.sizes import symbols
 
 
 def hashable(sizes: Any, where: str) -> tuple[int, ...]:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays.numbers import Takes
 from tvmdml.doors._made import described, door
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators.cast import Cast
 from tvmdml.operators.element_wise_logical import ElementWiseLogicalEquals
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, arrays
+from tvmdml.tensors.arrays.numbers import Takes
 
 if TYPE_CHECKING:
     from tvmdml.typing import DType

@@ -12,8 +12,8 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.functions import AnyArray, Described, call, describes
 from tvmdml.operators._inference import dimension
 from tvmdml.operators.top_k import TopK1
-from tvmdml.sizes import symbols
 from tvmdml.tensors import ArrayTensorDesc
+from tvmdml.tensors.sizes import symbols
 
 if TYPE_CHECKING:
     from tvmdml.typing import DType

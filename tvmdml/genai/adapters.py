@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import message, reason, safe_repr
 from tvmdml.genai.model import Model
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.onnx.types import dtype_of
 from tvmdml.system import at_hand
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.dxdispatch import flat

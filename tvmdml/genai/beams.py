@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.genai.search import penalized
+from tvmdml.tensors.arrays import NumpyArray
 
 _NEVER = -1e9
 """The score of beams that begin as copies of the first one."""

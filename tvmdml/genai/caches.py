@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import message
 from tvmdml.genai.model import Model, Stage
 from tvmdml.genai.refusing import Refused
 from tvmdml.onnx.ortvalue import OrtValue
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 class Shared:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import message, safe_repr
 from tvmdml.genai import settings
 from tvmdml.genai.adapters import Adapters
@@ -19,6 +18,7 @@ from tvmdml.genai.refusing import Refused
 from tvmdml.genai.search import Greedy
 from tvmdml.genai.state import State, padding
 from tvmdml.genai.tensors import NamedTensors, held
+from tvmdml.tensors.arrays import NumpyArray
 
 _LONGER = {"phi3": 4097, "phimoe": 4097, "phi3small": 8197}
 """The length at which a model turns positions by other factors, so that all tokens are run anew."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import Unsupported, message, reason, safe_repr
 from tvmdml.genai.lacking import FEATURES
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.genai.tensors import NamedTensors
 from tvmdml.genai.tokenizer import Tokenizer, TokenizerStream
+from tvmdml.tensors.arrays import NumpyArray
 
 RATE = 16000
 """Samples a second."""

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import message, safe_repr
 from tvmdml.genai.config import FILE, MOST
 from tvmdml.genai.refusing import FolderError
+from tvmdml.tensors.arrays import NumpyArray
 
 
 class Pair(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import CompileError
+from tvmdml.tensors.arrays import NumpyArray
 
 _LOWEST = np.finfo(np.float32).min
 _COLD = 1e-30

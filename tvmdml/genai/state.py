@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import Unsupported, counted, message, safe_repr
 from tvmdml.genai import settings
 from tvmdml.genai.caches import Growing, Shared
 from tvmdml.genai.model import Model
 from tvmdml.genai.names import Feed, Step
 from tvmdml.genai.refusing import Refused
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 class State:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.genai.refusing import Refused
+from tvmdml.tensors import arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 class Tensor:

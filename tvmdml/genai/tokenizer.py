@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import Unsupported, message, reason, safe_repr
 from tvmdml.genai import chat
 from tvmdml.genai.config import Config
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.genai.tensors import Tensor, held
 from tvmdml.system import at_hand, installing
+from tvmdml.tensors.arrays import NumpyArray
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _PATIENCE = 16

@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from tvmdml import arrays, functions, targets
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.arrays.numbers import PYTHON, as_arrays
+from tvmdml import functions, targets
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
@@ -31,8 +28,11 @@ from tvmdml.graph.templates import ProgramTemplate, Template
 from tvmdml.library.scheduling import remembering
 from tvmdml.operators._contract import Operator, Role, called_by
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
-from tvmdml.sizes import Record, hint, is_open, key_of, naming_sizes, texts_for_messages
-from tvmdml.tensors import MOST_VALUES, PRECISIONS, ArrayTensorDesc, TensorDataType, TensorDesc
+from tvmdml.tensors import MOST_VALUES, PRECISIONS, ArrayTensorDesc, TensorDataType, TensorDesc, arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
+from tvmdml.tensors.arrays.numbers import PYTHON, as_arrays
+from tvmdml.tensors.sizes import Record, hint, is_open, key_of, naming_sizes, texts_for_messages
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray, recycled
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, bounded, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
 from tvmdml.graph.forms import Calls, Forms, forms_of, misfit_advice
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.system import at_hand
 from tvmdml.targets import Run, Target
-from tvmdml.tensors import ArrayTensorDesc, TensorDataType, native
+from tvmdml.tensors import ArrayTensorDesc, TensorDataType, arrays, native
+from tvmdml.tensors.arrays import NumpyArray, recycled
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvmdml.graph.expression import Expression

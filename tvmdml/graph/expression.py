@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tvmdml import doors
-from tvmdml.arrays import Traced
 from tvmdml.errors import InvalidArgument, bounded, message, safe_repr
 from tvmdml.graph.nodes import Edge
 from tvmdml.graph.templates import Template
-from tvmdml.sizes import Size, is_one, naming_sizes, symbols, texts_for_messages
-from tvmdml.sizes.evaluating import own
 from tvmdml.system.names import no_attribute
 from tvmdml.tensors import MOST_VALUES, ArrayTensorDesc, TensorDataType, packed_strides
+from tvmdml.tensors.arrays import Traced
+from tvmdml.tensors.sizes import Size, is_one, naming_sizes, symbols, texts_for_messages
+from tvmdml.tensors.sizes.evaluating import own
 
 if TYPE_CHECKING:
     from tvmdml.typing import DType, Number, NumpyArray

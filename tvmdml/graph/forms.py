@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.graph.laid import Given, Laid, Returned
     from tvmdml.targets import Target
+    from tvmdml.tensors.arrays import NumpyArray
 
 
 def misfit_advice(dtype: np.dtype[Any], shape: Sequence[int], wanted: np.dtype[Any], built: Sequence[int]) -> str:

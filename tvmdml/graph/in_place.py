@@ -15,7 +15,7 @@ from tvmdml.graph.memory import Lifetime, bytes_alive
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
 from tvmdml.operators._contract import Role, Shared
-from tvmdml.sizes import are_equal
+from tvmdml.tensors.sizes import are_equal
 
 _ROUNDS = 16
 """How often the most memory is reduced. Long chains of equal sizes need two rounds."""

@@ -10,8 +10,8 @@ from tvmdml.graph.conditional import SIDES, Guard, Guards, chooses
 from tvmdml.graph.memory import ALIGNMENT
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import Value
-from tvmdml.sizes import are_equal
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import are_equal
 
 
 class Part(NamedTuple):

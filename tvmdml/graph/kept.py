@@ -28,7 +28,7 @@ from tvmdml.system.disk import plans
 from tvmdml.system.disk.plans import ALIGNMENT, PlanStore
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
+    from tvmdml.tensors.arrays import NumpyArray
 
 _SIZE = struct.Struct("<Q")
 _SMALL = 2048

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.launching import Answer, Chosen, Missing, Source
 from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Written, place
 from tvmdml.library import finding
-from tvmdml.sizes.evaluating import Function
 from tvmdml.system import apart
 from tvmdml.system.disk import stores
 from tvmdml.targets import Launch, Target
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
+from tvmdml.tensors.sizes.evaluating import Function
 
 if TYPE_CHECKING:
     from tvmdml.graph.program import Finished

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.graph.nodes import Input
     from tvmdml.graph.plan import Plan
     from tvmdml.graph.program import Finished
     from tvmdml.targets import Step
+    from tvmdml.tensors.arrays import NumpyArray
 
 
 class Weights:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.sizes.evaluating import Evaluator, Function
 from tvmdml.targets import Launch, Target
+from tvmdml.tensors.sizes.evaluating import Evaluator, Function
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
+    from tvmdml.tensors.arrays import NumpyArray
 
 _MOST_ANSWERS = 32
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import saving
 from tvmdml.graph.compiled import CompiledGraph
@@ -32,10 +31,11 @@ from tvmdml.graph.surroundings import key_of
 from tvmdml.graph.written import place
 from tvmdml.library import records, shelf
 from tvmdml.library.files import is_pack
-from tvmdml.sizes.evaluating import Function
 from tvmdml.system import at_hand
 from tvmdml.system.disk import plans
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes.evaluating import Function
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvmdml.sizes import hint
+from tvmdml.tensors.sizes import hint
 
 ALIGNMENT = 256
 """Places start at multiples of this many bytes: of every device's alignment, and of cache lines."""

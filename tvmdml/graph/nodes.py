@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
 
 
 class Node:

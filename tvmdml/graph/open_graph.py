@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from tvmdml import arrays
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, counted, message, safe_repr
 from tvmdml.graph import passes
 from tvmdml.graph.compiled import CompiledGraph, Inputs, Timed
@@ -22,11 +21,11 @@ from tvmdml.graph.program import Finished
 from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate
 from tvmdml.library.scheduling import remembering
-from tvmdml.sizes import Record, is_open, texts_for_messages
-from tvmdml.sizes.evaluating import evaluator, terms_of
 from tvmdml.system import not_collected
 from tvmdml.targets import Target
-from tvmdml.tensors import native
+from tvmdml.tensors import arrays, native
+from tvmdml.tensors.sizes import Record, is_open, texts_for_messages
+from tvmdml.tensors.sizes.evaluating import evaluator, terms_of
 
 T = TypeVar("T")
 

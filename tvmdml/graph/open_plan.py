@@ -24,14 +24,14 @@ from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
 from tvmdml.graph.launching import SAME_MEMORY, Chosen, Group, Launching, Missing, Source, Tensor, Weight
 from tvmdml.graph.memory import stacked
-from tvmdml.sizes.evaluating import Evaluator, Function
 from tvmdml.targets import Run, Step, Target
 from tvmdml.tensors import MAX_ELEMENTS, MAX_STRIDE
+from tvmdml.tensors.sizes.evaluating import Evaluator, Function
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.program import Finished
+    from tvmdml.tensors.arrays import NumpyArray
 
 _MOST_LAYOUTS = 8
 _MOST_WIRED = 16

@@ -29,11 +29,11 @@ from tvmdml.library import notices
 from tvmdml.library.scheduling import kernel_for, remembering
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.operators._contract import Shared as InPlace
-from tvmdml.sizes import Record, is_open, texts_for_messages
-from tvmdml.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
-from tvmdml.sizes.polynomials import Terms
 from tvmdml.system import not_collected
 from tvmdml.targets import Launch, Target
+from tvmdml.tensors.sizes import Record, is_open, texts_for_messages
+from tvmdml.tensors.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
+from tvmdml.tensors.sizes.polynomials import Terms
 
 _MOST_LAUNCHES = 1024
 

@@ -16,18 +16,18 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Said, place, places, text, written
-from tvmdml.sizes.evaluating import Function
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
+from tvmdml.tensors.sizes.evaluating import Function
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tvmdml.arrays import NumpyArray
     from tvmdml.graph.open_planning import ProgramPlan
     from tvmdml.graph.templates import Template
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
+    from tvmdml.tensors.arrays import NumpyArray
 
 
 _MOST_CORNERS = 64
@@ -104,7 +104,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
     from tvmdml.graph.templates import Template
     from tvmdml.library import lines
     from tvmdml.operators import _shared
-    from tvmdml.sizes.evaluating import terms_of
+    from tvmdml.tensors.sizes.evaluating import terms_of
 
     whole = written(plan, Said((), None))
     terms = {number: i for i, number in enumerate(plan.function.wanted)}

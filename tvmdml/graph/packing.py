@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.graph import passes
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.nodes import Constant
 from tvmdml.graph.plan import Packed
 from tvmdml.kernels import persistent
 from tvmdml.kernels.persistent import Packing
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays.device_array import DeviceArray
+from tvmdml.tensors.sizes import is_open
 
 Shared = MutableMapping[object, Weights]
 """The packed weights of several graphs whose constants never change. Usually it keeps none that no graph keeps."""

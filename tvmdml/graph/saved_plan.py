@@ -23,11 +23,11 @@ from tvmdml.targets import Target
 if TYPE_CHECKING:
     import numpy as np
 
-    from tvmdml.arrays import NumpyArray
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.nodes import Input
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
+    from tvmdml.tensors.arrays import NumpyArray
 
 _BUILD = "Build the pack for this target, too."
 PackedKey = tuple[str, tuple[tuple[Source, int], ...]]

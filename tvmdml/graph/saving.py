@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.launching import Source
@@ -31,6 +30,7 @@ from tvmdml.library import files
 from tvmdml.system import at_hand
 from tvmdml.system.disk import mapping
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
@@ -147,7 +147,7 @@ def planned(finished: Finished, target: Target) -> SavedPlan:
     from tvmdml.graph.open_planning import ProgramPlan
     from tvmdml.library import lines
     from tvmdml.operators import _shared
-    from tvmdml.sizes import Record
+    from tvmdml.tensors.sizes import Record
 
     plan = ProgramPlan(finished, Record(), target, {}, [])
     whole = written(plan, _NOTHING)

@@ -17,7 +17,7 @@ from tvmdml.system.disk import plans
 from tvmdml.targets import Target
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "onnx")
-_APART = ("bench/", "commands/", "conformance/", "directml/", "dxdispatch/", "torch/", "tuning_logs/")
+_APART = ("commands/", "directml/", "dxdispatch/", "proof/", "torch/", "tuning_logs/")
 """Folders of this package that take no part in planning. (The state of the logs is added by itself.)"""
 _WITHOUT_EFFECT = ("TVMDML_CACHE_DIR", "TVMDML_CACHE_SIZE", "TVMDML_DISABLE_JIT", "TVMDML_DISABLE_PLANS")
 """Switches that change where kernels are, and not which ones."""

@@ -15,8 +15,8 @@ from tvmdml.graph.program import Finished, Program, Result
 from tvmdml.library.scheduling import remembered
 from tvmdml.operators import _exact
 from tvmdml.operators._contract import Operator
-from tvmdml.sizes import Size, is_open
 from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors.sizes import Size, is_open
 
 
 class Other:

@@ -15,13 +15,13 @@ from tvmdml.errors import counted
 from tvmdml.graph.laid import Picture, Reports
 from tvmdml.graph.launching import Argument, Group, Launching, Source, Tensor
 from tvmdml.graph.open_plan import OpenPlan
-from tvmdml.sizes.evaluating import Function
 from tvmdml.tensors import TensorDataType
+from tvmdml.tensors.sizes.evaluating import Function
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.graph.laid import Laid
     from tvmdml.targets import Target
+    from tvmdml.tensors.arrays import NumpyArray
 
 _TYPES = {kind.numpy.str: kind.numpy for kind in TensorDataType} | {np.dtype(np.bool_).str: np.dtype(np.bool_)}
 _LONGEST_TEXT = 1000

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray, assign
 from tvmdml.kernels.kernel import Owned
 from tvmdml.targets import Launch, Target
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays import NumpyArray, assign
 
 ALIGNMENT = 256
 """Persistent and temporary memory begins at multiples of these bytes."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from tvmdml.sizes import choice
+from tvmdml.tensors.sizes import choice
 
 Pair = tuple[int, int]
 Triple = tuple[int, int, int]

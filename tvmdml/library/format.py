@@ -38,11 +38,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import PackError, message, reason, safe_repr
 from tvmdml.library import files, records
 from tvmdml.library.records import Graph, Kernel, Operation
 from tvmdml.system.disk import _trust, mapping
+from tvmdml.tensors.arrays import NumpyArray
 
 FORMAT = 1
 """The format version. It is raised when an older reader would misunderstand a newer file."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import bounds, described, dimensions, folding, inference, versions
@@ -24,8 +23,9 @@ from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.operators._onnx_messages import attribute_value, element_of, elements, node_of
-from tvmdml.sizes import Record
 from tvmdml.tensors import MAX_RANK
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import Record
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Rest

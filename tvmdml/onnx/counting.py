@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 Inputs = Sequence[NumpyArray | None]
 

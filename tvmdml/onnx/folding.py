@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, axis_of, broadcast_sizes
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
@@ -18,7 +17,8 @@ from tvmdml.onnx.values import Value
 from tvmdml.operators.cast import converted
 from tvmdml.operators.element_wise_binary import greater, less, quotient
 from tvmdml.operators.fill_value import length
-from tvmdml.sizes import is_open
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import is_open
 
 _MOST = 1 << 16
 """The most elements of an array that is computed here; the graph computes larger ones."""

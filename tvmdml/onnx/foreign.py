@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.onnx.counting import plain
 from tvmdml.onnx.running import Run
 from tvmdml.system import at_hand
+from tvmdml.tensors.arrays import NumpyArray
 
 RUNTIME = "onnxruntime"
 _EXTENSIONS = {"ai.onnx.contrib": "onnxruntime_extensions", "com.microsoft.extensions": "onnxruntime_extensions"}

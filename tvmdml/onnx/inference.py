@@ -14,7 +14,7 @@ from tvmdml.onnx.types import dtype_of, is_narrow
 from tvmdml.onnx.values import Value
 from tvmdml.onnx.versions import schema_version
 from tvmdml.operators._onnx_messages import attribute_of, element_of, inferred, messages, schemas, tensor_of, tensor_type
-from tvmdml.sizes import Record, hint, is_open, key_of, texts_for_keys, texts_for_messages
+from tvmdml.tensors.sizes import Record, hint, is_open, key_of, texts_for_keys, texts_for_messages
 
 _MOST_DATA = 1024
 """The most elements of a tensor that shapes may follow from."""

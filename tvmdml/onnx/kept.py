@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph import kept
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.arguments import ModelMetadata
@@ -26,6 +25,7 @@ from tvmdml.onnx.running import About, Argument, Ready
 from tvmdml.system import at_hand
 from tvmdml.system.disk.plans import PlanStore
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph.kept import natural
 from tvmdml.onnx.counting import COUNTING
 from tvmdml.onnx.following import Following, Next, Rest
@@ -15,6 +14,7 @@ from tvmdml.onnx.looping import Looped, Stacked
 from tvmdml.onnx.running import AfterGraph, Argument
 from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import named
+from tvmdml.tensors.arrays import NumpyArray
 
 
 def written(tail: AfterGraph, arrays: list[NumpyArray]) -> dict[str, Any] | None:

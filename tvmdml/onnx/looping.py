@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import Unsupported
 from tvmdml.onnx.counting import plain
 from tvmdml.onnx.running import Run, results_of
 from tvmdml.onnx.types import dtype_of, is_narrow, named
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Next

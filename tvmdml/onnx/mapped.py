@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.onnx import bounds, described, folding, inference
 from tvmdml.onnx.own_operators import OWN
 from tvmdml.onnx.reading import Source, opsets
@@ -13,6 +12,7 @@ from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.scopes import Problem, kind_of, place_of
 from tvmdml.onnx.steps import STEPS
 from tvmdml.tensors import PRECISIONS
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.onnx.foreign import Library

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.scattering import along as along
 from tvmdml.onnx import versions
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.values import TooLate, Value, dependencies
-from tvmdml.sizes import are_equal, is_one, is_open
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import are_equal, is_one, is_open
 
 
 class Result(NamedTuple):

@@ -11,7 +11,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.building import finished, recorded
@@ -39,9 +38,10 @@ from tvmdml.onnx.tail import Counting, HostNode, Tail
 from tvmdml.onnx.types import ACCURACIES, Exactness, dtype_of, is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
 from tvmdml.operators._onnx_messages import schemas
-from tvmdml.sizes import Record, is_open, key_of
-from tvmdml.sizes.evaluating import evaluator
 from tvmdml.system import logger, not_collected
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import Record, is_open, key_of
+from tvmdml.tensors.sizes.evaluating import evaluator
 
 Shapes = Mapping[str, tuple[int, ...]]
 _WITH_DEFAULTS = 4

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, counted, message, safe_repr
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.providers import DEVICES, device
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
+from tvmdml.tensors import arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 _MOST_RANK = 64
 

@@ -13,8 +13,8 @@ import os
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
+from tvmdml.tensors.arrays import NumpyArray
 
 STATE = "tvmdml.random_state"
 """The name of the input."""

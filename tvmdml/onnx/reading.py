@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.onnx import bounds, order, weights
 from tvmdml.onnx.types import is_narrow
 from tvmdml.operators._onnx_messages import elements, messages, numpy_type
 from tvmdml.system import inside
 from tvmdml.system.disk import mapping
+from tvmdml.tensors.arrays import NumpyArray
 
 MOST_BYTES = 1 << 31
 """The limit of a Protocol Buffers message; larger models keep their weights in separate files."""

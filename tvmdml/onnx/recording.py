@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph.kept import DAMAGED
 from tvmdml.graph.kept import Kept as Part
 from tvmdml.graph.launching import Missing
@@ -18,6 +17,7 @@ from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Ready, unnamed
 from tvmdml.system import apart, at_hand
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
     from tvmdml.onnx.following import Following
-    from tvmdml.sizes.evaluating import Evaluator
+    from tvmdml.tensors.sizes.evaluating import Evaluator
 
 Shapes = Mapping[str, tuple[int, ...]]
 Decided = Mapping[str, NumpyArray]

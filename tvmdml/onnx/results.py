@@ -18,8 +18,8 @@ from tvmdml.onnx.node import RULES, Node, Result, Results, Rule
 from tvmdml.onnx.own_operators import OWN
 from tvmdml.onnx.types import is_narrow
 from tvmdml.onnx.values import Value
-from tvmdml.sizes import hint, is_one, key_of
-from tvmdml.sizes.evaluating import own
+from tvmdml.tensors.sizes import hint, is_one, key_of
+from tvmdml.tensors.sizes.evaluating import own
 
 
 def by_rule(node: Node) -> list[Value | None]:

@@ -10,9 +10,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, Unsupported, bounded, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import Explanation
@@ -21,6 +18,9 @@ from tvmdml.onnx.kinds import Kind, part, parts
 from tvmdml.onnx.random_state import STATE, Numbers
 from tvmdml.onnx.session import Session
 from tvmdml.onnx.types import is_narrow, named, wide_of
+from tvmdml.tensors import arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 Lengths = tuple[int | None, ...]
 Run = Callable[[CompiledGraph, Mapping[str, Any]], list[Any]]

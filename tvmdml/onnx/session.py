@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import recycled
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import providers
@@ -25,6 +22,9 @@ from tvmdml.onnx.providers import CPU
 from tvmdml.onnx.random_state import STATE, WORDS, Numbers
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
+from tvmdml.tensors import arrays
+from tvmdml.tensors.arrays import recycled
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvmdml.onnx.options import RunOptions, SessionOptions

@@ -18,8 +18,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import ModelError, Unsupported, message
 from tvmdml.onnx.following import Following, Rest
 from tvmdml.onnx.kept import names_of
@@ -28,6 +26,8 @@ from tvmdml.onnx.recording import Pattern, Place, Recording, Recordings, pattern
 from tvmdml.onnx.running import Argument, Ready
 from tvmdml.onnx.types import Undecided, decides, wide_of
 from tvmdml.system import not_collected
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress

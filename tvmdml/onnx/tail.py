@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.looping import Looped
 from tvmdml.onnx.running import Run, results_of
+from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.onnx.following import Next

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input, SizesArray
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.types import Undecided, decides, is_narrow, is_ours, wide_of
-from tvmdml.sizes import is_open
-from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import MAX_RANK, TensorDataType
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import is_open
+from tvmdml.tensors.sizes.evaluating import own
 
 
 class TooLate(Refused):

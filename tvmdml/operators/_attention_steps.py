@@ -12,7 +12,7 @@ from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention_masks import Mask
 from tvmdml.operators._contract import Shared
-from tvmdml.sizes import Size
+from tvmdml.tensors.sizes import Size
 
 _INTEGERS = (int, Size)
 """What an integer is here: not a flag, nor a member of an enumeration."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.sizes import are_equal, is_open, symbols
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
+from tvmdml.tensors.sizes import are_equal, is_open, symbols
 
 D = TypeVar("D", bound=TensorDesc)
 

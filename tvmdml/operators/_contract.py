@@ -63,8 +63,8 @@ from tvmdml.operators._roles import Size as Size
 from tvmdml.operators._roles import Uint as Uint
 from tvmdml.operators._roles import Uints as Uints
 from tvmdml.operators._support import Support, refusal, where_supported
-from tvmdml.sizes import has_open_sizes, symbols, texts_for_keys, texts_for_messages
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import has_open_sizes, symbols, texts_for_keys, texts_for_messages
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc

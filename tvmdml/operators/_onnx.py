@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.operators._onnx_messages import attribute_value, numpy_type
-from tvmdml.sizes import is_open
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors.sizes import is_open
 
 
 class Tensor(NamedTuple):

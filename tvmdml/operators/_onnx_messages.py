@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.system import at_hand, imported
+from tvmdml.tensors.arrays import NumpyArray
 
 _MESSAGES, _SCHEMAS = "onnx.onnx_ml_pb2", "onnx.onnx_cpp2py_export"
 

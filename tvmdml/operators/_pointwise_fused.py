@@ -19,8 +19,8 @@ from tvmdml.operators._contract import Array, Inputs, Operator, Operators, Outpu
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._support import support
-from tvmdml.sizes import cached
 from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors.sizes import cached
 
 MOST_OPERATORS = 16
 """The most operators of a group: with more, a kernel takes long to compile, and saves little."""

@@ -18,9 +18,9 @@ from tvmdml.kernels.launched import patterns
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Array, Floats, Operator, Shared
 from tvmdml.operators._resampling_reference import Rule, gathered, scattered
-from tvmdml.sizes import cached, fraction, is_open
-from tvmdml.sizes.evaluating import own
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import cached, fraction, is_open
+from tvmdml.tensors.sizes.evaluating import own
 
 MOST_AXES = 4
 """The most axes that do more than copy."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from tvmdml.enums import AxisDirection, InterpolationMode
 from tvmdml.operators._onnx import OnnxNode, Refused
-from tvmdml.sizes import is_open
 from tvmdml.tensors import ArrayTensorDesc
+from tvmdml.tensors.sizes import is_open
 
 _FARTHEST = float(np.finfo(np.float32).max)
 """A scale that sends every place to the first element."""

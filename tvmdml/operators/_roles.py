@@ -18,8 +18,8 @@ import numpy as np
 
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.sizes import symbols
 from tvmdml.tensors import MOST_VALUES, TensorDesc
+from tvmdml.tensors.sizes import symbols
 
 
 class ScaleBias(NamedTuple):

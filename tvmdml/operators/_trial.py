@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.operators import Operator, _accuracy
 from tvmdml.operators._accuracy import Array, Expected
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.tensors import TensorDataType
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 
 Values = Callable[[TensorDataType, tuple[int, ...]], Array]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.tensors import TensorDataType
+from tvmdml.tensors.arrays import NumpyArray
 
 _ALIGNMENT = 64
 _MARK_BYTES = 64

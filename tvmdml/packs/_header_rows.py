@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph.launching import Argument, Launching, Tensor
 from tvmdml.graph.loading import in_pack, open_in_pack
 from tvmdml.graph.open_saved import drawn
@@ -29,7 +28,8 @@ from tvmdml.packs import answers
 from tvmdml.packs._header_data import Data, distinct, kind_of
 from tvmdml.packs._header_values import Values
 from tvmdml.packs.answers import Answer
-from tvmdml.sizes.evaluating import Function
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes.evaluating import Function
 
 _ARENA, _DATA, _ARRAY, _GIVEN = range(4)
 _CHECKED = 8

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmdml.packs import _header_choices
-from tvmdml.sizes.evaluating import Condition, Function, Polynomial
-from tvmdml.sizes.record import Open
+from tvmdml.tensors.sizes.evaluating import Condition, Function, Polynomial
+from tvmdml.tensors.sizes.record import Open
 
 _SIZE, _NUMBER, _SUM, _PRODUCT, _QUOTIENT, _AT_MOST, _EQUALS, _DIFFERS, _CHOICE = range(9)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1

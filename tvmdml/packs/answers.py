@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.graph.saving import MOST_JSON
 from tvmdml.graph.written import MOST, place, text
 from tvmdml.library import records
 from tvmdml.library.records import Launch
-from tvmdml.sizes.evaluating import Function
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes.evaluating import Function
 
 TARGETS = 1 << 16
 """More numbers of threads than there are: the answers of a plan are known by the number of a target times this, and the threads."""

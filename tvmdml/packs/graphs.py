@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
 from tvmdml.graph.launching import Launching
@@ -36,6 +35,7 @@ from tvmdml.operators import Operator
 from tvmdml.packs import open_graphs
 from tvmdml.packs.open_graphs import OpenPlanned, OpenSource
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
 
 
 class Source(NamedTuple):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph import open_saved, saving
 from tvmdml.graph.open_planning import ProgramPlan
@@ -29,6 +28,7 @@ from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.packs import answers
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
 
 DRAWN = 1 << 12
 """How many sizes are drawn from ranges that have more: to ask for one that is like others takes less than a millisecond."""

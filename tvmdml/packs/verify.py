@@ -18,8 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.arrays.device_array import launched
-from tvmdml.arrays.guarded import GuardedTensor
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
 from tvmdml.graph.loading import in_pack, is_open, open_in_pack
 from tvmdml.graph.open_saved import drawn
@@ -36,6 +34,8 @@ from tvmdml.packs import answers, look
 from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays.device_array import launched
+from tvmdml.tensors.arrays.guarded import GuardedTensor
 
 MAX_BYTES = 256 << 20
 """The limit for an operation's tensors and temporaries together. Larger operations are not run."""

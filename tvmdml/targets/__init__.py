@@ -27,10 +27,10 @@ from tvmdml.targets._terms import Machine as Machine
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-    from tvmdml.arrays import NumpyArray
-    from tvmdml.arrays.device_array import Home
     from tvmdml.system.disk.stores import Artifact
     from tvmdml.targets.cpu.caches import Caches
+    from tvmdml.tensors.arrays import NumpyArray
+    from tvmdml.tensors.arrays.device_array import Home
 
 _TARGET = "target"
 """The first word of the messages about a target."""

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import CompileError, DeviceError, message
 from tvmdml.targets import Build, Launcher, Target
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
-    from tvmdml.arrays import NumpyArray
-    from tvmdml.arrays.device_array import Device
     from tvmdml.system.disk.stores import Artifact
     from tvmdml.targets._program import Program
+    from tvmdml.tensors.arrays import NumpyArray
+    from tvmdml.tensors.arrays.device_array import Device
 
 
 VECTOR_BYTES = 16

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import CompileError
 from tvmdml.targets._terms import Form
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
+    from tvmdml.tensors.arrays import NumpyArray
 
 
 class Placed(NamedTuple):

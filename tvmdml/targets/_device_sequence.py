@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
 from tvmdml.targets._hazards import Access, waiting
 from tvmdml.targets._sequence import Place, Step, check_arrays, checked, farthest
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.targets._device import DeviceTarget
+    from tvmdml.tensors.arrays import NumpyArray
 
 _KEPT = 4
 """For how many sets of arrays a sequence keeps its prepared steps."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
 from tvmdml.system import imports, whole
 from tvmdml.targets._terms import Form, Launcher
+from tvmdml.tensors import arrays
+from tvmdml.tensors.arrays import NumpyArray
 
 
 class RuntimeLaunch:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from tvmdml import arrays, targets
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
+from tvmdml import targets
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.targets import Target
-from tvmdml.tensors import MAX_RANK, TYPE_NAMES, TensorDataType
+from tvmdml.tensors import MAX_RANK, TYPE_NAMES, TensorDataType, arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt

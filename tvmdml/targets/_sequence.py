@@ -13,7 +13,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets._terms import Launch
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
+    from tvmdml.tensors.arrays import NumpyArray
 
 Place = tuple[int, int]
 """Where an array begins: the number of a slot, and the offset in bytes from its start."""

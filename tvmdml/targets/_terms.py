@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     import numpy as np
 
-    from tvmdml.arrays import NumpyArray
+    from tvmdml.tensors.arrays import NumpyArray
 
 Value = int | str
 """A knob's value."""

@@ -16,7 +16,7 @@ import torch
 import tvmdml
 from tvmdml.errors import Unsupported
 from tvmdml.graph import Expression
-from tvmdml.sizes import is_open
+from tvmdml.tensors.sizes import is_open
 
 aten = torch.ops.aten
 

@@ -1,7 +1,7 @@
 """The functions for tensors without data: they return results of the right shapes, types and strides, or raise the usual errors.
 
 A function runs with a ``Tracer`` instead of a device: it describes and checks the operation, and computes nothing. Descriptors
-accept PyTorch's symbolic sizes as they are (``tvmdml.sizes.symbols``).
+accept PyTorch's symbolic sizes as they are (``tvmdml.tensors.sizes.symbols``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch.fx.experimental.symbolic_shapes import expect_true
 from tvmdml import functions
 from tvmdml.errors import Unsupported, message
 from tvmdml.operators._contract import called_by
-from tvmdml.sizes import symbols
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
+from tvmdml.tensors.sizes import symbols
 
 Shape = Sequence[Any]
 

@@ -18,7 +18,7 @@ from tvmdml.enums import ReduceFunction
 from tvmdml.graph import Expression
 from tvmdml.graph.scattering import scattered, scattered_nd
 from tvmdml.operators._broadcast import common_sizes
-from tvmdml.sizes import are_equal
+from tvmdml.tensors.sizes import are_equal
 from tvmdml.torch._aten import CONDITIONS, _number, _truth, aten, entry
 
 _FUNCTIONS: Mapping[str, ReduceFunction] = {

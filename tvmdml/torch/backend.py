@@ -25,9 +25,9 @@ from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, sa
 from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.graph.building import recorded
 from tvmdml.graph.open_graph import OpenGraph
-from tvmdml.sizes import Record
 from tvmdml.system import logger
 from tvmdml.tensors import TensorDataType
+from tvmdml.tensors.sizes import Record
 from tvmdml.torch import _indexed as _indexed  # it fills the table
 from tvmdml.torch._aten import CONDITIONS, FIRST_ONLY, MIXED, TABLE
 

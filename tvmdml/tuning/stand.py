@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 
 from tvmdml import operators, targets
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
-from tvmdml.arrays.guarded import GUARD, GuardedTensor
 from tvmdml.library import lines
 from tvmdml.library.log_terms import Job
 from tvmdml.operators import Operator, _shared
@@ -21,6 +18,9 @@ from tvmdml.operators._trial import mostly_within
 from tvmdml.proof.bench.inputs import FILLS, SEED
 from tvmdml.proof.bench.work import Traffic
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
+from tvmdml.tensors.arrays.guarded import GUARD, GuardedTensor
 from tvmdml.tuning import clocks
 
 

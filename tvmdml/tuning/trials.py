@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tvmdml import operators, targets
-from tvmdml.arrays.device_array import bound
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import finding, knobs
 from tvmdml.library.log_terms import Job, Knobs, Outcome
@@ -24,6 +23,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.proof.bench.measure import Contender
 from tvmdml.system import not_collected
 from tvmdml.targets import Launcher, Target
+from tvmdml.tensors.arrays.device_array import bound
 from tvmdml.tuning.noise import noise_of
 from tvmdml.tuning.stand import Sample, Stand, described
 

@@ -63,7 +63,7 @@ def _exported(choices: Choices, array: Any) -> None:
     found = tvmdml.asarray(_Exporter(said), device="cuda:0")
     repr(found), found.flags, found.span, found.nbytes
     (_, own), (_, start) = array.start, found.start
-    low, high = tvmdml.arrays.device_array.extent(found.shape, found.strides, found.itemsize)
+    low, high = tvmdml.tensors.arrays.device_array.extent(found.shape, found.strides, found.itemsize)
     if own <= start + low and start + high <= own + array.nbytes:  # else it is a lie that nobody can see through
         assert found.numpy().shape == found.shape
 

@@ -13,10 +13,10 @@ import numpy as np
 from fuzz import trees
 from fuzz.choices import Choices
 from fuzz.oracle import refusals
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import CompileError
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
 from tvmdml.targets._program import Function, Image, Program, Step
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 EXAMPLES = 250
 WORDS = (

@@ -29,8 +29,8 @@ from tvmdml.graph.passes import (
     unused,
 )
 from tvmdml.graph.program import Program
-from tvmdml.sizes import texts_for_messages
 from tvmdml.targets import Target
+from tvmdml.tensors.sizes import texts_for_messages
 
 PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("nodes without a reader are dropped", unused.run),

@@ -6,8 +6,8 @@ from tvmdml.graph.templates import Template
 from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Operator
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
+from tvmdml.tensors.sizes import is_open
 
 
 def kernel_in_this_case(desc: Operator, target: Target) -> Kernel:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.enums import ConvolutionDirection
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.program import Program
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
 
 PARAMETERS = ("mean_tensor", "variance_tensor", "scale_tensor", "bias_tensor")
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Constant, Edge
@@ -25,9 +24,10 @@ from tvmdml.operators._gather_blocks_fused import BlockwiseGather
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm, packed
 from tvmdml.operators.element_wise_binary import ElementWiseAdd
 from tvmdml.operators.gather import Gather
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import is_open
 
 _DEQUANTIZE = ("DEQUANTIZE", "ELEMENT_WISE_DEQUANTIZE_LINEAR")
 

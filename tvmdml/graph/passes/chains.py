@@ -18,9 +18,9 @@ from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
 from tvmdml.operators._pointwise_fused import Value as Wire
-from tvmdml.sizes import key_of
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import key_of
 
 
 def run(program: Program, target: Target) -> None:

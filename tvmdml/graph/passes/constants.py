@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.compiler import CompiledOperator
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.program import Program, Value
@@ -17,6 +16,7 @@ from tvmdml.operators._contract import Role
 from tvmdml.operators.join import Join
 from tvmdml.targets import Target, resolve
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
 
 _SMALL = 1 << 20
 """Results up to this many bytes become constants."""

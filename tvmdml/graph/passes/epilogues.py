@@ -26,9 +26,9 @@ from tvmdml.operators._contract import Operator
 from tvmdml.operators._following import follow_by, followed
 from tvmdml.operators._pointwise_fused import FusedPointwise, fuse, fusible
 from tvmdml.operators._pointwise_fused import Result as Made
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_RANK, TensorDesc
+from tvmdml.tensors.sizes import is_open
 
 
 def run(program: Program, target: Target) -> None:

@@ -13,9 +13,9 @@ from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.program import Program
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise import Pointwise
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import is_open
 
 
 def run(program: Program, target: Target) -> None:

@@ -24,9 +24,9 @@ from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution, Bfloat1
 from tvmdml.operators.convolution import Convolution
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.operators.gemm import Gemm
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors.sizes import is_open
 
 _PLAIN: dict[Any, tuple[Any, str]] = {Gemm: (Bfloat16Gemm, "b_tensor"), Convolution: (Bfloat16Convolution, "filter_tensor")}
 FORMS: dict[Any, tuple[Any, str]] = {

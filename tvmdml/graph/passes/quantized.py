@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Constant, Edge
@@ -28,6 +27,7 @@ from tvmdml.operators.convolution import QuantizedLinearConvolution
 from tvmdml.operators.matrix_multiply_integer import QuantizedLinearMatrixMultiply
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
 
 DEQUANTIZE, QUANTIZE = "ELEMENT_WISE_DEQUANTIZE_LINEAR", "ELEMENT_WISE_QUANTIZE_LINEAR"
 _BYTES = (TensorDataType.INT8, TensorDataType.UINT8)

@@ -14,9 +14,9 @@ from tvmdml.graph.program import Fusion, Program
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._recurrent_fused import CLASSES, QuantizedRecurrent
 from tvmdml.operators.quantization import ElementWiseDequantizeLinear
-from tvmdml.sizes import is_open
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.sizes import is_open
 
 FUSED = {cls.HEAD: cls for cls in CLASSES}
 WEIGHTS = ("weight", "recurrence")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.enums import QuantizationType
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
@@ -20,6 +19,7 @@ from tvmdml.operators.gather import Gather
 from tvmdml.operators.quantization import Dequantize
 from tvmdml.system import at_hand
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
 
 _BYTES_LEVEL = 4
 """The accuracy_level of products of bytes."""

@@ -13,7 +13,7 @@ from tvmdml.onnx.counting import COUNTING
 from tvmdml.onnx.folding import objects
 from tvmdml.onnx.node import Node, Results, rule
 from tvmdml.onnx.values import TooLate, Value
-from tvmdml.sizes import is_open
+from tvmdml.tensors.sizes import is_open
 
 
 @rule(*COUNTING)

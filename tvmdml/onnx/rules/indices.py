@@ -12,7 +12,7 @@ from tvmdml.onnx import described
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.values import Value
-from tvmdml.sizes import is_open
+from tvmdml.tensors.sizes import is_open
 
 
 @rule("Gather")

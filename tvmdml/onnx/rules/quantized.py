@@ -18,7 +18,7 @@ from tvmdml.onnx.rules.products import turned
 from tvmdml.onnx.rules.reductions import dropped, from_axis_on
 from tvmdml.onnx.types import is_narrow, is_ours, wide_of
 from tvmdml.onnx.values import Value
-from tvmdml.sizes import is_open
+from tvmdml.tensors.sizes import is_open
 
 
 def _real(node: Node, at: int) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
@@ -19,8 +18,9 @@ from tvmdml.onnx.rules.resizing_open import by_open_weights
 from tvmdml.onnx.values import Value
 from tvmdml.operators._resampling_onnx import SIMPLE, Axis, axes_of
 from tvmdml.operators._resampling_reference import weighed
-from tvmdml.sizes import hint, is_open
-from tvmdml.sizes.evaluating import own
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import hint, is_open
+from tvmdml.tensors.sizes.evaluating import own
 
 _MOST_WEIGHTS = 1 << 24
 _MOST_PLACES = 1 << 22

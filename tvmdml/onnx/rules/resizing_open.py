@@ -15,8 +15,8 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx.node import Node, axis_of, reshaped
-from tvmdml.sizes import are_equal, hint, is_open
-from tvmdml.sizes.size import Size
+from tvmdml.tensors.sizes import are_equal, hint, is_open
+from tvmdml.tensors.sizes.size import Size
 
 _MOST = 1 << 13
 """The most weights of a dimension in the case at hand: DirectML's operator is quicker where there are more."""

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
+from tvmdml.tensors.arrays import NumpyArray
 
 _MODES = {"linear": 2, "bilinear": 2, "nearest": 1, "cubic": 4, "bicubic": 4}
 """How many elements are weighed along each dimension."""

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.arrays import NumpyArray
 from tvmdml.graph import Expression
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Result, Results, axis_of, reshaped, rule
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.operators.cast import converted
+from tvmdml.tensors.arrays import NumpyArray
 
 _MOST_ANGLES = 1 << 24
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import compiler, targets
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.library import finding
 from tvmdml.operators._contract import Role
 from tvmdml.proof.bench import blas, checks, inputs, limits, logs_in_force, measure, peers, venues
@@ -28,6 +27,7 @@ from tvmdml.system import imports
 from tvmdml.targets import Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets.cpu.thread_count import thread_count
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 OURS = "tvmdml"
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import compiler, targets
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
@@ -27,6 +26,7 @@ from tvmdml.proof.bench.venues import Venue
 from tvmdml.system import console
 from tvmdml.system.console import shown_seconds
 from tvmdml.targets import Target
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 SCHEMA = "tvmdml-bench-tuned"
 VERSION = 1

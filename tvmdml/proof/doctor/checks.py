@@ -209,8 +209,8 @@ def _run_on(target: Target | str, desc: Operator) -> Finding:
 def _tried(desc: Operator, run: Callable[..., object], words: str) -> Finding:
     import numpy as np
 
-    from tvmdml.arrays.guarded import GuardedTensor
     from tvmdml.operators._contract import Role
+    from tvmdml.tensors.arrays.guarded import GuardedTensor
 
     rng, inputs = np.random.default_rng(0), dict(desc.tensors(Role.INPUT))
     places = {name: None if tensor is None else GuardedTensor(tensor) for name, tensor in desc.tensors()}

@@ -19,15 +19,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tvmdml import arrays, targets
-from tvmdml.arrays.device_array import DeviceArray, extent, packed
+from tvmdml import targets
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.targets.cuda import CudaTarget, dlpack, driver, header, loader
 from tvmdml.targets.cuda.lending import dlpack_device as dlpack_device
 from tvmdml.targets.cuda.lending import handle, number
 from tvmdml.targets.cuda.lending import interface as interface
 from tvmdml.targets.cuda.lending import to_dlpack as to_dlpack
-from tvmdml.tensors import BYTE_TYPES, NO_BFLOAT16, TYPE_NAMES
+from tvmdml.tensors import BYTE_TYPES, NO_BFLOAT16, TYPE_NAMES, arrays
+from tvmdml.tensors.arrays.device_array import DeviceArray, extent, packed
 
 _Dtype: TypeAlias = "np.dtype[Any]"
 _DEVICE_ORDINAL = 9

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import DeviceError
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
 from tvmdml.targets.cuda import architectures, driver
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
-    from tvmdml.arrays import NumpyArray
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
     from tvmdml.targets.cuda.driver import Device, Prepared
     from tvmdml.targets.cuda.graphs import Graph
+    from tvmdml.tensors.arrays import NumpyArray
 
 _Dims = tuple[int, int, int]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.targets.cuda import dlpack, header
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 def dlpack_device(array: DeviceArray) -> tuple[int, int]:

@@ -12,10 +12,10 @@ from tvmdml.targets._device_launch import DeviceLaunch, Placed
 from tvmdml.targets.vulkan.timestamps import Event, has_timestamps
 
 if TYPE_CHECKING:
-    from tvmdml.arrays.device_array import DeviceArray
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
     from tvmdml.targets.vulkan.driver import Device, Pipeline, Prepared
+    from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
 class Loaded:

@@ -13,8 +13,9 @@ import pytest
 from cuda_work import is_emulator, new_stream
 from foreign_arrays import CupyArray, Guard, cupy_from_dlpack, torch_library
 
-from tvmdml import DeviceError, arrays, functions, targets
+from tvmdml import DeviceError, functions, targets
 from tvmdml.targets.cuda import CudaTarget, foreign
+from tvmdml.tensors import arrays
 
 
 @pytest.fixture(params=["at once", "late"])

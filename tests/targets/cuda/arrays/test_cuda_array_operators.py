@@ -13,8 +13,9 @@ from foreign_arrays import LAYOUTS, VALUES, CupyArray, assert_calls, calls, curr
 from support import ALL, mixture, seeded, top_k_desc
 
 import tvmdml
-from tvmdml import InvalidArgument, TensorDesc, arrays
+from tvmdml import InvalidArgument, TensorDesc
 from tvmdml.targets.cuda import CudaTarget, foreign
+from tvmdml.tensors import arrays
 
 # -- Compiled operators -------------------------------------------------------------------------------------------
 

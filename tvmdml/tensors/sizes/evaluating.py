@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.sizes import polynomials, showing
-from tvmdml.sizes.guards import Atom, Quotient, Symbol, Within
-from tvmdml.sizes.polynomials import Terms
-from tvmdml.sizes.record import Open, Record
-from tvmdml.sizes.size import Size
+from tvmdml.tensors.sizes import polynomials, showing
+from tvmdml.tensors.sizes.guards import Atom, Quotient, Symbol, Within
+from tvmdml.tensors.sizes.polynomials import Terms
+from tvmdml.tensors.sizes.record import Open, Record
+from tvmdml.tensors.sizes.size import Size
 
 Evaluator = Callable[..., "tuple[int, ...] | None"]
 """Called with the symbols' values, in their order: the integers, or ``None`` where a condition does not hold."""

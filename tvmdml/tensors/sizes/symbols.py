@@ -2,7 +2,7 @@
 
 Descriptors accept a symbol wherever they accept an integer, and compare it with nothing: a comparison could fix its value. A
 library's adapter adds its types here, as ``tvmdml.torch`` does. A size that is open
-(``tvmdml.sizes``) is compared.
+(``tvmdml.tensors.sizes``) is compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tvmdml.sizes import Size
+from tvmdml.tensors.sizes import Size
 
 _integers: tuple[type, ...] = ()
 _rules: dict[type, Callable[[Any], bool]] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
+from tvmdml.tensors.arrays import NumpyArray
 
 LEAST = 1 << 18
 """Bytes of the smallest array that is worth it."""

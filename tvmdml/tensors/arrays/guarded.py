@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tvmdml.arrays import NumpyArray
 from tvmdml.tensors import TensorDesc
+from tvmdml.tensors.arrays import NumpyArray
 
 GUARD = 256
 """The guard bytes on each side of a tensor, which nobody may write to; also the largest alignment that any device needs."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.sizes import polynomials, showing
-from tvmdml.sizes.guards import INFINITE, MOST_FACTORS, MOST_TERMS, Atom, Bounds, Guards, Quotient, Symbol, Within, is_huge
-from tvmdml.sizes.polynomials import Terms
-from tvmdml.sizes.size import Size
+from tvmdml.tensors.sizes import polynomials, showing
+from tvmdml.tensors.sizes.guards import INFINITE, MOST_FACTORS, MOST_TERMS, Atom, Bounds, Guards, Quotient, Symbol, Within, is_huge
+from tvmdml.tensors.sizes.polynomials import Terms
+from tvmdml.tensors.sizes.size import Size
 
 Operand = Size | int
 

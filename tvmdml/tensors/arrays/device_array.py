@@ -20,7 +20,7 @@ from tvmdml.tensors import native
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tvmdml.typing import Array
+    from tvmdml.tensors.annotations import Array
 
     Key: TypeAlias = int | slice | EllipsisType
 

@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.sizes import is_open
-from tvmdml.tensors import TensorDataType, native
+from tvmdml.tensors import TensorDataType, arrays, native
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.sizes import is_open
 
 PYTHON = frozenset((int, float, bool))
 """Their types."""

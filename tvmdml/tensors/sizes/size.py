@@ -16,10 +16,10 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tvmdml.sizes import polynomials
-from tvmdml.sizes.guards import is_huge
-from tvmdml.sizes.polynomials import Terms
 from tvmdml.system import at_hand
+from tvmdml.tensors.sizes import polynomials
+from tvmdml.tensors.sizes.guards import is_huge
+from tvmdml.tensors.sizes.polynomials import Terms
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml._enum import DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
-from tvmdml.sizes import Size, are_equal, is_one, is_open, naming_sizes, symbols
+from tvmdml.tensors.sizes import Size, are_equal, is_one, is_open, naming_sizes, symbols
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tvmdml.sizes import polynomials
-from tvmdml.sizes.polynomials import Terms
+from tvmdml.tensors.sizes import polynomials
+from tvmdml.tensors.sizes.polynomials import Terms
 
 INFINITE = math.inf
 MOST_TERMS, MOST_FACTORS = 64, 16

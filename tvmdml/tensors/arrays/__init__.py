@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.arrays.device_array import ROOMS, DeviceArray, Home, overlap, room
-from tvmdml.arrays.device_array import NumpyArray as NumpyArray
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.sizes import is_open
 from tvmdml.tensors import NO_BFLOAT16, TYPE_NAMES
+from tvmdml.tensors.arrays.device_array import ROOMS, DeviceArray, Home, overlap, room
+from tvmdml.tensors.arrays.device_array import NumpyArray as NumpyArray
+from tvmdml.tensors.sizes import is_open
 
 Restore = Callable[[NumpyArray], Any]
 """Converts a NumPy result to the caller's kind of array, without a copy."""

@@ -1,7 +1,7 @@
 """Sizes that are open: integers that are expressions over named symbols, and what was asked of them."""
 
-from tvmdml.sizes.record import Record
-from tvmdml.sizes.size import (
+from tvmdml.tensors.sizes.record import Record
+from tvmdml.tensors.sizes.size import (
     Size,
     are_equal,
     cached,

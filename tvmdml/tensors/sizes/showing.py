@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tvmdml.sizes import polynomials
-from tvmdml.sizes.guards import Atom, Quotient, Symbol, Within
-from tvmdml.sizes.polynomials import Terms
+from tvmdml.tensors.sizes import polynomials
+from tvmdml.tensors.sizes.guards import Atom, Quotient, Symbol, Within
+from tvmdml.tensors.sizes.polynomials import Terms
 
 Atoms = Sequence[Atom] | Mapping[int, Atom]
 """By their numbers."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tvmdml import arrays
-from tvmdml.arrays import NumpyArray
-from tvmdml.arrays.device_array import DeviceArray
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.tensors import MAX_RANK, MOST_VALUES, ArrayTensorDesc, TensorDataType
+from tvmdml.tensors import MAX_RANK, MOST_VALUES, ArrayTensorDesc, TensorDataType, arrays
+from tvmdml.tensors.arrays import NumpyArray
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
-    from tvmdml.typing import Array, DType
+    from tvmdml.tensors import DType
+    from tvmdml.tensors.annotations import Array
 
 __all__ = ["broadcast", "reinterpret"]
 
