@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tvmdml.proof.bench import blas, checks, peers, rows, runner, tables
-from tvmdml.proof.bench.peers import _cuda
+from tvmdml.proof.bench.peers import _arrays
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.rows.top_k import top_k
 from tvmdml.proof.bench.task import Task
@@ -228,12 +228,12 @@ def test_libraries_are_told_the_device_and_give_memory_back(torch_on_cuda: Any, 
 
 def test_inputs_on_the_device_go_with_their_task(cupy: ModuleType) -> None:
     task = Task(rounding(8))
-    before = len(_cuda._inputs)
-    _cuda.input_array(task)
-    assert len(_cuda._inputs) == before + 1
+    before = len(_arrays.CUPY.held)
+    _arrays.CUPY.input(task)
+    assert len(_arrays.CUPY.held) == before + 1
     del task
     gc.collect()
-    assert len(_cuda._inputs) == before
+    assert len(_arrays.CUPY.held) == before
 
 
 def test_numpy_is_limited_too() -> None:

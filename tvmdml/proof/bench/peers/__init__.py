@@ -3,7 +3,7 @@
 On a CUDA device the peers are PyTorch and CuPy, with arrays on the device; RAFT is not part of the goals. A peer is prepared in
 advance: its input is in its own kind of array, its output is allocated, and a session has its arrays bound. If a peer does less
 than the operator (no values beside indices), that counts in its favour, and its note says so. An operator's peers are in the table
-of the file here that has the name of the operator's own file, or of its family; the file for a device begins with ``cuda_``.
+of the file here that has the name of the operator's own file, or of its family.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pkgutil
 from collections.abc import Iterable
 
 from tvmdml import operators
-from tvmdml.proof.bench.peers import _cuda
+from tvmdml.proof.bench.peers import _arrays
+from tvmdml.proof.bench.peers._arrays import release, use
 from tvmdml.proof.bench.peers._common import Attempt, Library, Peer
-from tvmdml.proof.bench.peers._cuda import release, use
 from tvmdml.proof.bench.work import Work
 
 __all__ = ["LIBRARIES", "Attempt", "Library", "Peer", "absent", "every", "missing", "of", "release", "use"]
@@ -31,16 +31,13 @@ LIBRARIES = {
         "tvm topi": Library(("tvm",), aside=True),
     },
     "cuda": {
-        "torch": Library(("torch",), lacks=_cuda.torch_lacks),
-        "cupy": Library(("cupy",), lacks=_cuda.cupy_lacks),
+        "torch": Library(("torch",), lacks=_arrays.torch_lacks),
+        "cupy": Library(("cupy",), lacks=_arrays.cupy_lacks),
         # It has no arrays of its own, and is given CuPy's.
-        "raft": Library(("pylibraft", "cupy"), aside=True, lacks=_cuda.cupy_lacks),
+        "raft": Library(("pylibraft", "cupy"), aside=True, lacks=_arrays.cupy_lacks),
     },
 }
 """The libraries, by where they run."""
-
-_PREFIXES = ("", "cuda_")
-"""The prefixes of the files with the tables of an operator's peers."""
 
 
 def missing(library: str, where: str = "cpu") -> list[str]:
@@ -63,10 +60,9 @@ def absent(where: str) -> list[str]:
 def every(operator: str, where: str = "cpu") -> tuple[Peer, ...]:
     """All peers of an operator at this place."""
     cls = operators.by_name(operator)
-    own = (operators.module_of(cls), cls.FAMILY)
-    found = ([f"{prefix}{name}" for name in own if f"{prefix}{name}" in _files()][:1] for prefix in _PREFIXES)
-    tables = (importlib.import_module(f"{__name__}.{name}").PEERS for (name,) in filter(None, found))
-    return tuple(peer for table in tables for peer in table if peer.where == where)
+    name = next((one for one in (operators.module_of(cls), cls.FAMILY) if one in _files()), "")
+    table: tuple[Peer, ...] = importlib.import_module(f"{__name__}.{name}").PEERS if name else ()
+    return tuple(peer for peer in table if peer.where == where)
 
 
 @functools.cache

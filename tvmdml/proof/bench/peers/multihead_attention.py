@@ -9,7 +9,8 @@ import numpy as np
 
 from tvmdml.proof.bench import inputs
 from tvmdml.proof.bench.inputs import Array
-from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
+from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, TORCH, Arrays
+from tvmdml.proof.bench.peers._common import Attempt, Peer, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Work
@@ -22,7 +23,7 @@ def _suits(work: Work) -> bool:
     return len(work.inputs) > _STACKED and work.inputs[_STACKED] is not None
 
 
-def rows_of(task: Task) -> tuple[Array, Array, Array]:
+def _rows_of(task: Task) -> tuple[Array, Array, Array]:
     """Queries, and all keys and values: {batch, heads, rows, channels}."""
     stacked = task.inputs[_STACKED]
     assert stacked is not None
@@ -33,7 +34,7 @@ def rows_of(task: Task) -> tuple[Array, Array, Array]:
     return query, key, value
 
 
-def added_of(task: Task, keys: int) -> Array | None:
+def _added_of(task: Task, keys: int) -> Array | None:
     """What the mask adds to the scores of keys: {batch, 1, 1, keys}."""
     lengths = task.inputs[_MASK]
     if lengths is None:
@@ -42,19 +43,19 @@ def added_of(task: Task, keys: int) -> Array | None:
     return np.where(kept, 0, task.work["mask_filter_value"]).astype(task.x.dtype)[:, None, None]
 
 
-def _torch(task: Task, threads: int) -> Attempt:
-    own = rows_of(task)
+def _torch(arrays: Arrays, task: Task, threads: int) -> Attempt:
+    own = _rows_of(task)
     given: dict[str, Any] = {"scale": task.work["scale"]}
-    added = added_of(task, own[1].shape[2])
+    added = _added_of(task, own[1].shape[2])
     if added is not None:
-        given["attn_mask"] = tensor(added).expand(-1, own[0].shape[1], own[0].shape[2], -1)
-    call = partial(torch().nn.functional.scaled_dot_product_attention, *map(tensor, own), **given)
+        given["attn_mask"] = arrays.of(added).expand(-1, own[0].shape[1], own[0].shape[2], -1)
+    call = partial(torch().nn.functional.scaled_dot_product_attention, *map(arrays.of, own), **given)
     sizes = task.desc.outputs()[0].sizes
-    return on_torch(call, lambda: (call().transpose(1, 2).reshape(sizes).numpy(),), threads)
+    return arrays.returns(threads, call, lambda found: found.swapaxes(1, 2).reshape(sizes))
 
 
 def _onnx(task: Task, threads: int) -> Attempt:
-    query, key, value = rows_of(task)
+    query, key, value = _rows_of(task)
     out = inputs.empty(task.desc.outputs()[0].sizes, task.x.dtype)
     heads = query.shape[1]
     query = np.ascontiguousarray(query.swapaxes(1, 2)).reshape(out.shape[0], out.shape[1], -1)
@@ -77,6 +78,7 @@ def _wide(work: Work) -> bool:
 
 _NOTE = "keys are in one array already, each head's together"
 PEERS = (
-    Peer("torch", "scaled_dot_product_attention", _torch, _suits, _NOTE),
+    TORCH.peer("scaled_dot_product_attention", _torch, _suits, _NOTE),
+    CUDA_TORCH.peer("scaled_dot_product_attention", _torch, lambda work: len(list(work.operands())) == 1),
     Peer("onnxruntime", "MultiHeadAttention", _onnx, _wide, _NOTE),
 )

@@ -1,14 +1,15 @@
 """Pointwise operators: a function of NumPy and of PyTorch that writes to ``out``, and a node of ONNX Runtime.
 
-Which function that is follows from the operator's name (``_names.py``) and from ONNX's names on its class. Only operators for which
-a library has no such function, or one with other parameters, are in the tables here.
+On a CUDA device PyTorch has the same functions, and CuPy has NumPy's; what reads or writes several times is left out there, since
+CuPy makes a kernel of each. Which function that is follows from the operator's name (``_names.py``) and from ONNX's names on its
+class. Only operators for which a library has no such function, or one with other parameters, are in the tables here.
 """
 
 from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 
 from tvmdml.proof.bench import inputs
 from tvmdml.proof.bench.inputs import DENSITIES, Array
-from tvmdml.proof.bench.peers import _names
+from tvmdml.proof.bench.peers import _arrays, _names
+from tvmdml.proof.bench.peers._arrays import IN_TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
@@ -36,7 +38,7 @@ def _is_plain(work: Work) -> bool:
 # -- The arrays ---------------------------------------------------------------------------------------------------
 
 
-def arrays(task: Task) -> list[Array]:
+def _operands(task: Task) -> list[Array]:
     """The inputs that are present; in place, the first is a copy. Truth values are bool, for which libraries have faster code."""
     found = [array for array in task.given if array is not None]
     operands = list(task.work.operands())
@@ -48,20 +50,15 @@ def arrays(task: Task) -> list[Array]:
     ]
 
 
-def output(task: Task, given: Sequence[Array], is_bool: bool) -> Array:
-    """The array for the result, as bool if that is what the library writes; in place, the first input."""
-    out = given[0] if task.work.in_place else task.outputs()[0]
+def _output(task: Task, is_bool: bool) -> Array:
+    """The array for the result, as bool if that is what the library writes."""
+    (out,) = task.outputs()
     return out.view(bool) if is_bool and out.dtype == np.uint8 else out
 
 
-def _results(call: Call, out: Array, task: Task) -> Callable[[], tuple[Array, ...]]:
-    dtype = task.desc.outputs()[0].data_type.numpy
-    return writes(call, out.view(dtype) if out.dtype == bool else out)
-
-
-def of_one(given: Sequence[Any]) -> list[Any]:
-    """The first element of each array."""
-    return [one.reshape(-1)[:1] for one in given]
+def _as_numbers(found: Array, task: Task) -> Array:
+    """A result of bool in the type of the output."""
+    return found.view(task.desc.outputs()[0].data_type.numpy) if found.dtype == bool else found
 
 
 # -- NumPy --------------------------------------------------------------------------------------------------------
@@ -141,25 +138,6 @@ NUMPY: dict[str, Callable[[Task, list[Array], Array], Call]] = {
 """By the name of the function here."""
 
 
-def _by_numpy(task: Task, threads: int) -> Attempt:
-    given, operator = arrays(task), task.work.operator
-    name = _names.in_numpy(operator)
-    ufunc = getattr(np, name) if name else None
-    out = output(task, given, ufunc is not None and ufunc(*of_one(given)).dtype == bool)
-    call = NUMPY[_names.function(operator)](task, given, out) if ufunc is None else partial(ufunc, *given, out=out)
-    return Attempt(call, _results(call, out, task))
-
-
-def _by_numpy_new(task: Task, threads: int) -> Attempt:
-    call = partial(getattr(np, _names.in_numpy(task.work.operator)), *arrays(task))
-    return Attempt(call, lambda: (as_numbers(call(), task),))
-
-
-def as_numbers(found: Array, task: Task) -> Array:
-    """A result of bool in the type of the output."""
-    return found.view(task.desc.outputs()[0].data_type.numpy) if found.dtype == bool else found
-
-
 # -- PyTorch ------------------------------------------------------------------------------------------------------
 
 
@@ -216,21 +194,31 @@ TORCH: dict[str, Callable[[Task, Tensors, Any], Call]] = {
 """By the name of the function here."""
 
 
-def _by_torch(task: Task, threads: int) -> Attempt:
-    given, name = arrays(task), _names.function(task.work.operator)
-    tensors = list(map(tensor, given))
-    if name in TORCH:
-        out = output(task, given, False)
-        return on_torch(call := TORCH[name](task, tensors, tensor(out)), _results(call, out, task), threads)
-    function = getattr(torch(), _names.in_torch(task.work.operator))
-    out = output(task, given, function(*of_one(tensors)).dtype == torch().bool)
-    call = partial(function, *tensors, out=tensor(out))
-    return on_torch(call, _results(call, out, task), threads)
+# -- By name ------------------------------------------------------------------------------------------------------
 
 
-def _by_torch_new(task: Task, threads: int) -> Attempt:
-    call = partial(getattr(torch(), _names.in_torch(task.work.operator)), *map(tensor, arrays(task)))
-    return on_torch(call, lambda: (as_numbers(call().numpy(), task),), threads)
+def _by_name(arrays: Arrays, task: Task, threads: int) -> Attempt:
+    table, named = (TORCH, _names.in_torch) if arrays.library == "torch" else (NUMPY, _names.in_numpy)
+    given, name = list(map(arrays.of, _operands(task))), _names.function(task.work.operator)
+    function = None if name in table else getattr(arrays.functions, named(task.work.operator))
+    is_bool = function is not None and str(function(*(one.reshape(-1)[:1] for one in given)).dtype).endswith("bool")
+    out = given[0] if task.work.in_place else arrays.of(_output(task, is_bool))
+    call = table[name](task, given, out) if function is None else partial(function, *given, out=out)
+
+    def results() -> tuple[Array, ...]:
+        call()
+        return (_as_numbers(arrays.back(out), task),)
+
+    return arrays.attempt(call, results, threads)
+
+
+def _by_name_new(arrays: Arrays, task: Task, threads: int) -> Attempt:
+    named = _names.in_torch if arrays.library == "torch" else _names.in_numpy
+    call = partial(getattr(arrays.functions, named(task.work.operator)), *map(arrays.of, _operands(task)))
+    return arrays.returns(threads, call, lambda found: _as_numbers(found, task))
+
+
+# -- Quantized numbers of PyTorch ---------------------------------------------------------------------------------
 
 
 def _quantized_type(dtype: np.dtype[Any]) -> Any:
@@ -239,13 +227,13 @@ def _quantized_type(dtype: np.dtype[Any]) -> Any:
 
 def _parameters(task: Task) -> tuple[float, int]:
     """The scale and the zero point, if each is a single number."""
-    _, scale, *zero_point = arrays(task)
+    _, scale, *zero_point = _operands(task)
     return float(scale.item()), int(zero_point[0].item()) if zero_point else 0
 
 
 def _quantize_torch(task: Task, threads: int) -> Attempt:
     kind = _quantized_type(task.desc.outputs()[0].data_type.numpy)
-    call = partial(torch().quantize_per_tensor, tensor(arrays(task)[0]), *_parameters(task), kind)
+    call = partial(torch().quantize_per_tensor, tensor(_operands(task)[0]), *_parameters(task), kind)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # once: PyTorch plans to replace it
         call()
@@ -253,7 +241,7 @@ def _quantize_torch(task: Task, threads: int) -> Attempt:
 
 
 def _dequantize_torch(task: Task, threads: int) -> Attempt:
-    x = arrays(task)[0]
+    x = _operands(task)[0]
     call = torch()._make_per_tensor_quantized_tensor(tensor(x), *_parameters(task)).dequantize
     return on_torch(call, lambda: (call().numpy(),), threads)
 
@@ -293,9 +281,9 @@ def _only_bool(formal: Any) -> bool:
 
 
 def _by_onnx(task: Task, threads: int) -> Attempt:
-    kind, given = _onnx_kind(task), arrays(task)
+    kind, given = _onnx_kind(task), _operands(task)
     schema = _schema(kind)
-    out = output(task, given, _only_bool(schema.outputs[0]))
+    out = _output(task, _only_bool(schema.outputs[0]))
     sources, constants, attributes = _node(task, given)
     call = onnx_session(
         kind,
@@ -305,7 +293,7 @@ def _by_onnx(task: Task, threads: int) -> Attempt:
         constants={f"c{i}": array for i, array in enumerate(constants)},
         **attributes,
     )
-    return Attempt(call, _results(call, out, task))
+    return Attempt(call, writes(call, out.view(_output_type(task)) if out.dtype == bool else out))
 
 
 # -- Which can do what --------------------------------------------------------------------------------------------
@@ -315,7 +303,7 @@ def _given(work: Work, new: bool) -> bool:
     return _is_plain(work) and (work.door == "function") is new
 
 
-def when_numpy(new: bool) -> Callable[[Work], bool]:
+def _when_numpy(new: bool) -> Callable[[Work], bool]:
     """For what NumPy can do; ``new`` if results are allocated."""
 
     def when(work: Work) -> bool:
@@ -325,12 +313,12 @@ def when_numpy(new: bool) -> Callable[[Work], bool]:
     return when
 
 
-def when_cupy(new: bool) -> Callable[[Work], bool]:
+def _when_cupy(new: bool) -> Callable[[Work], bool]:
     """For what CuPy has NumPy's function for."""
     return lambda work: _given(work, new) and bool(_names.in_numpy(work.operator))
 
 
-def when_torch(new: bool) -> Callable[[Work], bool]:
+def _when_torch(new: bool) -> Callable[[Work], bool]:
     """For what PyTorch can do."""
 
     def when(work: Work) -> bool:
@@ -361,10 +349,12 @@ def _when_single(name: str) -> Callable[[Work], bool]:
 
 
 PEERS = (
-    Peer("numpy", "out=", _by_numpy, when_numpy(new=False)),
-    Peer("numpy", "allocates", _by_numpy_new, when_numpy(new=True)),
-    Peer("torch", "out=", _by_torch, when_torch(new=False)),
-    Peer("torch", "allocates", _by_torch_new, when_torch(new=True)),
+    _arrays.NUMPY.peer("out=", _by_name, _when_numpy(new=False)),
+    _arrays.NUMPY.peer("allocates", _by_name_new, _when_numpy(new=True)),
+    _arrays.CUPY.peer("out=", _by_name, _when_cupy(new=False)),
+    _arrays.CUPY.peer("allocates", _by_name_new, _when_cupy(new=True)),
+    *(one.peer("out=", _by_name, _when_torch(new=False)) for one in IN_TORCH),
+    *(one.peer("allocates", _by_name_new, _when_torch(new=True)) for one in IN_TORCH),
     Peer("torch", "quantize_per_tensor", _quantize_torch, _when_single("quantize_linear"), "allocates"),
     Peer("torch", "dequantize", _dequantize_torch, _when_single("dequantize_linear"), "allocates"),
     Peer("onnxruntime", "node", _by_onnx, _when_onnx),

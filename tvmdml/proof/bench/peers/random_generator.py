@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, writes
+from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, TORCH, Arrays
+from tvmdml.proof.bench.peers._common import Attempt, Peer
 from tvmdml.proof.bench.task import Task
 
 
@@ -27,14 +27,14 @@ def _integers_numpy(task: Task, threads: int) -> Attempt:
     return Attempt(call, lambda: (np.asarray(call()),))
 
 
-def _random_torch(task: Task, threads: int) -> Attempt:
-    out = inputs.empty(_sizes(task), np.int32)
-    call = tensor(out).random_
-    return on_torch(call, writes(call, out), threads)
+def _random_torch(arrays: Arrays, task: Task, threads: int) -> Attempt:
+    out = arrays.empty(task, _sizes(task), np.int32)
+    return arrays.writes(threads, out.random_, out)
 
 
 PEERS = (
     Peer("numpy", "Philox", _raw_numpy, note="Philox 4x64-10"),
     Peer("numpy", "integers of Philox", _integers_numpy, note="Philox 4x64-10"),
-    Peer("torch", "random_", _random_torch, note="Mersenne Twister, 31 bits"),
+    TORCH.peer("random_", _random_torch, note="Mersenne Twister, 31 bits"),
+    CUDA_TORCH.peer("random_", _random_torch, note="Philox 4x32-10 in another order, 31 bits"),
 )

@@ -11,6 +11,7 @@ import numpy as np
 
 from tvmdml.proof.bench import inputs
 from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
@@ -69,7 +70,7 @@ def _flat(one: Array | None) -> Any:
     return None if one is None else tensor(one.reshape(-1))
 
 
-def torch_call(task: Task, x: Any) -> Callable[[], Any] | None:
+def _torch_call(task: Task, x: Any) -> Callable[[], Any] | None:
     """A call of PyTorch on a tensor of the input; ``None`` if there is none."""
     axes, function, given = _axes(task.work), _function(task.work), list(task.given)
     library = torch()
@@ -110,7 +111,7 @@ def _is_last(work: Work) -> bool:
     return bool(axes) and tuple(range(len(work.sizes)))[-len(axes) :] == axes
 
 
-def in_torch(work: Work) -> bool:
+def _in_torch(work: Work) -> bool:
     """Whether PyTorch has such a function."""
     known = ("ARGMAX", "ARGMIN", "ACTIVATION_SOFTMAX1", "ACTIVATION_LOG_SOFTMAX1", "MEAN_VARIANCE_NORMALIZATION1")
     return work.operator in known or (
@@ -118,24 +119,23 @@ def in_torch(work: Work) -> bool:
     )
 
 
-def _torch(task: Task, threads: int) -> Attempt:
-    call = torch_call(task, tensor(task.x))
+def _torch(arrays: Arrays, task: Task, threads: int) -> Attempt:
+    call = _torch_call(task, arrays.input(task))
     if call is None:
         raise NotImplementedError(task.work.operator)
     kind = task.desc.outputs()[0].data_type.numpy
-    return on_torch(call, lambda: (call().numpy().astype(kind, copy=False),), threads)
+    return arrays.returns(threads, call, lambda found: found.astype(kind, copy=False))
 
 
 def _fused(task: Task, threads: int) -> Attempt:
     """What PyTorch's compiler makes of both: one function in C++, written for these sizes."""
     x, *own = (tensor(one.reshape(-1) if i else one) for i, one in enumerate(task.given) if one is not None)
-    attempt = _torch(task, threads)
 
     def both(x: Any, *own: Any) -> Any:
         normal = torch().nn.functional.layer_norm(x, task.x.shape[-len(_axes(task.work)) :], *own, 1e-5)
         return torch().relu(normal)
 
-    attempt.prepare()
+    torch().set_num_threads(threads)
     torch()._dynamo.reset()
     compiled = torch().compile(both, dynamic=False)
 
@@ -180,7 +180,8 @@ def _in_onnx(work: Work) -> bool:
 
 PEERS = (
     Peer("numpy", "sum, max, argmax", _numpy, _in_numpy),
-    Peer("torch", "its function", _torch, in_torch),
+    TORCH.peer("its function", _torch, _in_torch),
+    CUDA_TORCH.peer("its function", _torch, lambda work: _in_torch(work) and len(work.inputs) == 1),
     Peer("torch", "compiled", _fused, _can_fuse, "made for these sizes by a compiler for C++"),
     Peer("onnxruntime", "its node", _onnx, _in_onnx, "places are int64"),
 )

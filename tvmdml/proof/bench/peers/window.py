@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
-from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
+from tvmdml.proof.bench.peers._arrays import IN_TORCH, Arrays
+from tvmdml.proof.bench.peers._common import Attempt, Peer, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Work
@@ -30,7 +30,7 @@ def _is_image(work: Work) -> bool:
     return work.operator in (_AVERAGE, _LARGEST) and work["window_size"] == tuple(work.sizes[2:])
 
 
-def is_symmetric(work: Work) -> bool:
+def _is_symmetric(work: Work) -> bool:
     """Whether PyTorch has a function for it."""
     if not _is_known(work):
         return False
@@ -41,7 +41,7 @@ def is_symmetric(work: Work) -> bool:
     return plain and (work.operator == _LARGEST or set(work["dilations"]) == {1}) and (work.operator != _NORM or not any(padding))
 
 
-def on_tensor(work: Work, x: Any) -> Callable[[], Any]:
+def _on_tensor(work: Work, x: Any) -> Callable[[], Any]:
     """PyTorch's function on a tensor."""
     functional = torch().nn.functional
     if work.operator == _RESPONSE:
@@ -58,13 +58,8 @@ def on_tensor(work: Work, x: Any) -> Callable[[], Any]:
     return partial(functional.avg_pool2d, x, size, steps, work["start_padding"], count_include_pad=padded)
 
 
-def _torch(task: Task, threads: int) -> Attempt:
-    call = on_tensor(task.work, tensor(task.x))
-
-    def results() -> tuple[Array, ...]:
-        return (call().numpy(),)
-
-    return on_torch(call, results, threads)
+def _torch(arrays: Arrays, task: Task, threads: int) -> Attempt:
+    return arrays.returns(threads, _on_tensor(task.work, arrays.input(task)))
 
 
 def _onnx(task: Task, threads: int) -> Attempt:
@@ -84,6 +79,6 @@ def _onnx(task: Task, threads: int) -> Attempt:
 
 
 PEERS = (
-    Peer("torch", "pool", _torch, is_symmetric),
+    *(one.peer("pool", _torch, _is_symmetric) for one in IN_TORCH),
     Peer("onnxruntime", "Pool", _onnx, _is_plain),
 )
