@@ -118,9 +118,8 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
 
     # -- Sums
 
-    def _tile(self, first: Any, column: Any, row: Any) -> None:
+    def _tile(self, first: Any, own: list[Any], row: Any) -> None:
         bits, parts = self.bits, self.parts
-        own = [T.hold(column + n) for n in range(self.together)]
         bases, scales, zero_rows = (
             [T.hold(base + times(n, step)) for n in own]
             for base, step in ((self.base_b, self.b_row), (T.i64(0), self.scale_row), (T.i64(0), self.zero_row))

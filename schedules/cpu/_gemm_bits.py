@@ -20,10 +20,12 @@ from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm_panels import times
 from tvmdml.schedules.cpu._sums import zeros
 
-COLUMNS = 64
-"""Columns whose sums are finished together."""
-AHEAD = 8192
+COLUMNS = 256
+"""Columns whose sums are finished together. Those that are computed at once are apart: each part is read in its order."""
+AHEAD = 4096
 """Bytes at least between what is asked for and what is read: those of the same chunks of columns that are computed later."""
+_TABLE = 16
+"""The elements of a table in a register of AVX-512."""
 ROWS = 1 << 16
 """A quarter of the elements of rows that are multiplied by all columns in turn: a second cache has them."""
 
@@ -59,6 +61,13 @@ class Bits(FewBits):
     def words(self, raw: Any) -> Any:
         """Bytes as words of elements without signs."""
         return self.signless(tensorir.reinterpret(f"uint32x{self.lanes}" if self.lanes > 1 else "uint32", raw))
+
+    def element(self, word: Any, step: int, less: Any, start: Any = None) -> Any:
+        """As of ``FewBits``. If a register has all of them, less their zero point, an instruction takes them by lanes' low bits."""
+        if self.bits > 4 or self.zero == "bits" or self.lanes < _TABLE or not T.has_instructions("avx512f"):
+            return super().element(word, step, less, start)
+        table = tuple(float(i % (1 << self.bits) - self.offset) for i in range(_TABLE))
+        return T.looked_up(word >> self.vector(step * self.bits, "uint32") if step else word, [table])[0]
 
     def vector(self, value: float, dtype: str = "float32") -> Any:
         """A vector of a constant."""
@@ -96,13 +105,10 @@ class BitRows:
             buffers,
             steps,
         )
-        self.columns = columns
         self.scratch, self.scratch_rooms = scratch
         chunk = T.i64(self.bits.places)
         self.chunks = T.hold(T.truncdiv(self.depth + (self.bits.places - 1), chunk))
-        step = T.i64(self.together)
-        turns = T.hold(T.truncdiv(self.b_row * step + (AHEAD - 1), T.max(self.b_row * step, T.i64(1))))
-        self.ahead = [T.hold(turns * step * row_step) for row_step in (self.b_row, self.scale_row)]
+        self.turns = T.hold(T.truncdiv(self.b_row + (AHEAD - 1), T.max(self.b_row, T.i64(1))))
         self.whole = T.hold(T.min(T.truncdiv(self.depth, chunk), T.truncdiv(self.row_bytes, T.i64(4 * self.bits.lanes))))
         self.blocks = T.hold(
             T.truncdiv(self.depth + (self.bits.block * self.bits.per_word - 1), T.i64(self.bits.block * self.bits.per_word))
@@ -162,10 +168,13 @@ class BitRows:
     def _columns(self, first: Any, count: Any, owner: Any) -> None:
         """All sums of up to ``COLUMNS`` columns."""
         some, (begin, rows) = self.together, self.block
-        with T.loop(T.hold(T.truncdiv(count + (some - 1), T.i64(some)))) as group:
-            column = T.hold(T.min(first + group * some, self.columns - some))
+        groups = T.hold(T.truncdiv(count + (some - 1), T.i64(some)))
+        with T.loop(groups) as group:
+            own = [T.hold(first + T.min(group + n * groups, count - 1)) for n in range(some)]
+            later = T.hold(self.turns + T.Select(group + self.turns < groups, T.i64(0), count - groups))
+            self.ahead = [T.hold(later * row_step) for row_step in (self.b_row, self.scale_row)]
             with T.loop(T.hold(T.truncdiv(rows + (self.rows - 1), T.i64(self.rows)))) as tile:
-                self._tile(first, column, T.hold(T.min(begin + tile * self.rows, self.m - self.rows)))
+                self._tile(first, own, T.hold(T.min(begin + tile * self.rows, self.m - self.rows)))
         lanes = self.bits.lanes
         with T.loop(rows) as i:
             row = T.hold(begin + i)
@@ -177,10 +186,9 @@ class BitRows:
                 n = T.hold(vectors * lanes + i)
                 owner.put(row, T.hold(first + n), T.hold(self.results[at + n]))
 
-    def _tile(self, first: Any, column: Any, row: Any) -> None:
-        """The sums of some rows and columns. The last columns may begin before the first ones: those are left out."""
+    def _tile(self, first: Any, own: list[Any], row: Any) -> None:
+        """The sums of some rows and columns, which may be twice there."""
         bits, lanes = self.bits, self.bits.lanes
-        own = [T.hold(column + n) for n in range(self.together)]
         bases = [T.hold(self.base_b + times(n, self.b_row)) for n in own]
         scales = [T.hold(times(n, self.scale_row)) for n in own]
         zero_rows = [T.hold(times(n, self.zero_row)) for n in own]
@@ -222,9 +230,8 @@ class BitRows:
         with T.loop(T.hold(self.chunks - self.whole)) as i:
             chunk(T.hold(self.whole + i), True)
         for n, column_of in enumerate(own):
-            with T.when(column_of >= first):
-                for m in range(self.rows):
-                    T.store(self.results, T.hold(self.sums + (row + m) * COLUMNS + (column_of - first)), added(totals[n][m].value))
+            for m in range(self.rows):
+                T.store(self.results, T.hold(self.sums + (row + m) * COLUMNS + (column_of - first)), added(totals[n][m].value))
 
     def _last_words(self, base: Any, c: Any) -> Any:
         """The bytes of a chunk that a row does not fill: behind its end is its last word again."""

@@ -12,7 +12,7 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.cpu import split
 from tvmdml.schedules.cpu._gemm_bit_integers import IntegerRows
-from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows, Bits
+from tvmdml.schedules.cpu._gemm_bits import BitRows, Bits
 from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
 from tvmdml.targets import Target
 
@@ -59,7 +59,7 @@ class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by anoth
         lanes = self.bytes_of_vector // 4
         self.bits = stored(own, lanes)
         self.together_rows = next((n for n in (1, 2, 3) if rows == n), 4)
-        self.together = 1 if columns < COLUMNS else self.TOGETHER[lanes][self.together_rows - 1]
+        self.together = 1 if columns < 16 else self.TOGETHER[lanes][self.together_rows - 1]
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // 16))

@@ -8,6 +8,7 @@ exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from tvmdml.kernels import tensorir_values as T
@@ -90,8 +91,13 @@ class FewBits:
             shift, step = divmod(number, self.steps)
             if shift and not step:
                 word = self.KEEP(word >> vector(self.steps * self.bits))
-            start = starts[step] if starts else vector(self.start - (step * self.bits << _MANTISSA))
-            raised = (word & vector(((1 << self.bits) - 1) << (step * self.bits))) | start
-            value = self.KEEP(T.reinterpret(raised, "float32") - less[step])
+            value = self.element(word, step, less[step], starts[step] if starts else None)
             elements.append(self.KEEP(value - own) if self.zero == "floats" else value)
         return elements
+
+    def element(self, word: Any, step: int, less: Any, start: Any = None) -> Any:
+        """An element that becomes a float without a shift of its words. ``less`` and ``start``, if given, are those of its step."""
+        vector = partial(T.splat, count=T.lanes(word))
+        mask, first = (((1 << self.bits) - 1) << (step * self.bits)), self.start - (step * self.bits << _MANTISSA)
+        raised = (word & vector(T.const(mask, "uint32"))) | (vector(T.const(first, "uint32")) if start is None else start)
+        return self.KEEP(T.reinterpret(raised, "float32") - less)

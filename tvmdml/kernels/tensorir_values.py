@@ -66,13 +66,13 @@ def looked_up(index: Any, columns: Sequence[tuple[float, ...]]) -> list[Any]:
     """The elements of tables of eight float32 for each lane of an index of UINT32.
 
     The index's lowest three bits count, and the fourth is 0. The CPU has each table in a register; a device has no registers with
-    lanes.
+    lanes. On the CPU tables may have 16 elements: then the lowest four bits count.
     """
     if T.is_on_device():
         return T.looked_up(columns, T.hold(index & T.like(index, tables.SIZE - 1)))
     many = T.lanes(index)
     registers = (register for register, feature in ((16, "avx512f"), (8, "avx2")) if T.has_instructions(feature))
-    kind = many, next((register for register in registers if many % register == 0), 0)
+    kind = many, next((register for register in registers if many % register == 0 and register >= len(columns[0])), 0)
     dtype = f"float32x{many}" if many > 1 else "float32"
     return [T.call_imported(dtype, tables.name(table, *kind), tables.source(table, *kind), index) for table in columns]
 
