@@ -26,6 +26,7 @@ from test_onnx_models import INT64, N, info, model  # noqa: E402 - they need ONN
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
+from tvmdml.graph import kept  # noqa: E402
 from tvmdml.library import finding  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 from tvmdml.system.disk import plans, stores  # noqa: E402
@@ -219,10 +220,16 @@ def test_weights_in_other_files_are_part_of_the_content(place: Path, compiled: l
     assert run(place) == cold
     assert len(compiled) == 1
     data = place.with_name("m.data")
-    content = bytearray(data.read_bytes())
+    whole = data.read_bytes()
+    content = bytearray(whole)
     content[content.index(W.tobytes()[:64]) + 2] ^= 0x40
     data.write_bytes(content)
-    assert run(place)[0] != cold[0]
+    changed = run(place)
+    assert changed[0] != cold[0]
+    for same, expected in ((whole, cold), (content, changed)):  # weights at the same place are two in the cache
+        data.write_bytes(same)
+        assert run(place) == expected
+    assert len(compiled) == 2
     data.unlink()
     with pytest.raises(tvmdml.ModelError, match=r"m\.data"):
         run(place)
@@ -278,6 +285,21 @@ def test_sizes_share_weights(place: Path) -> None:
     run(place, rows[:24])  # in another session
     more = [path for path in files(place, "data") if path != data]
     assert sum(path.stat().st_size for path in more) < data.stat().st_size
+
+
+def test_weights_of_the_file_are_hashed_with_it_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+    own = kept.bytes_of
+
+    def noted(array: Any) -> Any:
+        hashed.append(array.nbytes)
+        return own(array)
+
+    monkeypatch.setattr(kept, "bytes_of", noted)
+    monkeypatch.setattr(kept, "_laid", lambda head, arrays: itertools.chain([head], itertools.repeat(b"")))  # nothing is written
+    monkeypatch.setattr(plans.PlanStore, "add", lambda *_: True)
+    run(place)
+    assert max(hashed, default=0) < V.nbytes
 
 
 @pytest.mark.full

@@ -6,8 +6,8 @@ A plan and a file of data are what ``PlanStore`` keeps. The plan is::
     description JSON, compressed: what is kept, and where its arrays are
     arrays      the small ones, each from a multiple of 256 bytes on
 
-A file of data begins with the bytes of its index (u64) and the index, JSON: the SHA-256, place and bytes of each array. What one
-file of a model has, is in no later one: plans of a model share its weights.
+A file of data begins with the bytes of its index (u64) and the index, JSON: what identifies each array, its place and bytes. What
+one file of a model has, is in no later one: plans of a model share its weights.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml.errors import TvmdmlError
+from tvmdml.graph.laid import Weights
 from tvmdml.system import apart, whole
 from tvmdml.system.disk import plans
 from tvmdml.system.disk.plans import ALIGNMENT, PlanStore
+from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
@@ -46,10 +48,13 @@ Place = tuple[int, int, int]
 class Holdings:
     """The files of data of one model, and what is in them."""
 
-    def __init__(self, store: PlanStore, names: Sequence[str] = ()) -> None:
-        self.store = store
-        self.names = list(names)
+    def __init__(self, store: PlanStore, model: str = "") -> None:
+        """``model`` identifies the model, and what else decides what weights become."""
+        self.store, self.model = store, model
+        self.names: list[str] = []
         """Of all files that are known."""
+        self.place_of: Callable[[NumpyArray], str | None] = lambda array: None
+        """Says where in the model's files an array is, if it is whole as it is there."""
         self._contents: dict[str, NumpyArray] = {}
         self._indices: dict[str, dict[str, tuple[int, int]]] = {}
         self._hashed: dict[tuple[int, int], tuple[Any, str]] = {}
@@ -84,7 +89,9 @@ class Holdings:
         return None
 
     def digest(self, array: NumpyArray) -> str:
-        """The hash of an array's bytes. That of memory which somebody else owns, such as a model's weights, is kept."""
+        """What is equal for equal bytes: their hash, which is kept of memory that somebody else owns; or their place in a model."""
+        if (place := self.place_of(array)) is not None:
+            return self._named(place)
         key = array.ctypes.data, array.nbytes
         if (known := self._hashed.get(key)) is not None:
             return known[1]
@@ -92,6 +99,13 @@ class Holdings:
         if array.base is not None:
             self._hashed[key] = array, found
         return found
+
+    def digest_of(self, weights: Weights) -> str:
+        """The same of a packed weight: it follows from what is packed, and large weights are hashed in the model's file only."""
+        return self._named(repr((weights.layout, [(self.digest(array), offset) for array, offset in weights.sources])))
+
+    def _named(self, text: str) -> str:
+        return hashlib.sha256(f"{self.model} {text}".encode()).hexdigest()
 
     def add(self, arrays: Mapping[str, NumpyArray]) -> str | None:
         """Write a file with arrays, by their hashes; returns its name, or ``None`` if that could not be done."""
@@ -138,7 +152,9 @@ def bytes_of(array: NumpyArray) -> memoryview:
 # -- Writing
 
 
-def keep(store: PlanStore, key: str, holdings: Holdings, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
+def keep(
+    store: PlanStore, key: str, holdings: Holdings, described: Mapping[str, Any], arrays: Sequence[NumpyArray | Weights] = ()
+) -> bool:
     """Write a plan; returns whether that could be done.
 
     Args:
@@ -173,10 +189,15 @@ class _Data:
         self._new: dict[str, NumpyArray] = {}
         self._known: dict[str, int] = {}
 
-    def add(self, array: NumpyArray) -> list[Any]:
-        """The type, shape and number of an array."""
+    def add(self, given: NumpyArray | Weights) -> list[Any]:
+        """The type, shape and number of an array, or of a packed weight."""
+        array: Any = given.buffer if isinstance(given, Weights) else given
+        array = array.numpy() if type(array) is DeviceArray else array
         packed = np.ascontiguousarray(array).reshape(array.shape)
-        digest = self._holdings.digest(packed)
+        if isinstance(given, Weights) and given.sources:
+            digest = self._holdings.digest_of(given)
+        else:
+            digest = self._holdings.digest(packed)
         if digest not in self._known:
             self._known[digest] = len(self.places)
             self.places.append(self._place(packed, digest))

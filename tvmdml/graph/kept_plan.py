@@ -14,13 +14,12 @@ import numpy as np
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.launching import Answer, Chosen, Missing, Source
 from tvmdml.graph.open_plan import OpenPlan, Wired
-from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Written, place
+from tvmdml.graph.written import ABSENT, MOST, ReadPlan, place
 from tvmdml.library import finding
 from tvmdml.system import apart
 from tvmdml.system.disk import stores
 from tvmdml.targets import Launch, Target
 from tvmdml.tensors.arrays import NumpyArray
-from tvmdml.tensors.arrays.device_array import DeviceArray
 from tvmdml.tensors.sizes.evaluating import Function
 
 if TYPE_CHECKING:
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 # -- Writing
 
 
-def written_part(plan: OpenPlan) -> Written | None:
+def written_part(plan: OpenPlan) -> tuple[dict[str, Any], list[NumpyArray | Weights]] | None:
     """What the cache has not: answers, packed weights, and constants that are read as they are. They count as written.
 
     ``None`` if they cannot be written.
     """
-    arrays: list[NumpyArray] = []
+    arrays: list[NumpyArray | Weights] = []
 
-    def kept(array: NumpyArray) -> int:
+    def kept(array: NumpyArray | Weights) -> int:
         arrays.append(array)
         return len(arrays) - 1
 
@@ -55,9 +54,8 @@ def written_part(plan: OpenPlan) -> Written | None:
         if wired.buffers is not None and not wired.is_written:
             for (_, weight), buffer in zip(wired.weights.values(), wired.buffers, strict=True):
                 if weight.key not in plan.written_weights:
-                    array = buffer.buffer.numpy() if type(buffer.buffer) is DeviceArray else buffer.buffer
                     sources = [(source.number, offset) for source, offset in weight.sources]
-                    packed.append([weight.layout, sources, array.dtype.str, kept(array)])
+                    packed.append([weight.layout, sources, np.dtype(buffer.buffer.dtype).str, kept(buffer)])
                     plan.written_weights.add(weight.key)
             for source in wired.constants:
                 if source.kind == "constant" and source not in plan.written_weights:
@@ -66,7 +64,7 @@ def written_part(plan: OpenPlan) -> Written | None:
             wired.is_written = True
     for group in plan.groups:
         group.new.clear()
-    return Written({"answers": answers, "packed": packed, "constants": constants}, arrays)
+    return {"answers": answers, "packed": packed, "constants": constants}, arrays
 
 
 def has_new(plan: OpenPlan) -> bool:

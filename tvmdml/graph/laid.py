@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Weights:
     """A packed weight, with what it was made of: as long as this is kept, no other array is at the same place."""
 
-    def __init__(self, buffer: Any, sources: tuple[Any, ...] = ()) -> None:
-        """Keep both."""
-        self.buffer, self._sources = buffer, sources
+    def __init__(self, buffer: Any, layout: str = "", sources: Sequence[tuple[NumpyArray, int]] = ()) -> None:
+        """Keep all: ``layout`` identifies the form, and ``sources`` are constants, and the byte of each where it begins."""
+        self.buffer, self.layout, self.sources = buffer, layout, sources
 
 
 class Given(NamedTuple):

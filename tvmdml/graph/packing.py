@@ -46,14 +46,14 @@ def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, sha
     """
     found = []
     for one in wanted:
-        constants = [edge.source.array for edge in one.edges if isinstance(edge.source, Constant)]
-        if shared is None or len(constants) < len(one.edges):
+        sources = [(edge.source.array, edge.offset) for edge in one.edges if isinstance(edge.source, Constant)]
+        if shared is None or len(sources) < len(one.edges):
             found.append(Weights(_packed(one, owned, target)))
             continue
-        read = [(array.ctypes.data, edge.offset) for array, edge in zip(constants, one.edges, strict=True)]
-        key = (one.packing.owned.layout, *read)
+        layout = one.packing.owned.layout
+        key = (layout, *((array.ctypes.data, offset) for array, offset in sources))
         if (known := shared.get(key)) is None:
-            known = shared[key] = Weights(_packed(one, owned, target), tuple(constants))
+            known = shared[key] = Weights(_packed(one, owned, target), layout, sources)
         found.append(known)
     target.wait()
     return found

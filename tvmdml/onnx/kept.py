@@ -29,6 +29,7 @@ from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
     from tvmdml.graph.kept_plan import KeptPlan
+    from tvmdml.graph.laid import Weights
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
 
@@ -56,7 +57,7 @@ class Kept:
         self._key = key_of("model", around, own, *options, content.digest, dict(sizes))
         self._others = ""
         self._store = PlanStore()
-        self._holdings = kept.Holdings(self._store)
+        self._holdings = kept.Holdings(self._store, self._key)
         self._header: Header | None = None
         self._parts: dict[str, int] = {}
         """So many parts each recording has at least."""
@@ -85,6 +86,10 @@ class Kept:
             return None
 
     # -- The model
+
+    def is_read(self, place_of: Callable[[NumpyArray], str | None]) -> None:
+        """Tell it where arrays are in the model's files, which are as they were when they were hashed."""
+        self._holdings.place_of = place_of
 
     def header(self) -> Header | None:
         """What is kept of the model itself."""
@@ -126,6 +131,7 @@ class Kept:
         """Hash the files with weights; returns whether all can be read."""
         others = self.content.others(about.elsewhere)
         self._others = others or ""
+        self._holdings.model = f"{self._key} {self._others}"
         return others is not None
 
     # -- Recordings
@@ -228,7 +234,7 @@ class Kept:
         numbers = itertools.count(self._parts.get(name, 0))
         number = next(i for i in numbers if self._store.find(self._part(f"{name} {i}")) is None)
         self._parts[name] = number
-        return part is not None and self.keep_part(f"{name} {number}", part.described, part.arrays)
+        return part is not None and self.keep_part(f"{name} {number}", *part)
 
     def find_part(self, name: str) -> kept.Kept | None:
         """Something else of the model, by its name."""
@@ -236,7 +242,7 @@ class Kept:
             return None
         return kept.find(self._store, self._part(name), self._holdings)
 
-    def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray] = ()) -> bool:
+    def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray | Weights] = ()) -> bool:
         """Keep something else, under the same conditions as a plan; returns whether that could be done."""
         if self._header is None or _own_operators() != self._own or surroundings(self._target) != self._around:
             return False

@@ -218,8 +218,10 @@ class Model(Runnable):
                         given = "a file that changed after it was loaded"
                         raise ModelError(message(self.name, given, "the same file", "Load it again."))
                     self._kept = None  # it is changing now
-                elif content is not None and content.folder is not None:
-                    read.source.folder, read.source.home = content.folder, content.home
+                elif content is not None and self._kept is not None:
+                    self._kept.is_read(read.source.place_of)
+                    if content.folder is not None:
+                        read.source.folder, read.source.home = content.folder, content.home
                 self.name, self._read, self._given = read.name, read, None
             return self._read
 

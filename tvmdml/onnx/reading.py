@@ -53,6 +53,8 @@ class Source:
         self.messages = known = _messages()
         self._files: dict[tuple[int, int], NumpyArray] = {}
         """The files with weights that were mapped."""
+        self._places: dict[tuple[int, int], str] = {}
+        """Where weights are in files, by the address and bytes of each."""
         self._apart: dict[int, tuple[Any, NumpyArray]] = {}
         """The bytes of tensors that the message lacks, by the identities of the tensors, which are kept."""
         if isinstance(given, known.ModelProto):
@@ -66,7 +68,7 @@ class Source:
                 self.model = self._parsed(self._bytes(opened, 0, size) if found is None else found.message)
                 for i, place in ({} if found is None else found.places).items():
                     tensor = self.model.graph.initializer[i]
-                    self._apart[id(tensor)] = tensor, self._bytes(opened, *place)
+                    self._apart[id(tensor)] = tensor, self._at(repr(place), self._bytes(opened, *place))
         self._check_names()
         self._check_tensors(size)
         try:
@@ -102,6 +104,15 @@ class Source:
             return mapping.copied(file, count)
         except OSError as error:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
+
+    def _at(self, place: str, array: NumpyArray) -> NumpyArray:
+        """An array that lies in a file, and as long as this ``Source`` in memory."""
+        self._places[array.ctypes.data, array.nbytes] = place
+        return array
+
+    def place_of(self, array: NumpyArray) -> str | None:
+        """Where in the model's files the bytes of an array are, if it is a weight as it is there."""
+        return self._places.get((array.ctypes.data, array.nbytes))
 
     def _parsed(self, content: bytes | NumpyArray) -> Any:
         model = self.messages.ModelProto()
@@ -210,7 +221,8 @@ class Source:
                 whole = self._files.get(place := (about.st_dev, about.st_ino))
                 if whole is None or whole.nbytes < offset + nbytes:
                     whole = self._files[place] = mapping.mapped(file.fileno(), there)
-                return _native(whole[offset : offset + nbytes].view(dtype).reshape(shape))
+                found = self._at(repr((location, offset, nbytes)), whole[offset : offset + nbytes])
+                return _native(found.view(dtype).reshape(shape))
         except inside.Refused as error:
             problem = str(error)
         except (ValueError, OverflowError, OSError) as error:
