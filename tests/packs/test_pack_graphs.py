@@ -292,6 +292,17 @@ def test_sizes_choose_in_a_pack(onnx_pack: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".pack", ".graph"])
+@pytest.mark.parametrize(("name", "value"), [("fallback", "onnxruntime"), ("accuracy", "file"), ("precision", "bf16")])
+def test_what_only_models_take_is_refused(name: str, value: str, suffix: str, path: Path) -> None:
+    file, option = path.with_suffix(suffix), {name: value}
+    wanted = r"(None|'exact'): a pack or a saved graph computes as it was made"
+    said = rf"load {name}: given '{value}'; allowed: {wanted}\. .*{file.name}"
+    for made in (tvmdml.onnx.load, tvmdml.onnx.InferenceSession):
+        with pytest.raises(errors.InvalidArgument, match=said):
+            made(file, **option)
+
+
+@pytest.mark.parametrize("suffix", [".pack", ".graph"])
 def test_a_graph_is_called_as_a_model(suffix: str, path: Path, given: dict[str, Any], wanted: list[Any]) -> None:
     model = tvmdml.onnx.load(path.with_suffix(suffix), target=TARGETS[-1])
     assert [(one.name, one.type, one.shape) for one in model.inputs] == [

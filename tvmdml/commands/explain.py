@@ -68,9 +68,10 @@ def _numbered(path: str, i: int) -> str:
 def _graphs(
     path: str, sizes: Mapping[str, int], target: Target, precision: str
 ) -> Iterator[tuple[CompiledGraph, Mapping[str, Any]]]:
+    from tvmdml import onnx
     from tvmdml.onnx import command
 
-    model = command.loaded(path, sizes, target, precision)
+    model = onnx.load(path, sizes, target=target, precision=precision)
     return iter(model.graphs(command.made_up(model)))
 
 

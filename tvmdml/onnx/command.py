@@ -35,18 +35,6 @@ def is_model(path: str) -> bool:
     return path.endswith((".onnx", ".pack", ".graph")) or is_pack(path) or is_graph(path)
 
 
-def loaded(path: str, sizes: Mapping[str, int], target: Target, precision: str, fallback: str | None = None) -> Runnable:
-    """The model, as ``load`` reads it.
-
-    Raises:
-        InvalidArgument: a pack or a saved graph is given a precision, too; or as ``load``.
-    """
-    if precision != PRECISIONS[0] and (is_pack(path) or is_graph(path)):
-        allowed = f"{PRECISIONS[0]!r}: a pack or a saved graph has the precision that it was made with"
-        raise InvalidArgument(message(f"precision of {path}", repr(precision), allowed, "Give it where the model is read."))
-    return load(path, sizes, target=target, fallback=fallback, precision=precision)
-
-
 class Output(NamedTuple):
     """Where outputs are written."""
 
@@ -90,8 +78,8 @@ def run(
         OSError: the file of the profile cannot be written.
     """
     if shapes:
-        sizes = {**_sizes(load(path, target=target, fallback=fallback), shapes), **sizes}
-    model = loaded(path, sizes, target, precision, fallback)
+        sizes = {**_sizes(load(path, target=target, fallback=fallback, precision=precision), shapes), **sizes}
+    model = load(path, sizes, target=target, fallback=fallback, precision=precision)
     known = [one.name for one in model.feeds]
     for name in inputs:
         if name not in known:

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from weakref import WeakValueDictionary
 
 from tvmdml import targets
@@ -25,6 +25,7 @@ from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
 from tvmdml.onnx.types import ACCURACIES, Exactness, Undecided
 from tvmdml.system import at_hand
+from tvmdml.system.console import printable
 from tvmdml.system.disk.stores import warn_once
 from tvmdml.system.logger import timed
 from tvmdml.tensors import PRECISIONS
@@ -65,23 +66,30 @@ def load(
         fallback: the name of a module that runs nodes which cannot be converted: "onnxruntime", or a package with a backend of
             ONNX's own kind. Without it, such a model is refused.
         accuracy: "file" lets DynamicQuantizeLSTM, and MatMulNBits where its accuracy_level is 4, round what they multiply to bytes,
-            as ONNX Runtime does; with "exact" products and sums are as exact as those of float32. Packs and saved graphs have what
-            they were made with.
+            as ONNX Runtime does; with "exact" products and sums are as exact as those of float32.
         precision: "bf16" lets products and convolutions of float32 by weights round both factors to bfloat16, with sums in float32,
-            on processors; ``explain`` names those that do. With "exact" none does. Packs and saved graphs as above.
+            on processors; ``explain`` names those that do. With "exact" none does.
+
+    Packs and saved graphs compute as they were made: for them fallback, accuracy and precision must be left out.
 
     Raises:
         ModelError: it is not a valid model.
         PackError: the pack has no model, is damaged, or not trusted.
         Unsupported: operators have no counterpart, all of which are listed; or ONNX is not installed.
-        InvalidArgument: a size, the target, the seed, the accuracy or the precision is wrong.
+        InvalidArgument: a size, the target, the seed, the accuracy or the precision is wrong; or a pack or a saved graph is given
+            what only a model takes.
     """
     place = targets.resolve(target, "load target")
     if sizes is not None and not isinstance(sizes, Mapping):
         raise InvalidArgument(message("load sizes", safe_repr(sizes), 'a mapping of names to numbers, such as {"batch": 1}'))
     exactness = Exactness(accuracy, precision)
     exactness.check()
-    if isinstance(model, (str, os.PathLike)) and (is_pack(model) or is_graph(model)):
+    if _is_compiled(model):
+        for name, given, default in (("fallback", fallback, None), *zip(exactness._fields, exactness, Exactness(), strict=True)):
+            if given != default:
+                allowed = f"{default!r}: a pack or a saved graph computes as it was made"
+                advice = f"Give it where the model is read: when {printable(model)} is built."
+                raise InvalidArgument(message(f"load {name}", safe_repr(given), allowed, advice))
         at_hand("tvmdml.onnx.packed", "tvmdml.onnx.packed_open")
         from tvmdml.library.shelf import load_pack
         from tvmdml.onnx.packed import PackedModel, open_models
@@ -103,6 +111,11 @@ def load(
     found.compile_if_known()
     timed(time.perf_counter() - begun, "%s: loaded%s", clean(found.name), " from the cache" * (found._read is None))
     return found
+
+
+def _is_compiled(model: Any) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether it is the path of a pack or of a saved graph."""
+    return isinstance(model, (str, os.PathLike)) and (is_pack(model) or is_graph(model))
 
 
 class Model(Runnable):
@@ -329,18 +342,19 @@ class InferenceSession(Runnable):
         self._open(providers, provider_options)
 
     def _is_pack(self) -> bool:
-        return isinstance(self._given, (str, os.PathLike)) and is_pack(self._given)
+        return _is_compiled(self._given) and is_pack(self._given)
 
     def _open(self, providers: Sequence[Any] | None, provider_options: Sequence[Mapping[str, Any]] | None) -> None:
-        sizes, kinds = self.options.sizes, None
+        is_compiled, kinds = _is_compiled(self._given), None
+        sizes = {} if is_compiled else self.options.sizes
         if self._is_pack():
             at_hand("tvmdml.onnx.packed")
             from tvmdml.onnx.packed import kinds_of
 
-            sizes, kinds = {}, kinds_of(str(os.fspath(self._given)))
+            kinds = kinds_of(str(os.fspath(self._given)))
         providers = self.options.providers if providers is None else providers
         self.provider, self.target, self.provider_options = chosen(providers, provider_options, kinds)
-        if self.options.denotations and not self._is_pack():
+        if self.options.denotations and not is_compiled:
             sizes = {**self._denoted(), **sizes}
         with self.limited():
             self._model = model = self._loaded(sizes)
@@ -352,6 +366,8 @@ class InferenceSession(Runnable):
         try:
             return load(self._given, sizes, target=self.target, fallback=self._fallback, **self._exactness._asdict())
         except InvalidArgument:
+            if not sizes:
+                raise
             symbols = Model(self._given, {}, self.target).symbols
             known = {name: n for name, n in sizes.items() if name in symbols}
             if len(known) == len(sizes):
@@ -370,7 +386,7 @@ class InferenceSession(Runnable):
 
     def _write(self, path: str) -> None:
         """Write the model with its weights, and its sizes as they are here: what is made of it is kept in the cache instead."""
-        if self._is_pack() or is_graph(self._given):
+        if _is_compiled(self._given):
             warn_once(f"optimized {path}", "tvmdml: optimized_model_filepath has no effect of packs and saved graphs.")
             return
         at_hand("onnx", "tvmdml.onnx.reading")
