@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 from packs import Change, put, rewritten, run_elsewhere
-from test_pack_graphs import TARGETS
+from test_pack_graphs import ASKED, TARGETS
 
 import tvmdml
 from tvmdml import errors, packs
 from tvmdml.cli import main
 from tvmdml.library import format as container
+from tvmdml.library import signing
 from tvmdml.library.format import Contents, Pack
 from tvmdml.packs import change, header, look, sources, verify
 
@@ -82,6 +84,49 @@ def test_results_are_those_of_the_model(model: Path, path: Path, tmp_path: Path)
         assert np.allclose(found[f"arr_{i}"], expected, rtol=1e-5, atol=1e-6), sizes
 
 
+def served(path: Path, folder: Path, **environment: str) -> str:
+    """Whether a process of its own that runs all sizes imports schedules and operators; its results are checked."""
+    np.savez(folder / "x.npz", *(x(*sizes) for sizes in SIZES))
+    code = (
+        "import sys, numpy as np\n"
+        "from tvmdml import onnx\n"
+        f"given = np.load({str(folder / 'x.npz')!r})\n"
+        f"model = onnx.load({str(path)!r}, target={TARGETS[-1]!r})\n"
+        f"np.savez({str(folder / 'y.npz')!r}, *(model(given[f'arr_{{i}}'])[0] for i in range({len(SIZES)})))\n{ASKED}"
+    )
+    said = run_elsewhere(code, folder, **environment)
+    model, found = tvmdml.onnx.load(path, target=TARGETS[-1]), np.load(folder / "y.npz")
+    for i, sizes in enumerate(SIZES):
+        assert np.array_equal(found[f"arr_{i}"], model(x(*sizes))[0]), sizes
+    return said
+
+
+def test_schedules_are_asked_about_a_size_once(path: Path, tmp_path: Path) -> None:
+    assert [served(path, tmp_path) for _ in range(2)] == ["True True\n", "False False\n"]
+    assert served(path, tmp_path, TVMDML_DISABLE_PLANS="1") == "True True\n"
+
+
+def test_schedules_are_not_asked_about_a_pack_of_a_trusted_key(path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    shutil.copy(path, tmp_path / "net.pack")
+    signing.generate(tmp_path / "private", tmp_path / "public")
+    signing.sign(tmp_path / "net.pack", tmp_path / "private")
+    trusted = {"TVMDML_TRUSTED_KEYS": str(tmp_path / "public")}
+    assert served(tmp_path / "net.pack", tmp_path, **trusted) == "False False\n"
+    without = rewritten(path, tmp_path / "without.pack", lambda described: described.pop("answers"))
+    signing.sign(without, tmp_path / "private")
+    assert served(without, tmp_path, **trusted) == "True True\n", "what the pack does not say is asked"
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"[[0, {}]]", b'[["cpu:other", {"threads": 0}]]'])
+def test_what_the_cache_says_of_launches_is_checked(content: bytes, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = tvmdml.onnx.load(path, target=TARGETS[-1])(x(2, 3))[0]
+    read = []
+    monkeypatch.setattr("tvmdml.system.disk.plans.PlanStore.find", lambda *_: read.append(1) or np.frombuffer(content, np.uint8))
+    assert np.array_equal(tvmdml.onnx.load(path, target=TARGETS[-1])(x(2, 3))[0], right)
+    assert read
+
+
 def test_other_sizes_are_refused(path: Path) -> None:
     model = tvmdml.onnx.load(path, target=TARGETS[-1])
     for sizes in ((4, 2), (2, 21)):
@@ -94,6 +139,11 @@ def test_other_sizes_are_refused(path: Path) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"given batch=9; allowed: .*batch=1\.\.3"):
         tvmdml.onnx.load(path, {"batch": 9}, target=TARGETS[-1])
     assert tvmdml.onnx.load(path, {"batch": 2}, target=TARGETS[-1]).inputs[0].shape == (2, "length", 6)
+
+
+def test_what_only_models_take_is_refused(path: Path) -> None:
+    done = CliRunner().invoke(main, ["run", str(path), "--device", TARGETS[-1], "--fallback", "onnxruntime"])
+    assert "load fallback: given 'onnxruntime'; allowed: None: a pack or a saved graph computes as it was made" in done.stderr
 
 
 def test_it_is_run_inspected_and_split(path: Path, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tvmdml.graph import packing, passes
+from tvmdml.graph import packing
 from tvmdml.graph.explaining import reports
 from tvmdml.graph.kernels import Progress
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.graph.nodes import Call, Constant, Input
+from tvmdml.graph.packers import reading
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches, Plan, plan
 from tvmdml.graph.program import Finished, Form, Program, Value
@@ -95,7 +96,7 @@ def _returned(forms: Sequence[Form], program: Program, found: Plan) -> tuple[Ret
     for i, ((dtype, shape), result) in enumerate(zip(forms, program.results, strict=True)):
         value = result.edge.value
         if isinstance(result.edge.source, Constant):
-            array = passes.constants.reading(result.edge.source.array, result.edge.offset, result.desc)
+            array = reading(result.edge.source.array, result.edge.offset, result.desc)
             outputs.append(Returned(dtype, shape, -1, array.view(dtype).reshape(shape)))
         elif value in seen:
             outputs.append(Returned(dtype, shape, -1, seen[value]))

@@ -11,36 +11,41 @@ it of the pack's checksum. From then on neither schedules nor operators are aske
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph import saving
+from tvmdml.graph import answers, saving
+from tvmdml.graph.answers import PackAnswer
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.laid import Weights
-from tvmdml.graph.launching import Answer, Chosen
+from tvmdml.graph.laid import Laid, Weights
+from tvmdml.graph.launching import Answer, Chosen, Group, Launching
+from tvmdml.graph.open_plan import Wired
 from tvmdml.graph.open_saved import Limits, OpenSaved
-from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
+from tvmdml.graph.saved_plan import SavedGroup, SavedPlan, StoredPlan
 from tvmdml.graph.surroundings import key_of
 from tvmdml.graph.written import place
 from tvmdml.library import records, shelf
 from tvmdml.library.files import is_pack
+from tvmdml.library.tensor_text import is_plain
 from tvmdml.system import at_hand
 from tvmdml.system.disk import plans
 from tvmdml.targets import Target
 from tvmdml.tensors.arrays import NumpyArray
-from tvmdml.tensors.sizes.evaluating import Function
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
     from tvmdml.library.format import Pack
     from tvmdml.library.records import Graph
+    from tvmdml.tensors import TensorDesc
 
 
 def load_graph(
@@ -103,58 +108,93 @@ class InPack(NamedTuple):
             ModelError, PackError: it is damaged.
             Unsupported, CompileError: a kernel is not in the pack, and cannot be made.
         """
-        launches = _Launches(self, loaded)
         with saving.reading(_Name(loaded.pack, self.record.name)):
-            known = [launches.of(group) for group in self.plan.groups]
-            graph = self.plan.with_launches(known, progress)
-            if None not in known:
-                launches.remember()
+            launches = _Launches(self.record, self.plan.target, loaded)
+            verified = launches.verified((), len(self.plan.groups))
+            if verified is None and not loaded.is_trusted:
+                assert self.plan.calls is not None  # they are checked
+            several = [*map(launches.of_operation, itertools.count(), self.plan.groups)] if verified is None else verified
+            graph = self.plan.with_launches([None if row is None else launches.chosen(row) for row in several], progress)
+            if verified is None:
+                launches.remember((), several)
             return graph
 
 
 class _Launches:
-    """The launches of a pack's operations for a graph."""
+    """The launches of a pack for a graph."""
 
-    def __init__(self, graph: InPack, loaded: shelf.LoadedPack) -> None:
-        self._loaded, self._target = loaded, graph.plan.target
-        about = (loaded.pack.checksum, *graph.record[:2], self._target.name, self._target.code, self._target.tasks())
-        self._key = key_of("verified", *about)
-        self._plan = graph.plan
-        self._is_known = loaded.is_trusted or (not plans.is_off() and plans.PlanStore().find(self._key) is not None)
+    def __init__(self, graph: Graph, target: Target, loaded: shelf.LoadedPack) -> None:
+        self._loaded = loaded
+        self._about = (loaded.pack.checksum, *graph[:2], target.name, target.code, target.tasks())
+        self.relatives = {relative.code: relative for relative in target.relatives(loaded.codes)}
+        """The targets whose kernels run, by their codes, the best first."""
 
-    def of(self, group: SavedGroup) -> Chosen | None:
-        """The best launch that the target can run; ``None`` if the pack has none, or has it from other schedules."""
-        pack = self._loaded.pack
-        for relative in self._target.relatives(self._loaded.codes):
-            operation = pack.operation(records.operation_key(relative.code, group.line, group.in_place))
-            tasks = relative.tasks()
-            several = () if operation is None else [launch for launch in operation.launches if launch.threads <= tasks]
-            if not several or not (self._is_known or self._is_chosen(group, several[-1], relative)):
-                continue
-            chosen = _of_pack(several[-1], self._loaded, relative)
-            if chosen is not None:
-                return chosen
+    # -- What schedules chose
+
+    def verified(self, values: Sequence[int], count: int) -> list[PackAnswer] | None:
+        """The launches for sizes, so many, if the schedules were asked about them, in any process, and chose these."""
+        if self._loaded.is_trusted or plans.is_off() or (content := plans.PlanStore().find(self._key(values))) is None:
+            return None
+        with contextlib.suppress(*records.NOT_WRITTEN):
+            given = json.loads(content.tobytes())
+            rows = [PackAnswer.fixed(i, str(code), records.read_launch(launch)) for i, (code, launch) in enumerate(given)]
+            return rows if len(rows) == count and all(row.target in self.relatives for row in rows) else None
         return None
 
-    def _is_chosen(self, group: SavedGroup, launch: records.Launch, relative: Target) -> bool:
-        """Whether the schedules choose this launch.
+    def remember(self, values: Sequence[int], rows: Sequence[PackAnswer | None]) -> None:
+        """The schedules need not be asked about sizes again, if the pack has all launches."""
+        if not self._loaded.is_trusted and not plans.is_off() and None not in rows:
+            given = [[row.target, records.launch_members(row.launch)] for row in rows if row is not None]
+            plans.PlanStore().add(self._key(values), [json.dumps(given).encode()])
+
+    def _key(self, values: Sequence[int]) -> str:
+        return key_of("launches", *self._about, list(values))
+
+    # -- What the pack has
+
+    def of_operation(self, i: int, group: SavedGroup) -> PackAnswer | None:
+        """The best launch of the pack's operation; ``None`` if it has none, or has it from other schedules.
 
         Raises:
-            PackError: they choose another one.
+            PackError: the schedules choose another one.
         """
-        assert self._plan.calls is not None  # they are checked
-        desc, shared = group.call
-        kernel = self._loaded.kernel_for(desc.canonical(), shared, relative)
-        if kernel is None or not all(self._loaded.fits(part, relative) for part in kernel.every):
-            return False
-        if records.launch_of(relative.code, launch.threads, kernel) != launch:
-            raise self._loaded.pack.damaged(f"its launch of {group.title} is another one than the schedules choose")
-        return True
+        pack = self._loaded.pack
+        for code, relative in self.relatives.items():
+            operation = pack.operation(records.operation_key(code, group.line, group.in_place))
+            tasks = relative.tasks()
+            several = () if operation is None else [launch for launch in operation.launches if launch.threads <= tasks]
+            if not several:
+                continue
+            row = PackAnswer.fixed(i, code, several[-1])
+            if not self._loaded.is_trusted:
+                asked = self.asked(i, group, several[-1].threads, [relative])
+                if asked is None:
+                    continue
+                if asked != row:
+                    raise pack.damaged(f"its launch of {group.title} is another one than the schedules choose")
+            if self._loaded.launcher(row.launch.kernel, relative) is not None:
+                return row
+        return None
 
-    def remember(self) -> None:
-        """They need not be asked about this pack again."""
-        if not self._is_known and not plans.is_off():
-            plans.PlanStore().add(self._key, [b"verified"])
+    def asked(self, i: int, group: SavedGroup, threads: int = 0, relatives: Iterable[Target] = ()) -> PackAnswer | None:
+        """What the schedules choose of the pack's kernels; ``None`` if it lacks them, or has them from other schedules."""
+        desc, shared = group.call
+        for relative in relatives or self.relatives.values():
+            kernel = self._loaded.kernel_for(desc.canonical(), shared, relative)
+            if kernel is not None and all(self._loaded.key(part, relative) is not None for part in kernel.every):
+                return PackAnswer.fixed(i, relative.code, records.launch_of(relative.code, threads, kernel))
+        return None
+
+    def answer(self, row: PackAnswer) -> _OfPack:
+        """An answer with the pack's kernel."""
+        return _OfPack(row, self._loaded, self.relatives[row.target])
+
+    def chosen(self, row: PackAnswer) -> Chosen:
+        """A launch for certain sizes."""
+        answer = self.answer(row)
+        numbers = answer.numbers()
+        assert numbers is not None, "it has no guards"
+        return Chosen(answer.launch(numbers, self.relatives[row.target]), answer, numbers)
 
 
 class _Packing(NamedTuple):
@@ -167,43 +207,34 @@ class _Packing(NamedTuple):
 class _OfPack(Answer):
     """A launch of a pack."""
 
-    def __init__(self, launch: records.Launch, loaded: shelf.LoadedPack, target: Target) -> None:
-        packed = [
-            (owned.name, owned.layout, owned.elements * np.dtype(owned.dtype).itemsize, owned.inputs) for owned in launch.owned
-        ]
-        super().__init__(Function((), (), (), (), ()), 0, (), packed)
-        self._launch, self._loaded, self._target = launch, loaded, target
+    def __init__(self, row: PackAnswer, loaded: shelf.LoadedPack, target: Target) -> None:
+        own = row.launch
+        packed = [(one.name, one.layout, one.elements * np.dtype(one.dtype).itemsize, one.inputs) for one in own.owned]
+        types = [dtype for dtype, _ in own.temporaries]
+        super().__init__(row.function, len(row.function.wanted) - len(types), types, packed)
+        self._own, self._loaded, self._target = own, loaded, target
 
     @property
     def name(self) -> str:
         """The kernel's name."""
-        kernel = self._loaded.pack.kernel(self._launch.kernel)
+        kernel = self._loaded.pack.kernel(self._own.kernel)
         return "" if kernel is None else kernel.kernel
 
     def launch(self, numbers: tuple[int, ...], target: Target) -> targets.Launch:
-        """The launch that the pack has."""
-        launcher = self._loaded.launcher(self._launch.kernel, target)
-        if launcher is None:
-            raise self._loaded.pack.damaged("it lacks a kernel of a graph")
-        return target.launch(launcher, self._launch.scalars, self._launch.temporaries)
+        """The launch with these integers."""
+        return self._made(self._own.kernel, "a kernel of a graph", numbers[: self.count], self.temporaries(numbers))
 
     @functools.cached_property
     def packings(self) -> tuple[_Packing, ...]:
         """How inputs are packed."""
-        return tuple(_Packing(owned, self._made(owned)) for owned in self._launch.owned)
+        own = self._own.owned
+        return tuple(_Packing(one, self._made(one.kernel, f"the kernel that packs {one.name}", *one[-2:])) for one in own)
 
-    def _made(self, owned: records.Packed) -> targets.Launch:
-        launcher = self._loaded.launcher(owned.kernel, self._target)
+    def _made(self, kernel: bytes, what: str, scalars: Any, temporaries: Any) -> targets.Launch:
+        launcher = self._loaded.launcher(kernel, self._target)
         if launcher is None:
-            raise self._loaded.pack.damaged(f"it lacks the kernel that packs {owned.name}")
-        return self._target.launch(launcher, owned.scalars, owned.temporaries)
-
-
-def _of_pack(launch: records.Launch, loaded: shelf.LoadedPack, target: Target) -> Chosen | None:
-    launcher = loaded.launcher(launch.kernel, target)
-    if launcher is None:
-        return None
-    return Chosen(target.launch(launcher, launch.scalars, launch.temporaries), _OfPack(launch, loaded, target), ())
+            raise self._loaded.pack.damaged(f"it lacks {what}")
+        return self._target.launch(launcher, scalars, temporaries)
 
 
 def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
@@ -259,43 +290,116 @@ class OpenInPack(NamedTuple):
     plan: OpenSaved
     described: Mapping[str, Any]
     answers: NumpyArray | None
-    """What schedules answered, for programs in C (``packs.answers``); ``None`` where they were not written."""
+    """What schedules answered (``answers``); ``None`` where they were not written."""
 
-    def at(self, values: Sequence[int], loaded: shelf.LoadedPack) -> CompiledGraph:
-        """The graph for sizes, with the kernels of its pack. Schedules choose them.
+    def served(self, loaded: shelf.LoadedPack) -> PackPlan:
+        """The plan with the kernels of its pack.
 
         Raises:
             ModelError, PackError: it is damaged.
-            InvalidArgument: the pack was not built for these sizes.
-            CompileError: the pack lacks a kernel for them.
         """
         with saving.reading(_Name(loaded.pack, self.record.name)):
-            plan = self.plan.at(values)
-            assert plan.calls is not None  # they are checked
-            return plan.with_launches(self.launches(plan, values, loaded), None)
+            return PackPlan(self, loaded)
 
-    def launches(self, plan: SavedPlan, values: Sequence[int], loaded: shelf.LoadedPack) -> list[Chosen]:
-        """The launches of the plan for sizes.
+
+class PackPlan(StoredPlan):
+    """The plan of a graph of a pack whose sizes are open, with the pack's kernels.
+
+    A trusted pack says which kernel serves which sizes. Of others the schedules are asked about each size once.
+    """
+
+    def __init__(self, graph: OpenInPack, loaded: shelf.LoadedPack) -> None:
+        """
+        Raises:
+            Exception: it is damaged.
+        """
+        super().__init__(*graph.plan.parts)
+        self._graph, self._loaded, self._limits = graph, loaded, graph.plan.limits
+        self._where = _Name(loaded.pack, graph.record.name)
+        self._launches = _Launches(graph.record, self.target, loaded)
+        self._values: tuple[int, ...] = ()
+        """The sizes that were asked for last."""
+        if loaded.is_trusted and graph.answers is not None:
+            self._add(list(answers.read(graph.answers, len(self.groups))))
+
+    def _add(self, rows: Sequence[PackAnswer]) -> None:
+        """Know the pack's answers for the targets that run here, the best first."""
+        for number, (code, relative) in enumerate(self._launches.relatives.items()):
+            counts = {row.threads for row in rows if row.target == code and row.threads <= relative.tasks()}
+            for group in self.groups:
+                group.answers[number] = []
+            for row in rows:
+                if row.target == code and row.threads == max(counts, default=0):
+                    self.groups[row.group].answers[number].append(self._launches.answer(row))
+
+    def for_sizes(self, values: tuple[int, ...]) -> CompiledGraph | None:
+        """The graph for sizes; ``None`` if a guard fails.
 
         Raises:
+            ModelError, PackError: it is damaged.
             CompileError: the pack lacks a kernel for them.
         """
-        at_hand("tvmdml.graph.open_planning", "tvmdml.library.scheduling")
-        from tvmdml.graph.open_planning import chosen_of
+        with saving.reading(self._where):
+            self._values = values
+            return self.at(values)
+
+    def chosen(self, values: Sequence[int], progress: Progress | None) -> list[Chosen]:
+        """The launch of each group.
+
+        Raises:
+            CompileError: the pack lacks a kernel for the sizes.
+        """
+        if self._loaded.is_trusted:
+            found = [choice for group in self.groups if (choice := self._answered(group, values)) is not None]
+            if len(found) == len(self.groups):
+                return found
+        rows = self._launches.verified(values, len(self.groups))
+        if rows is None:
+            rows = self._asked(values)
+            self._launches.remember(values, rows)
+        return [self._launches.chosen(row) for row in rows]
+
+    def _answered(self, group: Group, values: Sequence[int]) -> Chosen | None:
+        """The launch that the pack says; ``None`` if it was not built for these sizes."""
+        for number in group.answers:
+            if (known := group.known(values, number)) is not None:
+                answer, numbers = known
+                return Chosen(answer.launch(numbers, self.target), answer, numbers)
+        return None
+
+    def _asked(self, values: Sequence[int]) -> list[PackAnswer]:
+        """The launches that the schedules choose."""
+        at_hand("tvmdml.library.scheduling")
         from tvmdml.library.scheduling import remembering
 
-        chosen = []
+        plan = self._graph.plan.at(values)
+        assert plan.calls is not None  # they are checked
+        rows = []
         with remembering():
-            for group in plan.groups:
-                desc, shared = group.call
-                ready = loaded.ready(desc.canonical(), plan.target, shared)
-                if ready is None:
-                    sizes = ", ".join(f"{limit.name}={value}" for limit, value in zip(self.plan.limits, values, strict=True))
+            for i, group in enumerate(plan.groups):
+                row = self._launches.asked(i, group)
+                if row is None:
+                    sizes = ", ".join(f"{limit.name}={value}" for limit, value in zip(self._limits, values, strict=True))
                     given = f"{sizes}, for which the pack lacks a kernel of {group.title}"
-                    allowed = f"sizes of {', '.join(map(str, self.plan.limits))} that were among those it was built for"
-                    raise CompileError(message(str(_Name(loaded.pack, self.record.name)), given, allowed, "Build it again."))
-                chosen.append(chosen_of(*ready))
-        return chosen
+                    allowed = f"sizes of {', '.join(map(str, self._limits))} that were among those it was built for"
+                    raise CompileError(message(str(self._where), given, allowed, "Build it again."))
+                rows.append(row)
+        return rows
+
+    def packed(self, wired: Wired, chosen: Sequence[Chosen]) -> list[Weights]:
+        """The packed weights."""
+        return self.weights(wired, chosen, {})
+
+    def tensor(self, launching: Launching, name: str) -> TensorDesc:
+        """A tensor of a launch, for the sizes that were asked for last if some of its own are open."""
+        if is_plain(self._tensors[launching.group][name]):
+            return super().tensor(launching, name)
+        desc, _ = self._graph.plan.at(self._values).groups[launching.group].call
+        return next(tensor for own, tensor in desc.tensors() if own == name and tensor is not None)
+
+    def _laid(self, values: tuple[int, ...], wired: Wired, layout: Any, chosen: Sequence[Chosen], constants: Sequence[Any]) -> Laid:
+        """The graph for sizes as one that has these alone."""
+        return self._graph.plan.at(values).with_launches(chosen, None).laid
 
 
 def is_open(pack: Pack, graph: Graph) -> bool:

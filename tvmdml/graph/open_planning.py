@@ -9,7 +9,6 @@ from typing import Any
 
 from tvmdml.compiler import Launches as Launchable
 from tvmdml.compiler import Ready
-from tvmdml.graph import passes
 from tvmdml.graph.kernels import Progress, compile_kernels
 from tvmdml.graph.laid import Laid, Weights
 from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, Source, Tensor
@@ -17,6 +16,7 @@ from tvmdml.graph.laying import given, laid_of
 from tvmdml.graph.memory import Places, planned, supports
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.open_plan import OpenPlan, Wired, naming
+from tvmdml.graph.packers import reading
 from tvmdml.graph.packing import Shared, pack
 from tvmdml.graph.plan import Launches, Packed, Plan, arranged, launch_of, outputs_of
 from tvmdml.graph.plan import Step as Planned
@@ -296,7 +296,7 @@ class ProgramPlan(OpenPlan):
             edge, places = result.edge, numbers.places(shape)
             source, copies = None, seen.get(edge.value)
             if isinstance(edge.source, Constant):
-                array: Any = passes.constants.reading(edge.source.array, edge.offset, own_desc(result.desc))
+                array: Any = reading(edge.source.array, edge.offset, own_desc(result.desc))
                 copies = array.view(dtype)
             elif copies is None:
                 seen[edge.value], source = i, sources[edge.value]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
-from tvmdml.graph.written import ABSENT, MOST, ReadPlan, Said, place, places, text, written
+from tvmdml.graph.written import MOST, Said, place, places, text, written
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
 from tvmdml.tensors.sizes.evaluating import Function
@@ -184,6 +184,11 @@ class OpenSaved:
         self._described, self._arrays, self._constants, self._target = described, arrays, constants, target
         self._made = made
 
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What a ``StoredPlan`` for all sizes takes."""
+        return self._described, self._arrays, self._constants, self._target, {}, self._made
+
     @functools.cached_property
     def _templates(self) -> list[tuple[Template, Shared]]:
         at_hand("tvmdml.graph.templates")
@@ -194,18 +199,6 @@ class OpenSaved:
             desc, shared = SavedGroup(line, in_place, "").call
             templates.append((Template(desc), shared))
         return templates
-
-    def whole(self) -> ReadPlan:
-        """The plan for all sizes, with its constants: those that are absent have no elements.
-
-        Raises:
-            Exception: it is damaged.
-        """
-        plan = ReadPlan(self._described, self._arrays, self._target, [])
-        if len(self._constants) != len(plan.constants):
-            raise ValueError("other constants")
-        plan.constants = [ABSENT if array is None else array for array in self._constants]
-        return plan
 
     def allows(self, values: Sequence[int]) -> bool:
         """Whether the pack was built for sizes, and the plan holds for them."""
@@ -231,6 +224,6 @@ class OpenSaved:
             for k, ((template, shared), own) in enumerate(zip(self._templates, self._places, strict=True))
         ]
         fixed = {**self._described, "function": [[], [], [], [], numbers]}
-        plan = SavedPlan(fixed, self._arrays, self._constants, self._target, {}, groups)
-        plan.made = self._made
+        plan = SavedPlan(fixed, self._arrays, self._constants, self._target, {}, self._made, groups)
+        plan.is_case = True
         return plan

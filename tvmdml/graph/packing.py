@@ -6,17 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
-import numpy as np
-
-from tvmdml.graph import passes
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.nodes import Constant
+from tvmdml.graph.packers import packed
 from tvmdml.graph.plan import Packed
-from tvmdml.kernels import persistent
-from tvmdml.kernels.persistent import Packing
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
-from tvmdml.tensors.arrays.device_array import DeviceArray
 from tvmdml.tensors.sizes import is_open
 
 Shared = MutableMapping[object, Weights]
@@ -66,20 +61,3 @@ def _packed(one: Packed, owned: Mapping[int, Any], target: Target) -> Any:
         memory = edge.source.array if isinstance(edge.source, Constant) else owned[id(edge.source)]
         read.append((memory, edge.offset, tensors[name]))
     return packed(one.packing, read, target)
-
-
-def packed(packing: Packing, read: Iterable[tuple[Any, int, TensorDesc]], target: Target) -> Any:
-    """A packed weight.
-
-    Args:
-        packing: how it is packed.
-        read: what is packed: an array, where it begins there, and how it lies.
-        target: where it is.
-    """
-    given: list[Any] = [
-        memory if type(memory) is DeviceArray else target.place(passes.constants.reading(memory, offset, tensor))
-        for memory, offset, tensor in read
-    ]
-    buffer = persistent.empty((packing.owned.elements,), np.dtype(packing.owned.dtype), target)
-    packing.launch(*given, buffer)
-    return buffer

@@ -16,7 +16,9 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Given, Laid, Picture, Reports, Weights
 from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source, Weight
 from tvmdml.graph.open_plan import Wired, span
+from tvmdml.graph.packers import packed
 from tvmdml.graph.written import ABSENT, ReadPlan
+from tvmdml.library.tensor_text import is_plain, parse_tensor
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.nodes import Input
     from tvmdml.operators import Operator
     from tvmdml.operators._contract import Shared
+    from tvmdml.tensors import TensorDesc
     from tvmdml.tensors.arrays import NumpyArray
 
 _BUILD = "Build the pack for this target, too."
@@ -77,10 +80,10 @@ class SavedGroup(Group):
         return desc, _shared.read(desc, self.in_place, "a call")
 
 
-class SavedPlan(ReadPlan):
-    """The plan of a graph for certain sizes."""
+class StoredPlan(ReadPlan):
+    """A plan of a file or a pack, with its weights."""
 
-    groups: Sequence[SavedGroup]
+    groups: Sequence[Any]
 
     def __init__(
         self,
@@ -89,7 +92,8 @@ class SavedPlan(ReadPlan):
         constants: Sequence[NumpyArray | None],
         target: Target,
         packed: Mapping[PackedKey, NumpyArray],
-        groups: Sequence[SavedGroup] | None = None,
+        made: dict[object, Weights],
+        groups: Sequence[Group] | None = None,
     ) -> None:
         """
         Args:
@@ -98,25 +102,124 @@ class SavedPlan(ReadPlan):
             constants: the arrays that never change; ``None`` for those that are there in packed forms only.
             target: where it runs.
             packed: weights as kernels read them.
+            made: weights that were packed in this process, and that other plans with the same arrays may share.
             groups: the descriptors, if they are known.
 
         Raises:
             Exception: it is damaged.
         """
+        super().__init__(described, arrays, target, [], groups)
+        if len(constants) != len(self.constants):
+            raise ValueError("other constants")
+        self.constants = [ABSENT if array is None else array for array in constants]
+        self.absent = frozenset(i for i, array in enumerate(constants) if array is None)
+        self.packed_weights, self.made = dict(packed), made
+
+    def check_wiring(self, wired: Wired) -> None:
+        """Refuse weights that are not there, and packed inputs that are none.
+
+        Raises:
+            ValueError: a kernel takes packed what is no constant and no owned input.
+            CompileError: a constant is there only as other kernels read it.
+        """
+        read = {source.number for source in wired.constants if source.kind == "constant"}
+        for key, (_, weight) in wired.weights.items():
+            for source, _ in weight.sources:
+                if source.kind != "constant" and not (source.kind == "input" and self.inputs[source.number].owned):
+                    raise ValueError(f"{weight.name} is packed, and is no weight")
+            if not self._has_packed(key, weight.nbytes):
+                read |= {source.number for source, _ in weight.sources if source.kind == "constant"}
+        if read & self.absent:
+            given = "a constant only as kernels of other processors read it"
+            raise CompileError(message(f"{self.name} on {self.target}", given, "weights that are packed for this one", _BUILD))
+
+    def _has_packed(self, key: Any, nbytes: int) -> bool:
+        array = self.packed_weights.get(key)
+        return array is not None and array.nbytes == nbytes
+
+    def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
+        """The packed weights."""
+        weights = []
+        key: Any
+        for key, (i, weight) in wired.weights.items():
+            if self._has_packed(key, weight.nbytes):
+                weights.append(Weights(self.target.place(self.packed_weights[key])))
+                continue
+            shared = self._shared_key(weight)
+            if shared in self.made:
+                weights.append(self.made[shared])
+                continue
+            answer: Any = chosen[self.launchings[i].group].answer
+            packing = next(packing for packing in answer.packings if packing.owned.name == weight.name)
+            read = [
+                (
+                    self.constants[source.number] if source.kind == "constant" else owned[id(self.nodes[source.number])],
+                    self._offset(place),
+                    self.tensor(self.launchings[i], name),
+                )
+                for name, (source, place) in zip(packing.owned.inputs, weight.sources, strict=True)
+            ]
+            weights.append(Weights(packed(packing, read, self.target)))
+            if shared is not None:
+                self.made[shared] = weights[-1]
+        self.target.wait()
+        return weights
+
+    def tensor(self, launching: Launching, name: str) -> TensorDesc:
+        """A tensor of a launch.
+
+        Raises:
+            InvalidArgument: its sizes are open.
+        """
+        return parse_tensor(self._tensors[launching.group][name], launching.title)
+
+    @functools.cached_property
+    def nodes(self) -> list[Input]:
+        """The inputs, if their sizes are known."""
+        raise NotImplementedError
+
+    def _offset(self, place: int) -> int:
+        """Of a weight, which is where it is for all sizes."""
+        offset = self.function.wanted[place]
+        if type(offset) is not int or offset < 0:
+            raise ValueError(f"a weight at {offset}")
+        return offset
+
+    def _shared_key(self, weight: Weight) -> object:
+        """Equal for weights that are the same bytes, in any plan with the same arrays; ``None`` if it is none of constants."""
+        if any(source.kind != "constant" for source, _ in weight.sources):
+            return None
+        read = [(self.constants[source.number].ctypes.data, self._offset(place)) for source, place in weight.sources]
+        return (weight.layout, *read)
+
+
+class SavedPlan(StoredPlan):
+    """The plan of a graph for certain sizes."""
+
+    groups: Sequence[SavedGroup]
+    is_case = False
+    """Whether its tensors have names of sizes, of which these are values."""
+
+    def __init__(
+        self,
+        described: Mapping[str, Any],
+        arrays: Sequence[NumpyArray],
+        constants: Sequence[NumpyArray | None],
+        target: Target,
+        packed: Mapping[PackedKey, NumpyArray],
+        made: dict[object, Weights] | None = None,
+        groups: Sequence[SavedGroup] | None = None,
+    ) -> None:
+        """As ``StoredPlan``."""
         if groups is None:
             titles = {int(group): str(title) for group, title, *_ in reversed(described["launchings"])}
             groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(described["calls"])]
-        super().__init__(described, arrays, target, [], groups)
+        super().__init__(described, arrays, constants, target, packed, {} if made is None else made, groups)
         names = [node.name for node in self.inputs if node.name]
         if any(self.function[:4]) or not all(type(number) is int for number in self.function.wanted):
             raise ValueError("numbers that depend on sizes")
-        if len(constants) != len(self.constants) or len(set(names)) != len(names):
-            raise ValueError("other constants, or two inputs with one name")
-        self.constants = [ABSENT if array is None else array for array in constants]
-        self.absent = frozenset(i for i, array in enumerate(constants) if array is None)
-        self.packed_weights = dict(packed)
-        self.made: dict[object, Weights] = {}
-        """Weights that were packed in this process, and that other sizes may share."""
+        if len(set(names)) != len(names):
+            raise ValueError("two inputs with one name")
         self.values: tuple[int, ...] = self._evaluate()  # type: ignore[assignment] # it has no conditions
         """The plan's numbers."""
 
@@ -148,6 +251,9 @@ class SavedPlan(ReadPlan):
             for argument, (name, tensor) in zip(own, tensors, strict=True):
                 if self.values[argument.size] != tensor.span_in_bytes or self.values[argument.offset] % tensor.data_type.itemsize:
                     raise ValueError(f"{launching.title}: {name} of other bytes than {tensor}")
+                shown = self._tensors[launching.group].get(name, "")
+                if shown != str(tensor) and (not self.is_case or is_plain(shown)):
+                    raise ValueError(f"{launching.title}: {name} of {shown}, which is {tensor}")
                 if name in written and argument.source.kind not in ("piece", "output"):
                     raise ValueError(f"{launching.title} writes an array that it may only read")
             pieces = {argument.source for argument in own if argument.name in written and argument.source.kind == "piece"}
@@ -222,66 +328,6 @@ class SavedPlan(ReadPlan):
 
         compile_all((group.call for group in groups), self.target, progress)
         return [chosen_for(group.title, *group.call, self.target) for group in groups]
-
-    def check_wiring(self, wired: Wired) -> None:
-        """Refuse weights that are not there, and packed inputs that are none.
-
-        Raises:
-            ValueError: a kernel takes packed what is no constant and no owned input.
-            CompileError: a constant is there only as other kernels read it.
-        """
-        read = {source.number for source in wired.constants if source.kind == "constant"}
-        for key, (_, weight) in wired.weights.items():
-            for source, _ in weight.sources:
-                if source.kind != "constant" and not (source.kind == "input" and self.inputs[source.number].owned):
-                    raise ValueError(f"{weight.name} is packed, and is no weight")
-            if not self._has_packed(key, weight.nbytes):
-                read |= {source.number for source, _ in weight.sources if source.kind == "constant"}
-        if read & self.absent:
-            given = "a constant only as kernels of other processors read it"
-            raise CompileError(message(f"{self.name} on {self.target}", given, "weights that are packed for this one", _BUILD))
-
-    def _has_packed(self, key: Any, nbytes: int) -> bool:
-        array = self.packed_weights.get(key)
-        return array is not None and array.nbytes == nbytes
-
-    def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
-        """The packed weights."""
-        weights = []
-        key: Any
-        for key, (i, weight) in wired.weights.items():
-            if self._has_packed(key, weight.nbytes):
-                weights.append(Weights(self.target.place(self.packed_weights[key])))
-                continue
-            shared = self._shared_key(weight)
-            if shared in self.made:
-                weights.append(self.made[shared])
-                continue
-            answer: Any = chosen[self.launchings[i].group].answer
-            packing = next(packing for packing in answer.packings if packing.owned.name == weight.name)
-            weights.append(Weights(self._packed(self.calls[i], packing, weight.sources, owned)))
-            if shared is not None:
-                self.made[shared] = weights[-1]
-        self.target.wait()
-        return weights
-
-    def _shared_key(self, weight: Weight) -> object:
-        """Equal for weights that are the same bytes, in any plan with the same arrays; ``None`` if it is none of constants."""
-        if any(source.kind != "constant" for source, _ in weight.sources):
-            return None
-        read = [(self.constants[source.number].ctypes.data, self.values[offset]) for source, offset in weight.sources]
-        return (weight.layout, *read)
-
-    def _packed(self, called: Called, packing: Any, sources: Sequence[tuple[Source, int]], owned: Mapping[int, Any]) -> Any:
-        at_hand("tvmdml.graph.packing")
-        from tvmdml.graph.packing import packed
-
-        tensors: dict[str, Any] = dict(called.desc.tensors())
-        read = []
-        for name, (source, offset) in zip(packing.owned.inputs, sources, strict=True):
-            array = self.constants[source.number] if source.kind == "constant" else owned[id(self.nodes[source.number])]
-            read.append((array, self.values[offset], tensors[name]))
-        return packed(packing, read, self.target)
 
     @functools.cached_property
     def nodes(self) -> list[Input]:

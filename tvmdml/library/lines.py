@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from tvmdml import operators
 from tvmdml.enums import NEWEST_FEATURE_LEVEL, DmlEnum, TensorFlags
 from tvmdml.errors import InvalidArgument, message
+from tvmdml.library.tensor_text import parse_tensor
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field
 from tvmdml.operators._json import descriptors
 from tvmdml.operators._json.nodes import Node
 from tvmdml.operators._roles import STRUCTS, TENSORS, Role, dml_name
 from tvmdml.operators._shared import InPlace
-from tvmdml.tensors import TensorDataType, TensorDesc
+from tvmdml.tensors import TensorDesc
 
 Line = dict[str, Any]
 """JSON values by name: ``operator``, then the fields."""
 
-_NUMBERS = r"\[((?:\s*\d{1,20}\s*,)*\s*(?:\d{1,20}\s*)?)\]"
-_TENSOR = re.compile(rf"\s*(\w+)\s*{_NUMBERS}\s*(?:strides\s*{_NUMBERS}\s*)?(owned\s*)?", re.ASCII)
 _STRUCTS = tuple(struct.kind for struct in STRUCTS.values())
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -62,26 +60,6 @@ def toml(line: Mapping[str, Any], in_place: InPlace = False) -> str:
     """The line in TOML, without a separator."""
     members = [f"{key} = {_toml(value)}" for key, value in ({**line, "in_place": in_place} if in_place else line).items()]
     return f"{{ {', '.join(members)} }}"
-
-
-def parse_tensor(text: str, where: str) -> TensorDesc:
-    """The tensor of a text such as ``"float32[2, 3] strides [4, 1] owned"``.
-
-    Raises:
-        InvalidArgument: the text has another form, or there is no such tensor.
-    """
-    match = _TENSOR.fullmatch(text)
-    if match is None:
-        raise InvalidArgument(
-            message(where, repr(text), 'a type and sizes, such as "float32[2, 3]", "int8[2, 3] strides [4, 1]" or "int8[3] owned"')
-        )
-    strides = None if match[3] is None else _integers(match[3])
-    flags = TensorFlags.OWNED_BY_DML if match[4] else TensorFlags.NONE
-    return TensorDesc(TensorDataType.parse(match[1], where), _integers(match[2]), strides, flags=flags)
-
-
-def _integers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in text.split(",") if number.strip())
 
 
 def _field(field: Field | None, value: Any, where: str) -> Any:

@@ -47,6 +47,7 @@ from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason
 from tvmdml.kernels import knobs as all_knobs
 from tvmdml.library import files, lines, tuned
+from tvmdml.library.tensor_text import parse_tensor
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Field, Role, Shared
 from tvmdml.operators._json import descriptors, sketch
@@ -496,6 +497,6 @@ def _tensor(node: Node, is_first: bool) -> _Choice:
 
 def _exactly(node: Node) -> TensorDesc:
     try:
-        return lines.parse_tensor(node.text(), node.where)
+        return parse_tensor(node.text(), node.where)
     except ValueError as error:
         raise _blame(node.where, error) from None

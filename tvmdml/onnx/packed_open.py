@@ -13,7 +13,7 @@ from tvmdml import targets
 from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.loading import OpenInPack, open_in_pack
+from tvmdml.graph.loading import OpenInPack, PackPlan, open_in_pack
 from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, text, type_of
@@ -30,7 +30,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class OpenPackedModel(Runnable):
-    """A model of a pack, for all sizes of the ranges that it was built for. A new size asks the schedules, and compiles nothing."""
+    """A model of a pack, for all sizes of the ranges that it was built for. A new size compiles nothing."""
 
     def __init__(
         self,
@@ -117,6 +117,7 @@ class OpenRecording:
         """
         model = graph.described["model"]
         self.graph = graph
+        self._plan: PackPlan | None = None
         self.names = [limit.name for limit in graph.plan.limits]
         self.inputs = {text(name): tuple(map(self._size, shape)) for name, _, shape in model["inputs"]}
         self.types = {name: type_of(dtype) for name, dtype, _ in model["inputs"]}
@@ -144,9 +145,11 @@ class OpenRecording:
                     return None
         return tuple(values[name] for name in self.names)
 
-    def ready(self, values: Sequence[int], loaded: LoadedPack) -> Ready:
+    def ready(self, values: tuple[int, ...], loaded: LoadedPack) -> Ready:
         """The model for sizes."""
-        return Ready(self.graph.at(values, loaded), self.read, {}, lengths=self.lengths)
+        if self._plan is None:
+            self._plan = self.graph.served(loaded)
+        return Ready(self._plan.for_sizes(values), self.read, {}, lengths=self.lengths)
 
 
 def ranges_of(graphs: Sequence[OpenRecording]) -> dict[str, range]:

@@ -14,22 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
+from tvmdml.graph import answers
+from tvmdml.graph.answers import PackAnswer
 from tvmdml.graph.launching import Argument, Launching, Tensor
 from tvmdml.graph.loading import in_pack, open_in_pack
 from tvmdml.graph.open_saved import drawn
-from tvmdml.graph.saved_plan import PackedKey, SavedPlan
+from tvmdml.graph.saved_plan import PackedKey, SavedPlan, StoredPlan
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import ReadPlan
 from tvmdml.library import lines, records
 from tvmdml.library.format import Pack
 from tvmdml.library.records import Graph, Launch, Packed
 from tvmdml.onnx.packed_open import OpenRecording
-from tvmdml.packs import answers
 from tvmdml.packs._header_data import Data, distinct, kind_of
 from tvmdml.packs._header_values import Values
-from tvmdml.packs.answers import Answer
 from tvmdml.tensors.arrays import NumpyArray
-from tvmdml.tensors.sizes.evaluating import Function
 
 _ARENA, _DATA, _ARRAY, _GIVEN = range(4)
 _CHECKED = 8
@@ -77,7 +76,7 @@ class Recording(NamedTuple):
     record: Graph
     described: Mapping[str, Any]
     plan: ReadPlan
-    answers: Sequence[Answer]
+    answers: Sequence[PackAnswer]
     """The launches of its groups."""
     inputs: Mapping[str, Tensor]
     """Those that a run is given, by their names; an input that has none has its number."""
@@ -111,7 +110,7 @@ def open_recording(pack: Pack, record: Graph) -> Recording:
     opened = open_in_pack(pack, record, targets.resolve(record.kind), {})
     with reading(f"{pack.shown}: {record.name}"):
         model = OpenRecording(opened)
-        plan = opened.plan.whole()
+        plan = StoredPlan(*opened.plan.parts)
         ranges = {limit.name: limit.values for limit in opened.plan.limits}
         for sizes in itertools.islice(
             filter(opened.plan.allows, drawn(opened.plan.limits, _CHECKED, np.random.default_rng(0))), _CHECKED
@@ -145,7 +144,7 @@ def fixed_recording(pack: Pack, record: Graph, codes: Iterable[str]) -> Recordin
         return Recording(record, graph.described, plan, chosen, inputs, plan.packed_weights, plan.absent, {}, None)
 
 
-def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[str]) -> Iterator[Answer]:
+def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[str]) -> Iterator[PackAnswer]:
     for number, group in enumerate(plan.groups):
         operations = [(code, pack.operation(records.operation_key(code, group.line, group.in_place))) for code in codes]
         if not any(operation is not None for _, operation in operations):
@@ -157,9 +156,7 @@ def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[s
                 if not launch.threads < 1 << 31:
                     raise pack.damaged(f"it has a launch of {group.title} on {launch.threads} threads")
                 if launch.layouts == launches[0].layouts:  # weights are packed once, for any number of threads
-                    counts = [count for _, count in launch.temporaries]
-                    fixed = Function((), (), (), (), (*launch.scalars, *counts))
-                    yield Answer(number, code, launch.threads, launch, fixed)
+                    yield PackAnswer.fixed(number, code, launch)
 
 
 class Rows:
@@ -370,7 +367,7 @@ class Rows:
             groups.append(_Group(forms, read))
         return groups
 
-    def _answer(self, answer: Answer, values: Values, sizes: Sequence[int], names: Sequence[str], forms: list[_Form]) -> int:
+    def _answer(self, answer: PackAnswer, values: Values, sizes: Sequence[int], names: Sequence[str], forms: list[_Form]) -> int:
         """The number of an answer's row."""
         launch: Launch = answer.launch
         read = values.reading(answer.function, sizes)

@@ -22,7 +22,7 @@ from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
 from tvmdml.graph.launching import Launching
 from tvmdml.graph.launching import Source as Memory
-from tvmdml.graph.passes.constants import reading
+from tvmdml.graph.packers import reading
 from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
 from tvmdml.kernels import persistent
 from tvmdml.library import format as container

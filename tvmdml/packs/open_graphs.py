@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.graph import open_saved, saving
+from tvmdml.graph import answers, open_saved, saving
 from tvmdml.graph.open_planning import ProgramPlan
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import spec
@@ -26,7 +26,6 @@ from tvmdml.onnx.running import About
 from tvmdml.onnx.types import Exactness, Undecided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
-from tvmdml.packs import answers
 from tvmdml.targets import Target
 from tvmdml.tensors.arrays import NumpyArray
 

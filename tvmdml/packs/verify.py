@@ -19,6 +19,7 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
+from tvmdml.graph import answers
 from tvmdml.graph.loading import in_pack, is_open, open_in_pack
 from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saving import reading
@@ -30,7 +31,7 @@ from tvmdml.library.shelf import LoadedPack
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._trial import Trial, any_values
-from tvmdml.packs import answers, look
+from tvmdml.packs import look
 from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc

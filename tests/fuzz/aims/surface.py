@@ -15,6 +15,7 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import compiler, dxdispatch, enums, knobs, packs, targets, tuning
 from tvmdml.library import lines, logs, spec
+from tvmdml.library.tensor_text import parse_tensor
 from tvmdml.operators import by_name
 from tvmdml.packs import sources
 from tvmdml.system.disk import stores
@@ -159,8 +160,8 @@ def _plain(choices: Choices) -> Any:
 
 
 def _tensor(choices: Choices) -> None:
-    found = lines.parse_tensor(choices.text(("float32", "[2, 3]", "[", "]", "strides", "[4, 1]", ",", "²", "1" * 30)), "tensor")
-    assert lines.parse_tensor(str(found), "tensor") == found
+    found = parse_tensor(choices.text(("float32", "[2, 3]", "[", "]", "strides", "[4, 1]", ",", "²", "1" * 30)), "tensor")
+    assert parse_tensor(str(found), "tensor") == found
 
 
 def _size(choices: Choices) -> None:

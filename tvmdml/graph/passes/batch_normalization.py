@@ -12,7 +12,7 @@ import numpy as np
 
 from tvmdml.enums import ConvolutionDirection
 from tvmdml.graph.nodes import Call, Constant, Edge
-from tvmdml.graph.passes.constants import reading
+from tvmdml.graph.packers import reading
 from tvmdml.graph.program import Program
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDataType, TensorDesc

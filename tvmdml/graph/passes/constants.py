@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
 from tvmdml.compiler import CompiledOperator
 from tvmdml.graph.nodes import Call, Constant, Edge
+from tvmdml.graph.packers import reading
 from tvmdml.graph.program import Program, Value
 from tvmdml.graph.templates import Template
 from tvmdml.operators._accuracy import as_array
@@ -94,17 +94,3 @@ def _results(call: Call, edges: dict[str, Edge], no_kernel: bool) -> dict[int, N
     else:
         CompiledOperator(call.desc.unowned(), resolve("cpu"))(**arrays, **results)
     return found
-
-
-def reading(array: NumpyArray, offset: int, tensor: TensorDesc) -> NumpyArray:
-    """A view of memory as a tensor, from a byte on."""
-    stored = tensor.stored
-    dtype = stored.data_type.numpy
-    flat = array.reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
-    if not math.prod(stored.sizes):
-        return np.empty(stored.sizes, dtype)
-    part = flat[offset : offset + stored.span_in_bytes]
-    strides = tuple(step * dtype.itemsize for step in stored.layout)
-    if (part.ctypes.data % dtype.itemsize) != 0:
-        part = part.copy()
-    return np.ndarray(stored.sizes, dtype, part, 0, strides)

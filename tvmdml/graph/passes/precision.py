@@ -15,8 +15,8 @@ import numpy as np
 
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Constant, Edge, never_changes
+from tvmdml.graph.packers import reading
 from tvmdml.graph.passes.asking import kernel_in_this_case
-from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.passes.owned import marked
 from tvmdml.graph.program import Program
 from tvmdml.operators._following import followed

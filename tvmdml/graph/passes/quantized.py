@@ -17,9 +17,9 @@ import numpy as np
 from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Constant, Edge
+from tvmdml.graph.packers import reading
 from tvmdml.graph.passes import unused
 from tvmdml.graph.passes.asking import offered
-from tvmdml.graph.passes.constants import reading
 from tvmdml.graph.program import Program
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator

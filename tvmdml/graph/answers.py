@@ -1,7 +1,6 @@
 """Which kernel serves which sizes: what schedules answered for ranges of sizes when a pack was built.
 
-A process in Python asks the schedules about each new size. A program in C has no schedules: its header has these answers. Each
-holds for all sizes that pass its guards.
+Each holds for all sizes that pass its guards. Programs in C take them as they are, and Python where the pack is trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TARGETS = 1 << 16
 _LEVEL = 9
 
 
-class Answer(NamedTuple):
+class PackAnswer(NamedTuple):
     """The launch of one group of a plan, for some sizes."""
 
     group: int
@@ -39,6 +38,12 @@ class Answer(NamedTuple):
     """Without integers, and with temporaries of no elements."""
     function: Function
     """For sizes the integers, and then the numbers of elements of the temporaries."""
+
+    @classmethod
+    def fixed(cls, group: int, target: str, launch: Launch) -> PackAnswer:
+        """A launch for certain sizes."""
+        counts = [count for _, count in launch.temporaries]
+        return cls(group, target, launch.threads, launch, Function((), (), (), (), (*launch.scalars, *counts)))
 
     def at(self, values: Sequence[int]) -> Launch | None:
         """The launch for sizes; ``None`` if the answer is another one."""
@@ -74,7 +79,7 @@ def written(plan: OpenPlan, machines: Sequence[Target]) -> NumpyArray:
     return np.frombuffer(zlib.compress(content, _LEVEL), np.uint8)
 
 
-def read(content: NumpyArray, groups: int) -> Iterator[Answer]:
+def read(content: NumpyArray, groups: int) -> Iterator[PackAnswer]:
     """The answers that were written of a plan with so many groups.
 
     Raises:
@@ -92,4 +97,4 @@ def read(content: NumpyArray, groups: int) -> Iterator[Answer]:
         own, made = launches[place(launch, len(launches))], functions[place(function, len(functions))]
         if len(made.wanted) < len(own.temporaries):
             raise ValueError(f"{len(made.wanted)} integers of a launch with {len(own.temporaries)} temporaries")
-        yield Answer(place(group, groups), text(target), place(threads, MOST), own, made)
+        yield PackAnswer(place(group, groups), text(target), place(threads, MOST), own, made)
