@@ -18,7 +18,7 @@ from tvmdml.schedules.cpu import share
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes
 from tvmdml.schedules.cpu._gemm_bit_integers import largest_lane
 from tvmdml.schedules.cpu._gemm_bits import added
-from tvmdml.schedules.cpu._recurrent_products import Panels, Weights
+from tvmdml.schedules.cpu._recurrent_products import Panels, Weights, deep_loop
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
 LANES = 16
@@ -145,7 +145,7 @@ class BytePanels(Panels):  # type: ignore[misc] # mypy knows these modules by an
         totals = Sums(len(rows) * count, len(every), start_of, lambda a, b, total: T.hold(Bytes._products(b, a, total)))
         plane = T.hold(_plane(self.columns))
         firsts = [T.hold(row + (_HEAD + i * plane)) for row in rows for i in range(count)]
-        with T.loop(T.hold(T.truncdiv(self.columns + (GROUP - 1), T.i64(GROUP)))) as group:
+        with deep_loop(T.hold(T.truncdiv(self.columns + (GROUP - 1), T.i64(GROUP)))) as group:
             at = T.hold(begin + group * (GROUP * product.width))
             raws = [self.buffer[T.run(at + i * bytes_of_vector, bytes_of_vector)] for i in range(len(every))]
             weights = [T.hold(tensorir.reinterpret(f"int32x{LANES}", raw)) for raw in raws]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
@@ -16,6 +17,21 @@ if TYPE_CHECKING:
 
 _TASK_ELEMENTS = 1 << 16
 """The least elements that a task packs."""
+_TURN = 64
+"""How many turns the inner loop of a ``deep_loop`` has."""
+
+
+@contextmanager
+def deep_loop(count: Any) -> Iterator[Any]:
+    """A loop over ``count``, as two loops inside each other.
+
+    LLVM takes the innermost loops for the busiest. If the loop over a step's units were as deep as that of its products, the
+    constants of the units' functions would fill the registers in both, and the products' sums would be in memory.
+    """
+    with T.loop(T.hold(T.truncdiv(count + (_TURN - 1), T.i64(_TURN)))) as turn:
+        first = T.hold(turn * _TURN)
+        with T.loop(T.hold(T.min(count - first, T.i64(_TURN)))) as i:
+            yield T.hold(first + i)
 
 
 class Product(NamedTuple):
@@ -182,7 +198,7 @@ class Panels:
         product = self.product
         every = [(g, v) for g in range(len(product.gates)) for v in range(product.vectors)]
         totals = Sums(len(rows), len(every), lambda r, i: start(r, *every[i]), lambda a, b, total: total + a * b)
-        with T.loop(self.columns) as column:
+        with deep_loop(self.columns) as column:
             at = T.hold(place + column * product.width)
             weights = [T.hold(self.buffer[T.run(at + i * product.lanes, product.lanes)]) for i in range(len(every))]
             totals.add(lambda r: source[rows[r] + column], weights)

@@ -351,7 +351,9 @@ class _Writer:
         """What the units make of their sums."""
         memory, product, desc = self.memory, self.panels[number].product, self.desc
         lanes = product.lanes
-        with T.loop(rows) as r, T.loop(T.i64(product.vectors)) as v:
+        # One loop over rows and vectors, so that it is not deeper than those of products (see ``deep_loop``).
+        with T.loop(T.hold(rows * product.vectors)) as i:
+            r, v = map(T.hold, T.unravel(i, [None, product.vectors]))
             row, place = T.hold(first + r), T.hold(unit + v * lanes)
 
             def read(at: Any) -> Any:
