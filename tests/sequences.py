@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml import TensorDesc, compiler
-from tvmdml.targets import Launch, Run, Step, Target
+from tvmdml.targets import Launch, Run, SequenceStep, Target
 from tvmdml.tensors.arrays.device_array import DeviceArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -46,9 +46,9 @@ def rows_of(arena: Any) -> Array:
     return rows
 
 
-def chain(launch: Launch, count: int, slot: int = 0) -> list[Step]:
+def chain(launch: Launch, count: int, slot: int = 0) -> list[SequenceStep]:
     """Fibonacci's numbers: each row is the sum of the two before it."""
-    return [Step(launch, tuple((slot, PLACE * (i + k)) for k in range(3))) for i in range(count)]
+    return [SequenceStep(launch, tuple((slot, PLACE * (i + k)) for k in range(3))) for i in range(count)]
 
 
 def ones(count: int) -> Array:

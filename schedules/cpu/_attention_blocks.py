@@ -12,7 +12,7 @@ from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
-from tvmdml.operators._attention_steps import Joined, Rows, Steps
+from tvmdml.operators._attention_steps import AttentionSteps, HeadRows, Joined
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._attention_tiles import Registers, safe_base
 from tvmdml.schedules.cpu._sums import Sums, zeros
@@ -24,7 +24,7 @@ UNROLLED = 4
 """Keys whose weights are found together."""
 
 
-class Form(NamedTuple):
+class BlockForm(NamedTuple):
     """The sizes of blocks, and what is known about layouts."""
 
     registers: Registers
@@ -58,14 +58,14 @@ def padded(count: int, lanes: int) -> int:
     return -(-count // lanes) * lanes
 
 
-def scratch_sizes(form: Form, channels: int, value_channels: int) -> tuple[int, ...]:
+def scratch_sizes(form: BlockForm, channels: int, value_channels: int) -> tuple[int, ...]:
     """The elements of a task's temporaries: keys, values, weights, numbers of keys, and what each part of query rows has."""
     wide = padded(value_channels, form.lanes)
     keys = form.keys + 16
     return keys * channels, keys * wide, keys * form.rows, keys, form.parts * part_size(form, channels, wide)
 
 
-def part_size(form: Form, channels: int, wide: int) -> int:
+def part_size(form: BlockForm, channels: int, wide: int) -> int:
     """The elements for a part of query rows: queries, sums, and three numbers of each row."""
     return form.rows * (channels + wide + 3)
 
@@ -73,7 +73,7 @@ def part_size(form: Form, channels: int, wide: int) -> int:
 class Blocks:
     """Writes the work of a task."""
 
-    def __init__(self, steps: Steps, form: Form, scratch: Any, first: Any) -> None:
+    def __init__(self, steps: AttentionSteps, form: BlockForm, scratch: Any, first: Any) -> None:
         self.steps, self.form, self.scratch = steps, form, scratch
         s = steps.d.sizes
         self.channels, self.value_channels = int(s.channels), int(s.value_channels)
@@ -158,7 +158,7 @@ class Blocks:
 
     # -- Reading
 
-    def _vector(self, rows: Rows, bias: Any, at: tuple[Any, ...], lanes: int) -> Any:
+    def _vector(self, rows: HeadRows, bias: Any, at: tuple[Any, ...], lanes: int) -> Any:
         """Neighbouring channels, with their biases, as float32."""
         steps = self.steps
         if lanes == 1:
@@ -170,7 +170,7 @@ class Blocks:
         own = T.let(at[1] * per_head + at[3] + bias)
         return T.wide(T.to(value + T.wide(steps.buffers["bias_tensor"][T.run(own, lanes)]), steps.stored))
 
-    def _is_contiguous(self, rows: Rows, biased: bool) -> bool:
+    def _is_contiguous(self, rows: HeadRows, biased: bool) -> bool:
         own = self.form.units
         return rows.tensor in own and (not biased or self.steps.d.bias is None or "bias_tensor" in own)
 
@@ -210,7 +210,7 @@ class Blocks:
         start = T.let(key + earlier - past)
         self._copy_rows(after, own.bias, own.channels, T.let(to + earlier * width), width, of, start, T.let(count - earlier))
 
-    def _copy_rows(self, rows: Rows, bias: Any, channels: int, to: Any, width: int, of: Any, first: Any, count: Any) -> None:
+    def _copy_rows(self, rows: HeadRows, bias: Any, channels: int, to: Any, width: int, of: Any, first: Any, count: Any) -> None:
         lanes = self.form.lanes
         channels = int(channels)
         whole = channels // lanes if self._is_contiguous(rows, bias is not None) else 0

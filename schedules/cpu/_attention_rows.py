@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
-from tvmdml.operators._attention_steps import Joined, Rows, Steps
+from tvmdml.operators._attention_steps import AttentionSteps, HeadRows, Joined
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._attention_blocks import padded
 from tvmdml.schedules.cpu._attention_tiles import Registers, safe_base
@@ -20,7 +20,7 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 KEYS = 64
 """Keys of a block."""
-Place = tuple[Any, Any, Any]
+RowsAddress = tuple[Any, Any, Any]
 """Where a block's rows are: a buffer, the first element, and the step from one row to the next."""
 
 
@@ -55,7 +55,7 @@ def found_size(few: Few, count: Any, value_channels: int) -> Any:
 class Fews:
     """Writes the work of a task."""
 
-    def __init__(self, steps: Steps, few: Few, scratch: Any, first: Any, parts: Any) -> None:
+    def __init__(self, steps: AttentionSteps, few: Few, scratch: Any, first: Any, parts: Any) -> None:
         self.steps, self.few, self.scratch, self.parts = steps, few, scratch, parts
         s = steps.d.sizes
         self.channels, self.value_channels = int(s.channels), int(s.value_channels)
@@ -119,7 +119,7 @@ class Fews:
         keys, values = self.steps.d.keys, self.steps.d.values
         copied = (self.scratch, self.keys, self.high), (self.scratch, self.values, self.wide)
 
-        def work(of_keys: Place, of_values: Place) -> None:
+        def work(of_keys: RowsAddress, of_values: RowsAddress) -> None:
             self._scores(batch, joint, past, key, count, *of_keys)
             with T.loop(self.count) as r:
                 self._weigh(r, count, of_values, of_keys)
@@ -129,7 +129,7 @@ class Fews:
             self._copy(values, self.values, self.wide, (batch, joint), past, key, count)
             work(*copied)
 
-        def there(own: list[Rows]) -> None:
+        def there(own: list[HeadRows]) -> None:
             found = []
             for rows in own:
                 place = T.let(rows.place(batch, joint, key, T.i64(0)))
@@ -200,7 +200,7 @@ class Fews:
             with T.loop(T.let(T.i64(KEYS) - count)) as i:
                 T.store(self.scratch, at + count + i, T.const(float("-inf"), "float32"))
 
-    def _weigh(self, r: Any, count: Any, of_values: Place, of_keys: Place) -> None:
+    def _weigh(self, r: Any, count: Any, of_values: RowsAddress, of_keys: RowsAddress) -> None:
         """Scores become weights, and weighed sums of values."""
         buffer, place, step = of_values
         lanes = self.few.lanes
@@ -241,7 +241,7 @@ class Fews:
             for v, one in zip(some, sums, strict=True):
                 T.store(self.parts, T.run(own + v * lanes, lanes), one.value)
 
-    def _ask(self, r: Any, k: Any, rows: Place, channels: int) -> None:
+    def _ask(self, r: Any, k: Any, rows: RowsAddress, channels: int) -> None:
         """Each query row asks for some lines of the next block's rows: while several are done, memory would have a rest."""
         buffer, place, step = rows
         line = 64 // self.steps.desc.computed().itemsize

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tvmdml.kernels.movement import Move
-from tvmdml.schedules.cpu._shuffled import Place, Shuffles, shuffles
+from tvmdml.schedules.cpu._shuffled import RunOffset, Shuffles, shuffles
 
 MOST = 16
 """The most vectors of a block, on either side: each needs a register."""
@@ -83,7 +83,7 @@ class Block(NamedTuple):
         """How the result's vectors are made of the source's; runs have the numbers of ``apart(read)``."""
         runs = {at: i for i, at in enumerate(self.apart(self.read))}
 
-        def place(at: Sizes) -> Place:
+        def place(at: Sizes) -> RunOffset:
             offset = 0
             for i in reversed(self.read):
                 offset = offset * self.extents[i] + at[i]

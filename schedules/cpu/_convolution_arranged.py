@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, ConvolutionPlan
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
@@ -70,7 +70,7 @@ class Phase(NamedTuple):
 class Arranged:
     """A direct convolution's parts that arrange what the tiles read."""
 
-    plan: Plan
+    plan: ConvolutionPlan
     tile: Tile
     tasks: int
     sums: str

@@ -24,7 +24,7 @@ _READ = 64
 """The bytes that are read of a filter at once."""
 
 
-class Line(NamedTuple):
+class ImageRow(NamedTuple):
     """A channel's row of an image."""
 
     source: Any
@@ -116,8 +116,10 @@ class Interleaved:
                 begin_x, end_x = (T.hold(T.Select(inside, one, T.i64(0))) for one in (low, high))
                 source = T.let(z * steps[0] + y * steps[1] + offset * steps[2])
 
-                def lines(some: Any, source: Any = source, low: Any = begin_x, high: Any = end_x) -> list[Line]:
-                    return [Line(T.let(base + source), low, T.hold(T.Select(own, high, low)), other) for own, base, other in some]
+                def lines(some: Any, source: Any = source, low: Any = begin_x, high: Any = end_x) -> list[ImageRow]:
+                    return [
+                        ImageRow(T.let(base + source), low, T.hold(T.Select(own, high, low)), other) for own, base, other in some
+                    ]
 
                 if self.words == 1:
                     (self._vectors if self.copy_step else self._words)(x, lines(alone), row, rooms[2])
@@ -132,7 +134,7 @@ class Interleaved:
     def sum_places(self) -> None:
         """What precedes the sums of windows."""
 
-    def woven(self, x: Any, lines: list[Line], at: Any) -> Any:
+    def woven(self, x: Any, lines: list[ImageRow], at: Any) -> Any:
         """Words of some neighbours."""
         step, found = self.copy_step, []
         for source, begin, end, other in lines:
@@ -146,13 +148,13 @@ class Interleaved:
             found.append(parts[0] if step == 1 else T.hold(T.Shuffle(parts, list(range(0, 2 * LANES, 2)))))
         return T.hold(self.arithmetic.woven(0, found))
 
-    def word(self, x: Any, lines: list[Line], i: Any) -> Any:
+    def word(self, x: Any, lines: list[ImageRow], i: Any) -> Any:
         """A word alone."""
         step = T.let(self.n.forward2 * self.n.image_step2)
         some = [T.hold(T.if_then_else((i >= one.begin) & (i < one.end), x[one.source + i * step], one.other)) for one in lines]
         return self.arithmetic.one(0, some)
 
-    def _vectors(self, x: Any, lines: list[Line], row: Any, room: Any) -> None:
+    def _vectors(self, x: Any, lines: list[ImageRow], row: Any, room: Any) -> None:
         """A row of the frame; what runs over its end is written again, or is slack."""
         with T.loop(T.let(T.truncdiv(room + (LANES - 1), T.i64(LANES)))) as i:
             at = T.let(i * LANES)
@@ -164,7 +166,7 @@ class Interleaved:
                 lambda: store_part(self.frame, row + at, T.const(0, "int32"), T.cast(left, "int32"), words),
             )
 
-    def _words(self, x: Any, lines: list[Line], row: Any, room: Any) -> None:
+    def _words(self, x: Any, lines: list[ImageRow], row: Any, room: Any) -> None:
         with T.loop(room) as i:
             T.store(self.frame, row + i, self.word(x, lines, i))
 

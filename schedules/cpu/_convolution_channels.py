@@ -15,9 +15,9 @@ from tvmdml.kernels.kernel import Kernel, Offers
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
-from tvmdml.schedules.cpu._convolution_plan import Plan
+from tvmdml.schedules.cpu._convolution_plan import ConvolutionPlan
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
-from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, PackedSource, Packing, Panels
 from tvmdml.schedules.cpu._gemm_panels import ALONG, up
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def suits(desc: Any) -> bool:
 class Channels:
     """Such a convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, width: int, tasks: int, target: Target) -> None:
+    def __init__(self, desc: Any, plan: ConvolutionPlan, width: int, tasks: int, target: Target) -> None:
         self.given, self.tasks, self.target, self.after = desc, tasks, target, After(desc)
         self.sums = desc.computed
         self.factors = "float32" if self.sums == "int32" else self.sums
@@ -87,7 +87,7 @@ class Channels:
     def _packing(self, module: str) -> Any:
         """How filters that never change are arranged, once."""
         tasks = split(self.panels.room, self.target, TASK_ELEMENTS)
-        source = Source("float32", ALONG, 1, (), 0, (), self.given.filter_tensor.layout[0], 1, None)
+        source = PackedSource("float32", ALONG, 1, (), 0, (), self.given.filter_tensor.layout[0], 1, None)
         return Packing(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
 
     def _numbers(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, ConvolutionPlan
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -31,7 +31,7 @@ _LINE = 16
 class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by another name
     """A direct convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, tile: Tile, tasks: int, ways: Ways) -> None:
+    def __init__(self, desc: Any, plan: ConvolutionPlan, tile: Tile, tasks: int, ways: Ways) -> None:
         self.given, self.plan, self.tile, self.tasks, self.after = desc, plan, tile, tasks, After(desc)
         self.by_rows, self.packed, self.panelled, self.masked = ways
         zero, own = desc.zero_points()[0], desc.owned()

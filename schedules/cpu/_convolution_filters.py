@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, Plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, ConvolutionPlan
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
 from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._sums import zeros
@@ -22,7 +22,7 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 from tvmdml.targets import Target
 
 
-def together(plan: Plan) -> bool:
+def together(plan: ConvolutionPlan) -> bool:
     """Whether the taps of a channel lie together, in any order."""
     step = 1
     for i in reversed(range(DIMENSIONS)):
@@ -36,7 +36,7 @@ def together(plan: Plan) -> bool:
 class Filters:
     """Packs the filters of a convolution."""
 
-    def __init__(self, plan: Plan, kind: str, width: int) -> None:
+    def __init__(self, plan: ConvolutionPlan, kind: str, width: int) -> None:
         self.plan, self.kind, self.width = plan, kind, width
         self.by_channel = plan.backward or not plan.rows_contiguous
         """Whether what lies together are the taps of a channel; otherwise all of a filter."""

@@ -22,7 +22,7 @@ from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Typed, u
 from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
 from tvmdml.schedules.cpu._convolution_filters import Filters
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
-from tvmdml.schedules.cpu._convolution_plan import NAMES, Plan
+from tvmdml.schedules.cpu._convolution_plan import NAMES, ConvolutionPlan
 from tvmdml.schedules.cpu._convolution_register_tile import DEEP, LANES, OF_FLOATS, TILES, Tile, late, tile_for
 from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
@@ -43,7 +43,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
 
     WAY, words = "lanes", 1
 
-    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Any, plan: ConvolutionPlan, tasks: int, target: Target, knobs: Any) -> None:
         self.given, self.tasks, self.target, self.after = desc, tasks, target, After(desc)
         self.tile: Any = SimpleNamespace(lanes=LANES)  # of frames
         self.sums = desc.computed

@@ -26,12 +26,12 @@ from tvmdml.schedules.cpu._ahead import read_far_ahead
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
-from tvmdml.schedules.cpu._convolution_plan import Plan
+from tvmdml.schedules.cpu._convolution_plan import ConvolutionPlan
 from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, parts_of_vectors
 from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._crowded import after, element_at, once_more, place_of, vector_at
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
-from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels, Source
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, PackedSource, Packing, Panels
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
 from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
@@ -106,7 +106,7 @@ def lanes_of(target: Target) -> int:
     return 16 if processor.has("avx512f") else 8 if processor.has("avx2") else 0
 
 
-def suits(desc: Any, plan: Plan, target: Target) -> bool:
+def suits(desc: Any, plan: ConvolutionPlan, target: Target) -> bool:
     """Whether filters never change, and the output's channels are last, or its columns are contiguous and tiles can be turned."""
     lanes, along = lanes_of(target), desc.along()
     if not lanes or plan.backward or len(along) > 2 or desc.filters()[0] < lanes or desc.computed != "float32":
@@ -124,7 +124,7 @@ def _last(tensor: Any) -> bool:
     return bool(tensor.layout[1] == 1 and tensor.layout[-1] >= tensor.sizes[1])
 
 
-def few(desc: Any, plan: Plan) -> bool:
+def few(desc: Any, plan: ConvolutionPlan) -> bool:
     """Whether filters of one tap are so many, beside the places, that reading each of them once decides."""
     alone = plan.taps == 1 and all(one.stride == 1 for one in desc.along())
     return alone and _FEW_PLACES <= plan.places <= desc.filters()[0] // _PLACES_OF_FILTERS
@@ -133,7 +133,7 @@ def few(desc: Any, plan: Plan) -> bool:
 class Last:
     """Such a convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, tasks: int, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Any, plan: ConvolutionPlan, tasks: int, target: Target, knobs: Any) -> None:
         self.given, self.plan, self.tasks, self.target, self.after = desc, plan, tasks, target, After(desc)
         self.lanes, self.turns = lanes_of(target), not _last(desc.output_tensor)
         self.masked = parts_of_vectors(target)
@@ -233,7 +233,7 @@ class Last:
         own = self.plan
         tasks = split(self.panels.room * own.groups, self.target, TASK_ELEMENTS)
         form = ALONG if self.width < SIDE or self.width % SIDE == 0 else SINGLE
-        source = Source("float32", form, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
+        source = PackedSource("float32", form, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
         return Packing(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
 
     def _numbers(self) -> tuple[int, ...]:

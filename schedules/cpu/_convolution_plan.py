@@ -32,7 +32,7 @@ NAMES = (*_OF_ALL, *(f"{name}{i}" for name in _OF_DIMENSION for i in range(DIMEN
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ConvolutionPlan:
     """A direct convolution."""
 
     numbers: dict[str, int]
@@ -75,7 +75,7 @@ class Plan:
         return tuple(self.numbers[name] for name in NAMES)
 
 
-def plan(desc: Any, floats: bool) -> Plan | None:
+def plan(desc: Any, floats: bool) -> ConvolutionPlan | None:
     """The plan of a convolution; ``None`` if it has output padding. ``floats``: whether the image is of the type of sums."""
     along, (filters, channels) = desc.along(), desc.filters()
     if any(one.padding for one in along):
@@ -141,7 +141,7 @@ def plan(desc: Any, floats: bool) -> Plan | None:
         steps *= own["kernel"][i]
     contiguous &= channels == 1 or second_step == steps
     each = {f"{name}{i}": number for name, some in own.items() for i, number in enumerate(some)}
-    return Plan(numbers_of_all | each, back, in_place, contiguous)
+    return ConvolutionPlan(numbers_of_all | each, back, in_place, contiguous)
 
 
 def _apart(area: int) -> int:

@@ -9,7 +9,7 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.kernels.tiles import of_places, wastes_columns
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_filters import together
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, ConvolutionPlan
 
 LANES = 16
 
@@ -41,7 +41,7 @@ def parts_of_vectors(target: Any) -> bool:
     return processor is not None and all(map(processor.has, ("avx512f", "avx512bw", "avx512vl")))
 
 
-def suits(desc: Any, plan: Plan, target: Any) -> bool:
+def suits(desc: Any, plan: ConvolutionPlan, target: Any) -> bool:
     """Whether this pays, and the processor has what it needs."""
     if not parts_of_vectors(target):
         return False
@@ -58,13 +58,13 @@ def suits(desc: Any, plan: Plan, target: Any) -> bool:
     return bool(deep or few(desc, plan) or plan.products <= KC or plan.output2 <= _NARROW)
 
 
-def late(desc: Any, plan: Plan) -> bool:
+def late(desc: Any, plan: ConvolutionPlan) -> bool:
     """Whether blocks of filters that are given in a call can be packed just before the tiles that read them."""
     given = "filter_tensor" not in desc.owned() and desc.computed != "int32"
     return bool(given and plan.rows_contiguous and not plan.backward)
 
 
-def few(desc: Any, plan: Plan) -> bool:
+def few(desc: Any, plan: ConvolutionPlan) -> bool:
     """Whether filters have one tap, and a product of matrices would compute many of its columns for nothing, or pack more."""
     if plan.taps != 1:
         return False
@@ -78,7 +78,7 @@ to 96 entries. With more, each step would wait for a page and a line that a prod
 """
 
 
-def _filled(plan: Plan) -> bool:
+def _filled(plan: ConvolutionPlan) -> bool:
     """Whether panels of two vectors have few filters for nothing."""
     return bool(100 * -(-plan.filters // (2 * LANES)) * 2 * LANES <= 107 * plan.filters)
 

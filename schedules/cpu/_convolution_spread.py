@@ -15,7 +15,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, ConvolutionPlan
 from tvmdml.schedules.cpu._convolution_register_tile import parts_of_vectors
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
@@ -36,7 +36,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def suits(desc: Any, plan: Plan, target: Target) -> bool:
+def suits(desc: Any, plan: ConvolutionPlan, target: Target) -> bool:
     """Whether blocks are whole, floats lie so, and the processor stores parts of vectors."""
     if not parts_of_vectors(target):
         return False
@@ -65,7 +65,7 @@ def suits(desc: Any, plan: Plan, target: Target) -> bool:
 class Spread:
     """Such a convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: Plan, tasks: int) -> None:
+    def __init__(self, desc: Any, plan: ConvolutionPlan, tasks: int) -> None:
         self.given, self.plan, self.tasks, self.after = desc, plan, tasks, After(desc)
         self.turns = plan.kernel2
         self.steps = self.after.steps()

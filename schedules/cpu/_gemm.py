@@ -31,7 +31,7 @@ _AHEAD = 4
 """Steps of a tile between what it reads of a panel of columns and what it asks for: the second cache's latency, also where threads
 share a core. A step of vectors of 64 bytes takes so long that asking takes no time."""
 EVERY = (8, 4, 2, 1)
-"""What ``Plan.every`` may be."""
+"""What ``LaunchIntegers.every`` may be."""
 SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
 
@@ -49,7 +49,7 @@ class Shape(NamedTuple):
         return self.vectors * self.lanes
 
 
-class Plan(NamedTuple):
+class LaunchIntegers(NamedTuple):
     """Integers of the launch."""
 
     tasks: Any
@@ -129,7 +129,7 @@ class Product:
 
     def write(
         self,
-        plan: Plan,
+        plan: LaunchIntegers,
         room: Sequence[Any],
         buffers: Sequence[Any],
         start: Callable[[Any], tuple[Any, Any, Any, Any]],

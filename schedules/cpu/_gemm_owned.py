@@ -62,7 +62,7 @@ class Panels(NamedTuple):
         return self.sums + self.count * self.width + _SLACK
 
 
-class Source(NamedTuple):
+class PackedSource(NamedTuple):
     """Where a factor that is packed is."""
 
     dtype: str
@@ -96,7 +96,7 @@ class Source(NamedTuple):
 class Packing:
     """The kernel that packs a factor."""
 
-    def __init__(self, panels: Panels, source: Source, arithmetic: Arithmetic, lanes: int, sums: bool, tasks: int) -> None:
+    def __init__(self, panels: Panels, source: PackedSource, arithmetic: Arithmetic, lanes: int, sums: bool, tasks: int) -> None:
         self.panels, self.source, self.arithmetic, self.lanes, self.with_sums = panels, source, arithmetic, lanes, sums
         self.tasks = tasks
         steps = (source.line, source.place, source.zero[2] if source.zero else 0)

@@ -63,7 +63,7 @@ def together(step: int) -> int:
     return _TOGETHER[step % _SETS == 0]
 
 
-class Rows:
+class RowLoops:
     """Writes the loops."""
 
     def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int) -> None:

@@ -13,7 +13,7 @@ from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.cpu import split
 from tvmdml.schedules.cpu._gemm_bit_integers import IntegerRows
 from tvmdml.schedules.cpu._gemm_bits import BitRows, Bits
-from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
+from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain
 from tvmdml.targets import Target
 
 
@@ -43,7 +43,7 @@ def row_steps(own: BlockwiseGemm) -> tuple[int, int]:
     return own.steps_of("scale_tensor")[0], 0 if own.zero_point_tensor is None else own.steps_of("zero_point_tensor")[0]
 
 
-class FewBits(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+class FewBits(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Rows of floats."""
 
     WAY = "bits"

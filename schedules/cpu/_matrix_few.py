@@ -11,14 +11,14 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import split
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats, RowBytes
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG
-from tvmdml.schedules.cpu._gemm_rows import BLOCKS, Rows, form_of, together
+from tvmdml.schedules.cpu._gemm_rows import BLOCKS, RowLoops, form_of, together
 from tvmdml.schedules.cpu._gemm_rows_bytes import ByteRows, room
-from tvmdml.schedules.cpu._matrix_writer import Plain, Writer
+from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
 
-class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+class Few(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Rows of floats."""
 
     WAY = "rows"
@@ -51,7 +51,7 @@ class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another n
                 f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room")
             )
             self.declare(f, tensors)
-            rows = Rows(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed), self.together)
+            rows = RowLoops(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed), self.together)
             buffers = [tensors[one.name] for one in self.operands[:2]]
 
             def start(number: Any) -> tuple[Any, Any]:
@@ -63,7 +63,7 @@ class Few(Writer):  # type: ignore[misc] # mypy knows these modules by another n
         return f.result()
 
 
-class FewBytes(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+class FewBytes(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Rows of bytes."""
 
     WAY = "rows"

@@ -72,7 +72,7 @@ def has_tiles_of_pairs(target: Target) -> bool:
     return processor is not None and all(map(processor.has, ("avx512f", "amx-bf16", "amx-tile")))
 
 
-class Writer:
+class MatrixWriter:
     """What both ways share: a kernel's parameters, where elements are, and what becomes of a sum."""
 
     WAY: str

@@ -12,7 +12,7 @@ from tvmdml.schedules.cpu._recurrent_bytes import words
 from tvmdml.schedules.cpu._recurrent_products import Product
 
 
-class Sizes(NamedTuple):
+class MemorySizes(NamedTuple):
     """Counts of numbers, and where in a task's memory something begins."""
 
     pitch: Any
@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
     @classmethod
     def of(
         cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], shares: int, most: int, chunk: int, digits: int
-    ) -> Sizes:
+    ) -> MemorySizes:
         """Those of an operator; ``shares`` is how many threads a task's units are divided among.
 
         With ``digits``, vectors are multiplied as integers of so many.
@@ -69,7 +69,7 @@ def _whole(count: int) -> int:
     return -(-count // 16) * 16
 
 
-class Memory:
+class TaskMemory:
     """A task's numbers, all of one type."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Memory:
         fixed: Any,
         work: Any,
         lengths: Any,
-        sizes: Sizes,
+        sizes: MemorySizes,
         hidden: Any,
         of_input: Product,
     ) -> None:

@@ -29,7 +29,7 @@ def own_walks(desc: Reduction, by_bits: bool) -> tuple[Walk, ...]:
     return tuple(of_bits(walk, desc.source.data_type.tvm) for walk in desc.walks()) if by_bits else desc.walks()
 
 
-class Writer:
+class ReductionWriter:
     """Writes the kernel."""
 
     lanes: int

@@ -10,13 +10,13 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Source
 from tvmdml.kernels.reduction import FOLDS, LEVELS, Totals, Values, Walk
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._reduction import CELL, Writer, bits, held, splat
+from tvmdml.schedules.cpu._reduction import CELL, ReductionWriter, bits, held, splat
 
 ROWS = 8
 """Rows that a task goes over together: a processor reads ahead in so many sequences, and not in many more."""
 
 
-class Columns(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+class Columns(ReductionWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Neighbouring slices in vectors: totals of a panel are in scratch memory, those of some rows in registers."""
 
     def body(self) -> None:

@@ -16,7 +16,7 @@ from tvmdml.kernels.reduction import LAST, Values, Walk
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._lanes import folded, joined
 from tvmdml.schedules.cpu._reduction import CELL, bits, splat, tree
-from tvmdml.schedules.cpu._reduction_rows import Rows
+from tvmdml.schedules.cpu._reduction_rows import SliceVectors
 
 
 class _Best(NamedTuple):
@@ -26,7 +26,7 @@ class _Best(NamedTuple):
     place: Any
 
 
-class Places(Rows):  # type: ignore[misc] # mypy knows these modules by another name
+class Places(SliceVectors):  # type: ignore[misc] # mypy knows these modules by another name
     """Slices whose extremes' places are sought."""
 
     grouped: bool

@@ -11,11 +11,11 @@ from tvmdml.kernels.formula import Source
 from tvmdml.kernels.reduction import CHAIN, FOLDS, LEVELS, Totals, Values, Walk
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import AHEAD, read_ahead
-from tvmdml.schedules.cpu._reduction import Writer, across, from_cell, held, lane_numbers, splat, to_cell, tree, widened
+from tvmdml.schedules.cpu._reduction import ReductionWriter, across, from_cell, held, lane_numbers, splat, to_cell, tree, widened
 from tvmdml.schedules.cpu._runs import LINE
 
 
-class Rows(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+class SliceVectors(ReductionWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """A slice in vectors."""
 
     stream: bool

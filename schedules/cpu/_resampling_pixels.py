@@ -15,7 +15,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._resampling import Grid, Resampled, grid_of, weights
 from tvmdml.schedules.cpu import per_task, split
-from tvmdml.schedules.cpu._resampling_rows import ONE, Here, Rows, RowWriter, overlapping, run, splat
+from tvmdml.schedules.cpu._resampling_rows import ONE, Here, InputRows, RowWriter, overlapping, run, splat
 from tvmdml.targets import Target
 
 _LEAST = 1 << 14
@@ -120,7 +120,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
         self.images(task, self.y.outputs, rows)
 
-    def _row(self, start: Any, own: Rows, to: Any, two: bool) -> None:
+    def _row(self, start: Any, own: InputRows, to: Any, two: bool) -> None:
         """A row of the result, between two rows of the input or at one."""
         rows = [T.let(start + y * self.row_steps[0]) for y in (own.first, own.second)[: 1 + two]]
         with T.loop(self.x.outputs) as i:

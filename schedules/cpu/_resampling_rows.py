@@ -43,7 +43,7 @@ class Images(NamedTuple):
         return cls((y, x), outer, numbers)
 
 
-class Rows(NamedTuple):
+class InputRows(NamedTuple):
     """The rows of the input around a row of the result, and their weights; twice the same one, if that is alone."""
 
     first: Any
@@ -66,14 +66,14 @@ class Here:
             return [before]
         return [before, after(self._grid, before, past), T.cast(past, "int64"), *weights(self._grid, past, self._dtype)]
 
-    def taken(self, o: Any) -> tuple[Rows, Any]:
+    def taken(self, o: Any) -> tuple[InputRows, Any]:
         """Those of a row, and the first of the next row's."""
         first, *more = [T.hold(one.value) for one in self._kept]
         second, past, *pair = more or (first, T.i64(0))
         found = self._at(o + 1)
         for one, value in zip(self._kept, found, strict=True):
             one.set(value)
-        return Rows(first, second, T.expression(past > T.i64(0)), pair), found[0]
+        return InputRows(first, second, T.expression(past > T.i64(0)), pair), found[0]
 
 
 class RowWriter:

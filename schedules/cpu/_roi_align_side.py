@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._roi_align import Line
+from tvmdml.operators._roi_align import SampleLine
 from tvmdml.schedules.cpu._reduction import lane_numbers
 from tvmdml.schedules.cpu._resampling_rows import splat
 
@@ -45,7 +45,7 @@ class Side:
             for cell in (self.cells, *cells):
                 T.store(self.weights, cell + i, T.like(self.weights[cell + i], 0))
 
-    def fill(self, line: Line, linear: bool, share: Any = None) -> None:
+    def fill(self, line: SampleLine, linear: bool, share: Any = None) -> None:
         """The tables of a region; weights are multiplied by ``share``."""
         dtype = T.type_of(line.count)
         size = T.let(T.cast(T.index(self.size), "int32"))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._roi_align import Line, Region
+from tvmdml.operators._roi_align import Region, SampleLine
 from tvmdml.operators.roi_align import RoiAlignGrad
 from tvmdml.schedules.cpu._lanes import folded
 from tvmdml.schedules.cpu._resampling_rows import run, splat
@@ -70,7 +70,7 @@ class Slopes:
         for total, one in zip(totals, sums, strict=True):
             total.set(T.rounded(folded(one.value, lambda a, b: a + b) * share))
 
-    def _fill(self, side: Side, line: Line, scale: float, cells: list[Any]) -> None:
+    def _fill(self, side: Side, line: SampleLine, scale: float, cells: list[Any]) -> None:
         """What the samples between an element and the next give to the ends of the region."""
         with T.loop(side.parts) as part:
             begin, end = line.inside(part)

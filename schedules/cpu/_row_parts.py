@@ -15,7 +15,7 @@ from tvmdml.schedules.cpu._arranged import has_along, pieced_by
 from tvmdml.schedules.cpu._picked import AT_ONCE, KEPT, alike, picked
 
 
-class Row(NamedTuple):
+class MovedRow(NamedTuple):
     """A row of a move: what is the same for all its elements."""
 
     move: Move
@@ -51,7 +51,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
     unit: bool
     """Whether what is looked up are offsets: the source's steps there are 1."""
 
-    def row(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any]) -> Row:
+    def row(self, move: Move, outer: Sequence[Any], buffers: Sequence[Any]) -> MovedRow:
         source, comes = movement.value(move.read, outer) if outer else move.read.base, None
         for rule, known in zip(move.rules, self.transfer.moves[0].rules, strict=True):
             if not known.follows(-1):
@@ -60,16 +60,16 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         place = T.let(movement.value(move.written, outer) if outer else move.written.base)
         step = move.written.steps[-1] if self.last[-1] < 0 else self.last[-1]
         result = Source(buffers[move.result], (step,), place)
-        return Row(move, outer, buffers, T.let(source), result, comes, self.beside_of(move, outer, buffers))
+        return MovedRow(move, outer, buffers, T.let(source), result, comes, self.beside_of(move, outer, buffers))
 
-    def run(self, row: Row, start: Any, stop: Any) -> None:
+    def run(self, row: MovedRow, start: Any, stop: Any) -> None:
         """Elements of a row."""
         if row.comes is None:
             self._inside(row, start, stop)
         else:
             T.either(row.comes, lambda: self._inside(row, start, stop), lambda: self._filled(row, start, stop))
 
-    def _inside(self, row: Row, start: Any, stop: Any) -> None:
+    def _inside(self, row: MovedRow, start: Any, stop: Any) -> None:
         known = self.transfer.moves[0]
         pieced = pieced_by(known)
         if pieced is not None:
@@ -79,7 +79,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         else:
             self._copied(row, row.source, row.move.read.steps[-1], start, stop)
 
-    def _copied(self, row: Row, base: Any, step: Any, start: Any, stop: Any) -> None:
+    def _copied(self, row: MovedRow, base: Any, step: Any, start: Any, stop: Any) -> None:
         """Elements that are a step apart."""
         step = step if self.last[0] < 0 else self.last[0]
         sink = row.sink(self.formula, Source(row.buffers[row.move.source], (step,), T.let(base)))
@@ -98,11 +98,11 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
             finished.put([x], T.Shuffle([several], [apart * lane for lane in range(lanes)]))
         self.elements(sink, T.let(start + whole * lanes), stop)
 
-    def _filled(self, row: Row, start: Any, stop: Any) -> None:
+    def _filled(self, row: MovedRow, start: Any, stop: Any) -> None:
         contiguous = self.last[-1] == 1 and all(one in (0, 1) for one in self.last[1:])
         (self.lines if contiguous else self.elements)(row.sink(self.formula, Constant(self.fill)), start, stop)
 
-    def each(self, row: Row, start: Any, stop: Any) -> None:
+    def each(self, row: MovedRow, start: Any, stop: Any) -> None:
         """Each element by itself, as all rules say; many indices at once if they are contiguous."""
         sink = row.sink(self.formula)
         if self.tuples:
@@ -121,7 +121,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
             start = T.let(start + rounds * AT_ONCE)
         self._one_by_one(row, sink, start, stop)
 
-    def _one_by_one(self, row: Row, sink: Sink, start: Any, stop: Any) -> None:
+    def _one_by_one(self, row: MovedRow, sink: Sink, start: Any, stop: Any) -> None:
         with T.loop(stop - start) as i:
             x = T.let(start + i)
             offset, comes = row.source + x * row.move.read.steps[-1], None
@@ -132,7 +132,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
             found = row.buffers[row.move.source][T.let(offset)]
             sink.put([x], found if comes is None else T.Select(comes, T.let(found), self.fill))
 
-    def _some_vectors(self, row: Row, sink: Sink, along: Sequence[tuple[Rule, Any]], first: Any, count: Any) -> None:
+    def _some_vectors(self, row: MovedRow, sink: Sink, along: Sequence[tuple[Rule, Any]], first: Any, count: Any) -> None:
         """Elements that some vectors of indices mean. A single index for each is mostly in range, and taken as it is."""
 
         def each(offset: Callable[[Any], Any]) -> None:
@@ -161,7 +161,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         step = T.i64(1) if self.unit else along[0][0].step
         T.either(fits, lambda: each(lambda place: (T.cast(indices[again + place], "int64") + more) * step), computed)
 
-    def _asked(self, row: Row, along: Sequence[tuple[Rule, Any]], x: Any) -> None:
+    def _asked(self, row: MovedRow, along: Sequence[tuple[Rule, Any]], x: Any) -> None:
         """Ask for indices further on, and for the next row of the source, if each row has one."""
         first, buffers = along[0]
         assert first.look is not None
@@ -175,7 +175,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         if self.unit and self.along == 0 and len(along) == 1:
             ask(read_ahead, row.buffers[row.move.source], T.let(row.source + first.size + x), AT_ONCE)
 
-    def _looked_up(self, row: Row, sink: Sink, x: Any, first: Any, offset: Callable[[Any], Any]) -> None:
+    def _looked_up(self, row: MovedRow, sink: Sink, x: Any, first: Any, offset: Callable[[Any], Any]) -> None:
         """Elements with these offsets, from the first one on."""
         source, step = row.buffers[row.move.source], row.move.read.steps[-1] if self.along < 0 else T.i64(self.along)
         places = [T.let(self.leaves.apart(T.let(offset(first + lane)))) for lane in range(AT_ONCE)]
@@ -191,7 +191,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         for lane, one in enumerate(found):
             T.store(row.result.buffer, row.result.place([T.let(x + lane)]), one)
 
-    def _pieces(self, row: Row, rule: Rule, start: Any, stop: Any) -> None:
+    def _pieces(self, row: MovedRow, rule: Rule, start: Any, stop: Any) -> None:
         """The part of a row that is inside of the source, and what is around it."""
         kind, n, zero = rule.kind, rule.size, T.i64(0)
         first = T.let(

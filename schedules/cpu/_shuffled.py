@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Place = tuple[int, int]
+RunOffset = tuple[int, int]
 """A run, and an offset in it."""
-Entry = tuple[int, int]
+VectorLane = tuple[int, int]
 """A wanted vector, and a lane of it."""
 Lane = tuple[int, int] | None
 """A vector, and a lane of it; ``None`` for a lane that does not matter."""
@@ -22,14 +22,14 @@ Lane = tuple[int, int] | None
 class Shuffles(NamedTuple):
     """Vectors are numbered: first those that are loaded, then those that are made."""
 
-    loads: tuple[Place, ...]
+    loads: tuple[RunOffset, ...]
     """Where the vectors begin that are loaded."""
     made: tuple[tuple[Lane, ...], ...]
     wanted: tuple[int, ...]
     """The numbers of the wanted vectors."""
 
 
-def shuffles(wanted: Sequence[Sequence[Place]], length: int) -> Shuffles:
+def shuffles(wanted: Sequence[Sequence[RunOffset]], length: int) -> Shuffles:
     """How to make vectors of what is in runs of a length."""
     ways = []
     for aligned in (True, False):
@@ -39,17 +39,19 @@ def shuffles(wanted: Sequence[Sequence[Place]], length: int) -> Shuffles:
     return Shuffles(loads, tuple(best.made), best.result)
 
 
-def _loads(wanted: Sequence[Sequence[Place]], length: int, aligned: bool) -> tuple[tuple[Place, ...], list[dict[Entry, int]]]:
+def _loads(
+    wanted: Sequence[Sequence[RunOffset]], length: int, aligned: bool
+) -> tuple[tuple[RunOffset, ...], list[dict[VectorLane, int]]]:
     """As few loads as a greedy choice finds, one behind the other or anywhere; for each, the lanes in which wanted elements are."""
     lanes = len(wanted[0])
-    given: dict[Place, dict[Entry, int]] = {}
+    given: dict[RunOffset, dict[VectorLane, int]] = {}
     for number, places in enumerate(wanted):
         rest = dict(enumerate(places))
         while rest:
             run, offset = min(rest.values())
             own = (run, min(offset - offset % lanes if aligned else offset, length - lanes))
 
-            def serves(load: Place, rest: dict[int, Place] = rest) -> list[int]:
+            def serves(load: RunOffset, rest: dict[int, RunOffset] = rest) -> list[int]:
                 return [lane for lane, (run, offset) in rest.items() if run == load[0] and 0 <= offset - load[1] < lanes]
 
             # One that is there already, if it has as many of the elements.
@@ -64,7 +66,7 @@ class _Node(NamedTuple):
     """Vectors that hold all the entries of some loads."""
 
     loads: int
-    entries: dict[Entry, tuple[int, int]]
+    entries: dict[VectorLane, tuple[int, int]]
     """Where they are: the vector and the lane."""
 
     def serves(self) -> set[int]:
@@ -75,7 +77,9 @@ class _Node(NamedTuple):
 class _Making:
     """Makes the vectors, joining those that are loaded or not."""
 
-    def __init__(self, wanted: Sequence[Sequence[Place]], given: Sequence[dict[Entry, int]], loads: int, join: bool) -> None:
+    def __init__(
+        self, wanted: Sequence[Sequence[RunOffset]], given: Sequence[dict[VectorLane, int]], loads: int, join: bool
+    ) -> None:
         self.lanes, self.loads = len(wanted[0]), loads
         self.made: list[tuple[Lane, ...]] = []
         self.count = 0
@@ -84,15 +88,15 @@ class _Making:
         while join and (pair := _closest(nodes)) is not None:
             a, b = pair
             nodes = [node for node in nodes if node is not a and node is not b] + [self._joined(a, b)]
-        found: dict[Entry, tuple[int, int]] = {}
+        found: dict[VectorLane, tuple[int, int]] = {}
         for node in nodes:
             found |= node.entries
         self.result = tuple(self._vector([found[number, lane] for lane in range(self.lanes)]) for number in range(len(wanted)))
 
     def _joined(self, a: _Node, b: _Node) -> _Node:
         entries = {**a.entries, **b.entries}
-        found: dict[Entry, tuple[int, int]] = {}
-        group: list[Entry] = []
+        found: dict[VectorLane, tuple[int, int]] = {}
+        group: list[VectorLane] = []
         every = [list(own) for _, own in itertools.groupby(sorted(entries), key=lambda entry: entry[0])]
         for own in [*every, [(-1, 0)] * self.lanes]:
             if len(group) + len(own) > self.lanes:

@@ -7,14 +7,14 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 
-Step = Callable[[Any, Any, Any], Any]
+ProductStep = Callable[[Any, Any, Any], Any]
 """``step(a, b, total)``: the total with the product of both, in each lane."""
 
 
 class Sums:
     """A tile of sums: rows of vectors. A step of its loop adds to each the product of a row's scalar and a column's vector."""
 
-    def __init__(self, rows: int, vectors: int, start: Callable[[int, int], Any], step: Step) -> None:
+    def __init__(self, rows: int, vectors: int, start: Callable[[int, int], Any], step: ProductStep) -> None:
         self.rows, self.vectors, self._step = rows, vectors, step
         self._sums = [[_variable(start(i, j)) for j in range(vectors)] for i in range(rows)]
 

@@ -14,7 +14,7 @@ from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import per_task
 
 
-class Place(NamedTuple):
+class WindowContext(NamedTuple):
     """What the results of a vector of windows may depend on beside the sums (``Seen``)."""
 
     seen: Seen

@@ -11,7 +11,7 @@ from tvmdml.operators._window import CHAIN, Cascade, levels_of
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share
 from tvmdml.schedules.cpu._lanes import folded, joined
-from tvmdml.schedules.cpu._window import Place, Way, larger, load, splat
+from tvmdml.schedules.cpu._window import Way, WindowContext, larger, load, splat
 
 _ACCUMULATORS = 4
 """Vectors of an image that are combined independently."""
@@ -163,7 +163,7 @@ class Images(Way):  # type: ignore[misc] # mypy knows these modules by another n
             if isinstance(self.desc, Summed):
                 totals = self._sums(offsets, length)
                 found = self.desc.result(
-                    joined(totals, lambda a, b: a + b), Place(Seen(self.desc, self.tensors, at, reaches), lanes)
+                    joined(totals, lambda a, b: a + b), WindowContext(Seen(self.desc, self.tensors, at, reaches), lanes)
                 )
             else:
                 found = self._maxima(offsets, length)

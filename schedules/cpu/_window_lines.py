@@ -12,7 +12,7 @@ from tvmdml.operators._window import Reach, WindowAxis, levels_of
 from tvmdml.operators._window_largest import Largest, least, logical
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share
-from tvmdml.schedules.cpu._window import Place, Vector, Way, load
+from tvmdml.schedules.cpu._window import Vector, Way, WindowContext, load
 
 _NARROW = 1 << 30
 """The most elements of a tensor whose indices are computed in 32 bits."""
@@ -185,11 +185,11 @@ class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another na
             every[self.dimension] = Reach(T.i64(0), T.i64(0), T.i64(along.size), along.size, along.dilation, T.i64(along.size))
         seen = Seen(desc, self.tensors, here, [every[one.dimension] for one in desc.windows()])
         counts: Any = None if not edge else self._counts(edge, 0)
-        found = Place(seen, lanes)
+        found = WindowContext(seen, lanes)
         if edge and along is not None:
             padded = T.splat(T.const(along.size, "int32"), lanes) if edge == "low" else self._counts(edge, along.end)
             rest = tuple(i for i, one in enumerate(desc.windows()) if one.dimension != self.dimension)
-            found = Place(seen, lanes, counts, padded, rest)
+            found = WindowContext(seen, lanes, counts, padded, rest)
         self.store(found, T.let(T.dot(here, y.layout)), total, lanes)
         if places is not None:
             some: Any = T.const(True, "bool")

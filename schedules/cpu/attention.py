@@ -12,10 +12,10 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._attention_steps import Described, Joined, Steps, numbers, with_numbers
+from tvmdml.operators._attention_steps import AttentionSteps, Described, Joined, numbers, with_numbers
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
-from tvmdml.schedules.cpu._attention_blocks import Blocks, Form, scratch_sizes
+from tvmdml.schedules.cpu._attention_blocks import BlockForm, Blocks, scratch_sizes
 from tvmdml.schedules.cpu._attention_rows import Few, Fews, few_scratch, found_size
 from tvmdml.schedules.cpu._attention_tiles import registers
 from tvmdml.targets import Target
@@ -54,7 +54,7 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     parts = max(1, min(knobs.parts, -(-s.rows // (own.lanes * vectors))))
     while parts > 1 and s.batch * s.heads * -(-s.rows // (own.lanes * vectors * parts)) < 4 * target.tasks():
         parts //= 2
-    form = Form(own, vectors, knobs.keys, parts, _units(desc, d))
+    form = BlockForm(own, vectors, knobs.keys, parts, _units(desc, d))
     blocks = -(-s.rows // form.block)
     units = s.batch * s.heads * blocks
     products = units * form.block * s.total * (s.channels + s.value_channels)
@@ -80,7 +80,7 @@ def _units(desc: Attention, d: Described) -> tuple[str, ...]:
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, desc: Attention, d: Described, form: Form | Few, shared: Shared) -> None:
+    def __init__(self, desc: Attention, d: Described, form: BlockForm | Few, shared: Shared) -> None:
         self.desc, self.d, self.form, self.shared = desc, d, form, shared
         s, mask = d.sizes, desc.mask()
         self.parameters: tuple[tuple[str, Any], ...] = (
@@ -107,7 +107,7 @@ class _Writer:
                 parts_of = f.buffer("parts", "float32")
             self.tasks, size, blocks = (f.scalar(name) for name in ("tasks", "size", "blocks"))
             given = iter(f.scalars("n", len(list(numbers(self.d)))))
-            steps = Steps(self.desc, self._known(with_numbers(self.d, given)), buffers)
+            steps = AttentionSteps(self.desc, self._known(with_numbers(self.d, given)), buffers)
             for own in (steps.d.keys, steps.d.values):
                 self._keep(steps, own)
 
@@ -117,7 +117,7 @@ class _Writer:
                 self._blocks(steps, self.form, scratch, size, blocks)
         return f.result()
 
-    def _blocks(self, steps: Steps, form: Form, scratch: Any, size: Any, blocks: Any) -> None:
+    def _blocks(self, steps: AttentionSteps, form: BlockForm, scratch: Any, size: Any, blocks: Any) -> None:
         s = steps.d.sizes
 
         def task(number: Any) -> None:
@@ -128,7 +128,7 @@ class _Writer:
 
         per_task(self.tasks, task)
 
-    def _few(self, steps: Steps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
+    def _few(self, steps: AttentionSteps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
         s = steps.d.sizes
 
         def task(number: Any) -> None:
@@ -167,7 +167,7 @@ class _Writer:
             bias=1 if self.d.bias == 1 else d.bias,
         )  # fmt: skip
 
-    def _keep(self, steps: Steps, own: Joined) -> None:
+    def _keep(self, steps: AttentionSteps, own: Joined) -> None:
         """Rows that are kept for the next step."""
         s, present, before, after = steps.d.sizes, own.present, own.past, own.new
         if present is None:

@@ -35,7 +35,7 @@ from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_lanes import Lanes
-from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, Plan, plan
+from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, ConvolutionPlan, plan
 from tvmdml.targets import Target
 
 KNOBS = matrix.KNOBS
@@ -94,17 +94,17 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     return Direct(desc, found, tile, tasks, ways).kernel()
 
 
-def _panelled(found: Plan, tile: Tile) -> bool:
+def _panelled(found: ConvolutionPlan, tile: Tile) -> bool:
     """Whether packing places pays: filters have one tap, and there are many of them and many channels, which lie far apart."""
     return found.taps == 1 and not found.backward and found.places > tile.columns and found.channels >= 256 and found.filters >= 128
 
 
-def _once(found: Plan, floats: bool, tile: Tile) -> bool:
+def _once(found: ConvolutionPlan, floats: bool, tile: Tile) -> bool:
     """Whether each filter is read once, as it is."""
     return found.rows_contiguous and floats and found.places <= tile.columns
 
 
-def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
+def _tile(found: ConvolutionPlan, width: int, desc: Any, wanted: str) -> Tile:
     """The tile that is wanted, or computes least for nothing."""
     lanes = width // (8 if desc.computed == "float64" else 4)
     some = [one for one in TILES[width] if wanted == f"{one[0]}x{one[1]}"] or TILES[width]
@@ -121,7 +121,7 @@ def _tile(found: Plan, width: int, desc: Any, wanted: str) -> Tile:
     return (sorted(whole, key=lambda one: one.columns) or sorted(tiles, key=waste))[0]
 
 
-def _pays(found: Plan) -> bool:
+def _pays(found: ConvolutionPlan) -> bool:
     """Whether the frame is not much larger than the image, and phases are few."""
     image = found.channels * found.groups
     for i in range(DIMENSIONS):

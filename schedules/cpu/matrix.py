@@ -22,18 +22,18 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, _gemm_image, split
-from tvmdml.schedules.cpu._gemm import EVERY, Plan, Product, Shape, asks_every
+from tvmdml.schedules.cpu._gemm import EVERY, LaunchIntegers, Product, Shape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves, TilePairs
 from tvmdml.schedules.cpu._gemm_bfloat16 import Bfloat16, Bfloat16Product, TileBfloat16
 from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker, BitPairPacker
 from tvmdml.schedules.cpu._gemm_bits import Bits
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
-from tvmdml.schedules.cpu._gemm_owned import Source as Place
+from tvmdml.schedules.cpu._gemm_owned import PackedSource as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
 from tvmdml.schedules.cpu._matrix_bits import FewBits, RoundedBits, of_bits, row_steps, serves, stored
 from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
-from tvmdml.schedules.cpu._matrix_writer import Plain, Writer, has_tiles_of_pairs, plain
+from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain, has_tiles_of_pairs, plain
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -80,11 +80,11 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     return made._replace(owned=writer.owned(), offers=offers)
 
 
-def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[Writer]:
+def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[MatrixWriter]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
     if of_bits(desc) is not None:
         few, rounds = found.sizes[0] <= knobs.few_rows_of_bits, RoundedBits.serves(desc, target)
-        in_registers: type[Writer] = RoundedBits if rounds else FewBits
+        in_registers: type[MatrixWriter] = RoundedBits if rounds else FewBits
         return in_registers if few or (rounds and not has_tiles_of_pairs(target)) else _TilesOfBits
     contraction = found.contraction
     if contraction.computed == "int32":
@@ -104,7 +104,7 @@ def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:
     return one.name in desc.owned() and getattr(desc, one.name).data_type.tvm == plain.contraction.computed
 
 
-class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by another name
+class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Both factors packed."""
 
     WAY = "tiles"
@@ -306,7 +306,7 @@ class _Tiles(Writer):  # type: ignore[misc] # mypy knows these modules by anothe
             packed = {self.operands[side].name: self.arithmetic.packed for side in self.packed}
             tensors = f.tensors(self.desc, packed=packed)
             scratch = [f.buffer(f"scratch{i}", kind) for i, (kind, _) in enumerate(self.temporaries)]
-            plan = Plan(*(f.scalar(name) for name in Plan._fields))
+            plan = LaunchIntegers(*(f.scalar(name) for name in LaunchIntegers._fields))
             room = [f.scalar(f"room{i}") for i in range(4)]
             more = [f.scalar(name) for name in self.MORE]
             self.declare(f, tensors)

@@ -21,7 +21,7 @@ from tvmdml.operators._recurrent_fused import QuantizedRecurrent
 from tvmdml.operators._recurrent_step import Stage, Unit
 from tvmdml.schedules.cpu import _default, per_task, share, split
 from tvmdml.schedules.cpu._recurrent_bytes import COLUMNS, BytePanels, Digits
-from tvmdml.schedules.cpu._recurrent_memory import Memory, Sizes
+from tvmdml.schedules.cpu._recurrent_memory import MemorySizes, TaskMemory
 from tvmdml.schedules.cpu._recurrent_products import Packing, Panels, Product, Unpacked, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
@@ -86,7 +86,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
         divided=shares > 1,
         steps_known=tuple(sorted((name, one.layout[3] == 1) for name, one in desc.tensors() if one is not None)),
     )
-    sizes = Sizes.of(desc, of_input, stages, shares, most, chunk, digits)
+    sizes = MemorySizes.of(desc, of_input, stages, shares, most, chunk, digits)
     layouts = [step for _, tensor in desc.tensors() if tensor is not None for step in tensor.layout]
     bases = [base for one in packings if one.name == WEIGHTS[1] for base in one.bases()[:-1]] or [0] * len(stages)
     scalars = (
@@ -161,11 +161,11 @@ class _Writer:
             self.tiles = f.scalars("tiles", len(self.stages))
             bases = f.scalars("base", len(self.stages))
             self.steps, self.batch, self.inputs, self.hidden = (f.scalar(n) for n in ("steps", "batch", "inputs", "hidden"))
-            sizes = Sizes(*(f.scalar(f"size_{name}") for name in Sizes._fields))
+            sizes = MemorySizes(*(f.scalar(f"size_{name}") for name in MemorySizes._fields))
             layouts = {name: f.scalars(f"{name}_step", 4) for name, tensor in desc.tensors() if tensor is not None}
             known = dict(self.steps_known)
             steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
-            memory = self.memory = Memory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
+            memory = self.memory = TaskMemory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
             self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in WEIGHTS)
             packed = [buffers[name] if (name := WEIGHTS[min(i, 1)]) in self.owned else one for i, one in enumerate(packed)]
 

@@ -27,7 +27,7 @@ from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Res
 from tvmdml.schedules.cpu import _default, _resampling_gradient, _resampling_pixels, per_task, split
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._resampling_pixels import Pixels
-from tvmdml.schedules.cpu._resampling_rows import LANES, Here, Images, Rows, RowWriter, overlapping, pairs, run, splat
+from tvmdml.schedules.cpu._resampling_rows import LANES, Here, Images, InputRows, RowWriter, overlapping, pairs, run, splat
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
 
@@ -197,7 +197,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
 
         T.either(T.expression(kept[T.i64(0)] == number), lambda: overlapping(self.wanted, copy, of_line), new)
 
-    def _mixed_first(self, start: Any, own: Rows, to: Any, later: Any) -> None:
+    def _mixed_first(self, start: Any, own: InputRows, to: Any, later: Any) -> None:
         """The row ``later`` and the one after it are asked for meanwhile, if they are new: one with each of the two steps."""
         first, second, *ahead = (T.let(start + y * self.row_steps[0]) for y in (own.first, own.second, later, later + T.i64(1)))
 
@@ -230,7 +230,7 @@ class _Writer(RowWriter):  # type: ignore[misc] # mypy knows these modules by an
     def _kept(self, start: Any, to: Any, i: Any, lanes: int) -> None:
         T.store(self.result, run(to + i, lanes), T.to(self._load(self.lines, start + i, lanes), self.stored))
 
-    def _mixed_late(self, image: Any, start: Any, own: Rows, to: Any, kept: Any) -> None:
+    def _mixed_late(self, image: Any, start: Any, own: InputRows, to: Any, kept: Any) -> None:
         ends = []
         for y in (own.first, own.second):
             number = T.let(image * self.y.inputs + y)

@@ -13,7 +13,7 @@ from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._attention_steps import Described, Joined, Rows, Steps, numbers, with_numbers
+from tvmdml.operators._attention_steps import AttentionSteps, Described, HeadRows, Joined, numbers, with_numbers
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.gpu import Numbers, strided
 from tvmdml.schedules.gpu._words import unravel
@@ -23,7 +23,7 @@ from tvmdml.targets._device import DeviceTarget
 def _plain(d: Described) -> Described:
     """A description in which nothing is twice."""
 
-    def rows(one: Rows | None) -> Any:
+    def rows(one: HeadRows | None) -> Any:
         return one and one._replace(length=0)
 
     def joined(one: Joined) -> Joined:
@@ -40,7 +40,7 @@ def _passed(d: Described) -> Described:
     """1 for each number that is passed at launch, for one kernel of all lengths, and 0 for each that is a constant."""
     none: Described = with_numbers(d, itertools.repeat(0))
 
-    def rows(one: Rows | None, whole: int) -> Any:
+    def rows(one: HeadRows | None, whole: int) -> Any:
         return one and one._replace(steps=(1, whole, 0, 0))
 
     def joined(one: Joined) -> Joined:
@@ -78,7 +78,7 @@ class Frame(abc.ABC):
     """Rounds of loops for a block of keys."""
     choices: tuple[Any, ...] = ()
     """What else the code depends on."""
-    steps: Steps
+    steps: AttentionSteps
     """The description that the launch has, which is being written."""
     parts: Any
     """The parts of the keys."""
@@ -113,7 +113,7 @@ class Frame(abc.ABC):
         self.part_keys = knobs.part_keys if parts > 1 else 0
         self.temporaries = (("float32", rows * parts * (s.value_channels + 2)),) if parts > 1 else ()
         self.whole_rounds = -(-min(s.total, self.part_keys or s.total) // self.keys) * self.rounds
-        whole = Steps(desc, desc.described(), {})
+        whole = AttentionSteps(desc, desc.described(), {})
         kept = [list(whole.kept(own, self.shared)) for own in (d.keys, d.values)]
         self.kept = [(which, i) for which, own in enumerate(kept) for i, _ in enumerate(own)]
         most = min(target.max_groups, knobs.most_groups)
@@ -182,14 +182,14 @@ class Frame(abc.ABC):
                     self._items(n.groups[turn + 1], group, thread, count, self._join)
         return f.result()
 
-    def _steps(self, n: Any, buffers: Any) -> Steps:
+    def _steps(self, n: Any, buffers: Any) -> AttentionSteps:
         """A launch's own description: TVM would pass what launches have in common as parameters."""
         given = iter(n.each)
         own = (T.hold(next(given)) if one < 0 else one for one in self.known)
         d: Described = with_numbers(_plain(self.desc.described()), own)
         s = d.sizes
         mask = d.mask and d.mask._replace(batch=s.batch, rows=s.rows, total=s.total)
-        return Steps(self.desc, d._replace(mask=mask), buffers)
+        return AttentionSteps(self.desc, d._replace(mask=mask), buffers)
 
     def _items(self, groups: Any, group: Any, thread: Any, count: Any, each: Any) -> None:
         """Do something for so many items, each by a thread."""

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._attention_steps import Described, Joined, Rows, Steps
+from tvmdml.operators._attention_steps import AttentionSteps, Described, HeadRows, Joined
 from tvmdml.schedules.gpu import strided, taken_steps
 from tvmdml.schedules.gpu._words import words
 
@@ -20,10 +20,10 @@ _SLOTS = 8
 """The most copies that a thread begins at once: of each it knows two addresses. Half as many if it counts in 64 bits."""
 
 
-class Writer(Protocol):
+class LoadWriter(Protocol):
     """What a load needs of the writer of a kernel."""
 
-    steps: Steps
+    steps: AttentionSteps
     dtype: str
     threads: int
     thread: Any
@@ -47,7 +47,7 @@ class Writer(Protocol):
         """The head and the number of a query row, of a row of the block."""
 
 
-class Source(NamedTuple):
+class AttentionInput(NamedTuple):
     """Queries (0), keys (1) or values (2)."""
 
     part: int
@@ -65,7 +65,7 @@ class Source(NamedTuple):
         """From one row in shared memory to the next."""
         return self.width + _PAD
 
-    def load(self, writer: Writer, first: Any, at: int, rows: int) -> None:
+    def load(self, writer: LoadWriter, first: Any, at: int, rows: int) -> None:
         """Rows into shared memory, or the beginning of copies; 0 in place of what is not there."""
         run, across, tensors = self.run, self.width // self.run, _rows(writer.steps.d, self.part)
         for inside, element in slots(writer, rows * across):
@@ -93,7 +93,7 @@ class Source(NamedTuple):
                         self._move(writer, tensors[1], places[1], target, there)
 
     def _load_one(
-        self, writer: Writer, tensors: Sequence[Rows], places: Sequence[Any], before: Any, target: Any, there: Any
+        self, writer: LoadWriter, tensors: Sequence[HeadRows], places: Sequence[Any], before: Any, target: Any, there: Any
     ) -> None:
         """A single element, with its bias."""
         d = writer.steps.d
@@ -111,7 +111,7 @@ class Source(NamedTuple):
                 T.either(before, lambda: take(0), lambda: take(1))
         T.store(writer.memory, target, T.to(found.value, "float16"))
 
-    def _move(self, writer: Writer, rows: Rows, at: Any, target: Any, there: Any) -> None:
+    def _move(self, writer: LoadWriter, rows: HeadRows, at: Any, target: Any, there: Any) -> None:
         """Neighbours together, which are aligned."""
         place, buffer = T.hold(rows.place(*at)), writer.steps.buffers[rows.tensor]
         if writer.meanwhile:
@@ -126,7 +126,7 @@ class Source(NamedTuple):
         T.store(writer.memory_words, T.run(T.multiple(T.let(target >> one), count), count), held[whole])
 
 
-def _rows(d: Described, part: int) -> list[Rows]:
+def _rows(d: Described, part: int) -> list[HeadRows]:
     """Where they are: earlier rows, then new ones. Where all rows are kept, they are in one place, with their bias."""
     if part == 0:
         return [d.query]
@@ -134,7 +134,7 @@ def _rows(d: Described, part: int) -> list[Rows]:
     return [own.present] if own.present is not None else [one for one in (own.past, own.new) if one is not None]
 
 
-def sources_of(d: Described) -> list[Source]:
+def sources_of(d: Described) -> list[AttentionInput]:
     """As many elements are moved together as are neighbours, and aligned, wherever a row begins."""
     found = []
     for part, channels in enumerate((d.sizes.channels, d.sizes.channels, d.sizes.value_channels)):
@@ -144,11 +144,11 @@ def sources_of(d: Described) -> list[Source]:
         for rows in _rows(d, part):
             steps = taken_steps((d.sizes.batch, heads, rows.length), rows.steps[:3])
             run = min(run, math.gcd(_RUN, channels, rows.base, *steps) if rows.steps[3] == 1 else 1)
-        found.append(Source(part, run, channels))
+        found.append(AttentionInput(part, run, channels))
     return found
 
 
-def slots(writer: Writer, count: int) -> Iterator[tuple[Any, Any]]:
+def slots(writer: LoadWriter, count: int) -> Iterator[tuple[Any, Any]]:
     """The thread's elements of so many, in a loop, and whether each is one; ``None`` if they all are."""
     if count > writer.threads * _SLOTS // (1 if writer.dtype == "int32" else 2):
         with strided(writer.thread, T.index(count), T.index(writer.threads)) as element:

@@ -14,7 +14,7 @@ from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._keys import Keys
 
 POSITION = "uint32"
-Entry = tuple[Any, Any]
+KeyedPosition = tuple[Any, Any]
 """A key and a position."""
 Load = Callable[[Any], tuple[Any, ...]]
 """Loads the entry with a given number."""
@@ -115,14 +115,14 @@ class Entries:
         near = ((stride <= self.lockstep) & (stride > 1)) | ((stride == 1) & (size <= self.lockstep) & (size < keep))
         T.either(near, T.subgroup_barrier, T.barrier)
 
-    def _entry(self, place: Any) -> Entry:
+    def _entry(self, place: Any) -> KeyedPosition:
         return T.hold(self.keys[place]), T.hold(self.positions[place])
 
     def _share(self, total: Any) -> Any:
         return strided(self.thread, total, self.threads)
 
 
-def _before(one: Entry, other: Entry) -> Any:
+def _before(one: KeyedPosition, other: KeyedPosition) -> Any:
     return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
 
 

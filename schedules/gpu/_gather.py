@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob
 from tvmdml.kernels.launched import with_fields
-from tvmdml.kernels.open_shapes import Steps, TensorOfLaunch
+from tvmdml.kernels.open_shapes import OrderedStrides, TensorOfLaunch
 from tvmdml.operators._contract import Role
 from tvmdml.schedules.gpu import Numbers, each_item, groups_for, one_launch, require_few_rounds, taken_steps
 from tvmdml.targets._device import DeviceTarget
@@ -111,7 +111,7 @@ class Gather:
             sizes, order = getattr(n, size) if size else tensor.sizes, self.order(tensor)
             if self._is_packed(tensor):
                 steps = [self.numbers.const(1) if i == order[-1] else step for i, step in enumerate(steps)]
-            tensors[name] = TensorOfLaunch(tensor, sizes, Steps.of(steps, order))
+            tensors[name] = TensorOfLaunch(tensor, sizes, OrderedStrides.of(steps, order))
         given = {name: tuple(getattr(n, f"{name}_")) for name in self.fields}
         return with_fields(self.desc, **tensors, **given, **self.known), buffers
 

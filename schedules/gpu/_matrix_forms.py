@@ -55,7 +55,7 @@ class Part(Protocol):
         """With the shared memory that it goes to; inside of a launch."""
 
 
-class Writer(Protocol):
+class TileWriter(Protocol):
     """The writer of a kernel, while it writes."""
 
     c: Contraction
@@ -157,25 +157,25 @@ class Leaf(Protocol):
     def declare(self, parts: Sequence[Part]) -> Any:
         """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""
 
-    def begin(self, writer: Writer) -> None:
+    def begin(self, writer: TileWriter) -> None:
         """Compute where the thread's part is."""
 
     def clear(self) -> None:
         """A new tile begins."""
 
-    def fold(self, writer: Writer, step: Any) -> None:
+    def fold(self, writer: TileWriter, step: Any) -> None:
         """Add the sums of a block of products, up to a step, that are not a thread's own to the others', and clear them."""
 
-    def multiply(self, writer: Writer, stage: Any) -> None:
+    def multiply(self, writer: TileWriter, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""
 
-    def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
+    def settle(self, writer: TileWriter, above: Any, left: Any, block: Any) -> None:
         """Make the sums what they are to be."""
 
-    def keep(self, writer: Writer, slab: Any, i: Any) -> None:
+    def keep(self, writer: TileWriter, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab. They are chosen, because registers have no index."""
 
-    def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:
+    def settled(self, writer: TileWriter, slab: Any, place: SumPlace) -> Any:
         """A sum that is in the slab, as it is to be."""
 
     def row(self, line: Any, i: Any) -> Any:

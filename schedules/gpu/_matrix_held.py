@@ -9,7 +9,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction
 from tvmdml.kernels.movement import both
-from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, Writer
+from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, TileWriter
 from tvmdml.targets._device import DeviceTarget
 
 _PAD = 16
@@ -100,7 +100,7 @@ class Held:
         self._slab_of = T.shared(self._computed, self._slab)
         return self._slab_of
 
-    def begin(self, writer: Writer) -> None:
+    def begin(self, writer: TileWriter) -> None:
         """Compute where the subgroup's part is; its sums."""
         warp, across = T.let(T.subgroup("index", "int32")), self.tile.columns // self.tile.warp_columns
         self._down = T.let(T.truncdiv(warp, T.const(across, "int32")))
@@ -129,7 +129,7 @@ class Held:
         for one in (*self._own, *self._total, *self._row_sums, *self._column_sums):
             one.fill()
 
-    def fold(self, writer: Writer, step: Any) -> None:
+    def fold(self, writer: TileWriter, step: Any) -> None:
         """Add the sums of a block of products, which has one scale for a column if it has any, to the others', and clear them."""
         if self._is_scaled:
             self._multiply_by_scales(writer, step)
@@ -137,7 +137,7 @@ class Held:
             total.add(self._own[i])
             self._own[i].fill()
 
-    def _multiply_by_scales(self, writer: Writer, step: Any) -> None:
+    def _multiply_by_scales(self, writer: TileWriter, step: Any) -> None:
         """All rows of a matrix of scales are the same. It comes from the slab, which nothing needs before sums are finished."""
         rows, columns, _ = self.shape
         T.barrier()
@@ -154,7 +154,7 @@ class Held:
             for i in range(self.down):
                 self._own[i * self.across + j].multiply(self._scale)
 
-    def multiply(self, writer: Writer, stage: Any) -> None:
+    def multiply(self, writer: TileWriter, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""
         rows, columns, depth = self.shape
         for first in range(0, self.step, depth):
@@ -175,11 +175,11 @@ class Held:
             for total, b in zip(self._column_sums, self._b, strict=False):
                 total.add_product(self._ones[0], b)
 
-    def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
+    def settle(self, writer: TileWriter, above: Any, left: Any, block: Any) -> None:
         """The sums are what they are to be, but for those of the last block, and for zero points."""
         self.fold(writer, None)
 
-    def keep(self, writer: Writer, slab: Any, i: Any) -> None:
+    def keep(self, writer: TileWriter, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab: some rows of each subgroup."""
         rows, columns, _ = self.shape
         line = T.let(self._down * (rows * self.slab_pitch))
@@ -197,7 +197,7 @@ class Held:
                             below = self.slab_rows * self.slab_pitch + j * columns
                             one.store(slab, T.let(self._begins[1] + below), self.slab_pitch)
 
-    def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:
+    def settled(self, writer: TileWriter, slab: Any, place: SumPlace) -> Any:
         """A sum of what was multiplied becomes that of differences from zero points."""
         line = T.let(place.line * self.slab_pitch)
         total = slab[line + place.across]
@@ -212,7 +212,7 @@ class Held:
             total = total + a * b * T.cast(writer.count(place.block), "int32")
         return T.let(total)
 
-    def _zero(self, writer: Writer, which: int, at: Any) -> Any:
+    def _zero(self, writer: TileWriter, which: int, at: Any) -> Any:
         """What was multiplied in place of a 0 of the row or column."""
         zero, group, nothing = (writer.c.a_zero, writer.c.b_zero)[which], which + 1, -128 if self.flips[which] else 0
         if zero is None:

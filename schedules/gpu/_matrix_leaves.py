@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, factor, multiply_add
 from tvmdml.kernels.movement import both
-from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, Writer
+from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, TileWriter
 from tvmdml.schedules.gpu._matrix_tiles import PAD
 from tvmdml.schedules.gpu._words import load
 from tvmdml.targets._device import DeviceTarget
@@ -28,10 +28,10 @@ class _Own:
     flips = (0, 0)
     slab_pitch: int
 
-    def fold(self, writer: Writer, step: Any) -> None:
+    def fold(self, writer: TileWriter, step: Any) -> None:
         """The writer does it."""
 
-    def settled(self, writer: Writer, slab: Any, place: SumPlace) -> Any:
+    def settled(self, writer: TileWriter, slab: Any, place: SumPlace) -> Any:
         """They were settled before."""
         return T.let(slab[place.line * self.slab_pitch + place.across])
 
@@ -80,7 +80,7 @@ class Plain(_Own):
         """An element as it is in shared memory, if there is such a ``product``, and it is ``inside`` of all dimensions."""
         return T.Select(both(product, inside), factor(x, zero, self.computed), T.const(0, self.computed))
 
-    def begin(self, writer: Writer) -> None:
+    def begin(self, writer: TileWriter) -> None:
         """Compute where the thread's part is."""
         across = self.tile.columns // self.tile.own_columns
         down = T.let(T.truncdiv(writer.thread, T.const(across, "int32")))
@@ -90,7 +90,7 @@ class Plain(_Own):
         """How many neighbours a thread reads at once: 16 bytes."""
         return min(own, 2 if self.computed == "float64" else 4)
 
-    def multiply(self, writer: Writer, stage: Any) -> None:
+    def multiply(self, writer: TileWriter, stage: Any) -> None:
         """The products that are in shared memory, added to the thread's sums in order."""
         tile = self.tile
         owns, sides = (tile.own_rows, tile.own_columns), (tile.rows, tile.columns)
@@ -125,10 +125,10 @@ class Plain(_Own):
     def clear(self) -> None:
         """A new tile begins."""
 
-    def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
+    def settle(self, writer: TileWriter, above: Any, left: Any, block: Any) -> None:
         """Make the sums what they are to be."""
 
-    def keep(self, writer: Writer, slab: Any, i: Any) -> None:
+    def keep(self, writer: TileWriter, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab. They are chosen, because registers have no index."""
         tile, (down, across) = self.tile, self._places
         lanes = self._lanes(tile.own_columns)
@@ -200,7 +200,7 @@ class Cores(_Own):
             x = T.Select(inside, x, nothing if zero is None else zero)
         return T.Select(product, x, nothing)
 
-    def begin(self, writer: Writer) -> None:
+    def begin(self, writer: TileWriter) -> None:
         """Compute where the subgroup's part is, and what the thread reads of it."""
         tile, thread = self.tile, writer.thread
         self._lane = T.let(thread & T.const(31, "int32"))
@@ -238,7 +238,7 @@ class Cores(_Own):
             for i in range(4 * count if sums is not None else 0):
                 T.store(sums, i, T.const(0, "int32"))
 
-    def multiply(self, writer: Writer, stage: Any) -> None:
+    def multiply(self, writer: TileWriter, stage: Any) -> None:
         """The products that are in shared memory, added to the sums in order."""
         begins = self._reads if stage is None else [T.let(self._reads[i] + stage * self.size(i)) for i in (0, 1)]
         types, ones = (self.stored[0], self.stored[1]), T.const(0x01010101, "uint32")
@@ -260,7 +260,7 @@ class Cores(_Own):
             for j in range(self.across if self._sums[1] is not None else 0):
                 T.multiply_tiles(("int8", types[1]), self._sums[1], 4 * j, [ones] * 4, [b[2 * j], b[2 * j + 1]])
 
-    def settle(self, writer: Writer, above: Any, left: Any, block: Any) -> None:
+    def settle(self, writer: TileWriter, above: Any, left: Any, block: Any) -> None:
         """Make the sums those of differences from zero points."""
         zeros: list[list[Any]] = []
         places = (
@@ -305,7 +305,7 @@ class Cores(_Own):
         j, one = i // 4 % self.across, i % 2
         return 2 * j + one, self._column(j, one)
 
-    def keep(self, writer: Writer, slab: Any, i: Any) -> None:
+    def keep(self, writer: TileWriter, slab: Any, i: Any) -> None:
         """The sums of a round, to the slab: 8 rows of each subgroup."""
         line = self._down * 8 + (self._lane >> T.const(2, "int32"))
         place = T.let(line * self.slab_pitch + self._column(0, 0))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import INSIDE, both, coordinate
-from tvmdml.schedules.gpu._matrix_forms import Leaf, Writer
+from tvmdml.schedules.gpu._matrix_forms import Leaf, TileWriter
 from tvmdml.schedules.gpu._words import words
 
 _BYTES = 16
@@ -140,7 +140,7 @@ def aligned(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int
 class Part:
     """A factor's part of a tile, while a kernel is written."""
 
-    def __init__(self, writer: Writer, which: int, way: Moved) -> None:
+    def __init__(self, writer: TileWriter, which: int, way: Moved) -> None:
         self.writer, self.which, self.group, self.moved = writer, which, which + 1, way
         self.operand = (writer.c.a, writer.c.b)[which]
         self.zero = (writer.c.a_zero, writer.c.b_zero)[which]

@@ -50,7 +50,7 @@ def _without(axis: int, values: tuple[int, ...]) -> tuple[int, ...]:
     return values[:axis] + values[axis + 1 :]
 
 
-class Rows:
+class KeyRows:
     """The rows of a kernel: how its launches read keys, and write results.
 
     If neighbouring rows are contiguous, and are read often enough, an additional first launch copies them so that each row is.

@@ -12,7 +12,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.gpu import Numbers, _scatter_combined, checked, groups_for, position, strided
-from tvmdml.schedules.gpu._scatter_plan import Plan, Updating
+from tvmdml.schedules.gpu._scatter_plan import ScatterPlan, Updating
 from tvmdml.targets._device import DeviceTarget
 
 
@@ -20,7 +20,7 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     """The kernel of updates."""
     if desc.combination():
         return _scatter_combined.kernel(desc, target, knobs)
-    plan = Plan.of(desc)
+    plan = ScatterPlan.of(desc)
     threads = min(knobs.threads, target.max_threads)
     rounds = (plan.table, plan.entered, plan.items)
     groups = tuple(groups_for(items, threads, target, knobs.most_groups) for items in rounds)

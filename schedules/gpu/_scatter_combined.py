@@ -15,8 +15,8 @@ from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.schedules.gpu import Numbers, checked, groups_for, position, refuse, strided, top_k
 from tvmdml.schedules.gpu._bitonic import POSITION
 from tvmdml.schedules.gpu._keys import Keys
-from tvmdml.schedules.gpu._rows import Batch, Rows
-from tvmdml.schedules.gpu._scatter_plan import Plan, Updating
+from tvmdml.schedules.gpu._rows import Batch, KeyRows
+from tvmdml.schedules.gpu._scatter_plan import ScatterPlan, Updating
 from tvmdml.schedules.gpu._sort import Sort
 from tvmdml.schedules.gpu._way import below
 from tvmdml.targets._device import DeviceTarget
@@ -31,7 +31,7 @@ _PLAIN = ("entered", "looked", "bases", "at_table", "number", "weights", "steps"
 def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     """The kernel of updates that are combined."""
     sorting = top_k.KNOBS.now(target)
-    plan = Plan.of(desc)
+    plan = ScatterPlan.of(desc)
     threads = below(min(sorting.threads, target.max_threads, max(32, sorting.subgroups * target.subgroup_size)))
     if plan.table >= 1 << 31 or plan.entered >= 1 << 31:
         refuse(desc.where("input_tensor"), f"{plan.table} places and {plan.entered} indices", f"fewer than {1 << 31}")
@@ -43,10 +43,10 @@ def kernel(desc: Scattered, target: DeviceTarget, knobs: Any) -> Kernel:
     return checked(desc, target, built)
 
 
-class _Places(Rows):  # type: ignore[misc] # imported as Any here; checked in its own file
+class _Places(KeyRows):  # type: ignore[misc] # imported as Any here; checked in its own file
     """The row that is sorted: for each update the number of its place. Those that are out of range are behind all places."""
 
-    def __init__(self, plan: Plan, desc: Scattered, target: DeviceTarget, knobs: Any) -> None:
+    def __init__(self, plan: ScatterPlan, desc: Scattered, target: DeviceTarget, knobs: Any) -> None:
         keys = Keys(TensorDataType.UINT32, AxisDirection.INCREASING)
         keys.bits = max(plan.table.bit_length(), 1)
         batch = Batch(1, plan.entered, plan.entered, (1,), ((0,),), (1,), plan.span)

@@ -13,7 +13,7 @@ from tvmdml.schedules.gpu import VECTOR_BYTES, Numbers
 from tvmdml.schedules.gpu._words import unravel
 
 
-class Plan(NamedTuple):
+class ScatterPlan(NamedTuple):
     """The integers of updates, whatever is done with them."""
 
     numbers: dict[str, int | tuple[int, ...]]
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     span: int
 
     @classmethod
-    def of(cls, desc: Scattered) -> Plan:
+    def of(cls, desc: Scattered) -> ScatterPlan:
         """The plan of an operator."""
         updates = desc.updates()
         indices, places = updates.indices, tuple(index.size for index in updates.indices)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu._bitonic import POSITION
-from tvmdml.schedules.gpu._rows import Rows
+from tvmdml.schedules.gpu._rows import KeyRows
 from tvmdml.targets._device import DeviceTarget
 
 SPARE_BYTES = 256
@@ -36,7 +36,7 @@ class Way:
     rooms: tuple[int, ...] = ()
     """The sizes of pairs of buffers for entries in device memory."""
 
-    def __init__(self, way: str, rows: Rows, target: DeviceTarget, knobs: Any, threads: int, most: int) -> None:
+    def __init__(self, way: str, rows: KeyRows, target: DeviceTarget, knobs: Any, threads: int, most: int) -> None:
         self.way, self.rows, self.keys, self.batch, self.knobs = way, rows, rows.keys, rows.batch, knobs
         self.threads, self.most, self.lockstep = threads, most, target.lockstep
         self.most_groups = min(knobs.most_groups, target.max_groups)

@@ -95,10 +95,10 @@ def kernel_of(formula: Formula, desc: Operator, target: DeviceTarget, knobs: Any
     return checked(desc, target, built)
 
 
-Steps = Sequence[Sequence[int]]
+InputSteps = Sequence[Sequence[int]]
 
 
-def _turned(sizes: Sequence[int], inputs: Mapping[int, Sequence[int]], outputs: Steps) -> tuple[tuple[int, ...], int]:
+def _turned(sizes: Sequence[int], inputs: Mapping[int, Sequence[int]], outputs: InputSteps) -> tuple[tuple[int, ...], int]:
     """The inputs that are contiguous in another dimension than the outputs, and that dimension, if they have the same one."""
     if any(own[-1] != 1 for own in outputs):
         return (), 0
@@ -108,7 +108,7 @@ def _turned(sizes: Sequence[int], inputs: Mapping[int, Sequence[int]], outputs: 
     return ((), 0) if other is None else (across, other)
 
 
-def _together(sizes: Sequence[int], inputs: Steps, outputs: Steps, most: int) -> int:
+def _together(sizes: Sequence[int], inputs: InputSteps, outputs: InputSteps, most: int) -> int:
     """How many neighbours can be moved at once everywhere: a power of two."""
     if any(own[-1] not in (0, 1) for own in inputs) or any(own[-1] != 1 for own in outputs):
         return 1

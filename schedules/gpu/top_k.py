@@ -23,9 +23,9 @@ from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.gpu import VECTOR_BYTES, enough_groups, require, strided
-from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Entry, Load, Neighbours, Queue, entry_bytes, i32
+from tvmdml.schedules.gpu._bitonic import POSITION, Entries, KeyedPosition, Load, Neighbours, Queue, entry_bytes, i32
 from tvmdml.schedules.gpu._keys import Keys
-from tvmdml.schedules.gpu._rows import Batch, Rows
+from tvmdml.schedules.gpu._rows import Batch, KeyRows
 from tvmdml.schedules.gpu._select import Counters, Select, Sums, highest_shift
 from tvmdml.schedules.gpu._sort import Sort
 from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above, below
@@ -97,7 +97,7 @@ def kernel(desc: TopK1, target: DeviceTarget, shared: Shared, knobs: Any) -> Ker
     most = below((target.max_shared_bytes - SPARE_BYTES - _counted_bytes(target, knobs)) // entry_bytes(keys))
     way = choose(batch.length, batch.k, most, knobs)
     index_words = desc.output_index_tensor.data_type.itemsize // 4
-    rows = Rows(keys, batch, index_words, target, min(knobs.most_groups, target.max_groups), often=way != "short")
+    rows = KeyRows(keys, batch, index_words, target, min(knobs.most_groups, target.max_groups), often=way != "short")
     writer = _WAYS[way](way, rows, target, knobs, threads, most)
     require(desc, target, keys.element)
     if batch.length > _MOST_LENGTH:
@@ -273,7 +273,7 @@ class _Partwise(Way):  # type: ignore[misc] # imported as Any here; checked in i
             elif level == 0:
                 start = self.rows.start(row, 0)
 
-                def load(i: Any) -> Entry:
+                def load(i: Any) -> KeyedPosition:
                     place = T.let(begin + i)
                     return T.hold(self.rows.key(start, self.number(place))), T.let(T.cast(place, POSITION))
             else:
@@ -281,7 +281,7 @@ class _Partwise(Way):  # type: ignore[misc] # imported as Any here; checked in i
                 at = T.let((row * n.given + self.number(begin)) * n.k)
                 count = T.let(count * small.k)
 
-                def load(i: Any) -> Entry:
+                def load(i: Any) -> KeyedPosition:
                     place = T.let(at + self.number(i))
                     return T.hold(keys[place]), T.hold(positions[place])
 

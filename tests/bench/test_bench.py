@@ -18,7 +18,7 @@ from tvmdml.errors import InvalidArgument
 from tvmdml.proof.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
 from tvmdml.proof.bench.cases import Case
 from tvmdml.proof.bench.measure import Contender, Pace, Timing
-from tvmdml.proof.bench.results import Entry, Result, Run
+from tvmdml.proof.bench.results import ContenderResult, Result, Run
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Traffic
@@ -59,7 +59,10 @@ def one_case(monkeypatch: pytest.MonkeyPatch, no_clock: None) -> Case:
 
 def made_up(name: str, seconds: float, peer: float = 4e-6, **changes: Any) -> Result:
     timing = Timing(seconds, seconds, seconds, 3, 1)
-    entries = [Entry("ours", "tvmdml", "bound", 2, timing), Entry("peer", "numpy", "f", 1, Timing(peer, peer, peer, 3, 1))]
+    entries = [
+        ContenderResult("ours", "tvmdml", "bound", 2, timing),
+        ContenderResult("peer", "numpy", "f", 1, Timing(peer, peer, peer, 3, 1)),
+    ]
     fields: dict[str, Any] = {
         "name": name, "row": "row", "point": name, "work": rounding(8).as_json(), "goal": 1.5, "against_base": False,
         "threads": 2, "entries": entries, "failures": [], "traffic": Traffic(copied=1 << 20)._asdict(), "limit": 1e-6,
@@ -346,17 +349,17 @@ def test_two_machines_are_told_apart() -> None:
 
 
 def test_a_time_that_says_nothing_is_said() -> None:
-    wide = [Entry("ours", "tvmdml", "bound", 2, Timing(1e-6, 0.1e-6, 3e-6, 3, 1))]
+    wide = [ContenderResult("ours", "tvmdml", "bound", 2, Timing(1e-6, 0.1e-6, 3e-6, 3, 1))]
     lines = list(report.summary(made_up_run(made_up("a", 1e-6), made_up("b", 1e-6, entries=wide))))
     assert [line.partition(":")[2].split(":")[0] for line in lines if line.startswith("useless")] == [" b"]
 
 
 def test_the_best_peer_counts_at_its_best_number_of_threads() -> None:
     times = {("torch", 1): 3e-6, ("torch", 2): 2e-6, ("numpy", 1): 5e-6}
-    entries = [Entry("ours", "tvmdml", "bound", 2, TIMING)]
-    entries += [Entry("peer", name, "f", n, TIMING._replace(median=t)) for (name, n), t in times.items()]
-    entries += [Entry("limit", "tvmdml", "copied", 2, TIMING._replace(median=1e-9))]
-    entries += [Entry("aside", "tvm topi", "f", 1, TIMING._replace(median=1e-6))]
+    entries = [ContenderResult("ours", "tvmdml", "bound", 2, TIMING)]
+    entries += [ContenderResult("peer", name, "f", n, TIMING._replace(median=t)) for (name, n), t in times.items()]
+    entries += [ContenderResult("limit", "tvmdml", "copied", 2, TIMING._replace(median=1e-9))]
+    entries += [ContenderResult("aside", "tvm topi", "f", 1, TIMING._replace(median=1e-6))]
     result = made_up("a", 1.0, entries=entries, limit=1e-6)
     assert (result.best.library, result.best.threads) == ("torch", 2)  # type: ignore[union-attr]
     assert result.ratio == 1

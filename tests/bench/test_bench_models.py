@@ -16,7 +16,7 @@ from tvmdml.cli import main
 from tvmdml.proof.bench import changing, models, suite
 from tvmdml.proof.bench.measure import Timing
 from tvmdml.proof.bench.networks.table import TABLE
-from tvmdml.proof.bench.sources import Source
+from tvmdml.proof.bench.sources import ModelSource
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
@@ -127,8 +127,8 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
         return dict(answers[what])
 
     monkeypatch.setattr(suite, "_child", child)
-    monkeypatch.setattr(Source, "path", lambda self, folder: tmp_path)
-    monkeypatch.setattr(Source, "lacks", lambda self: "" if self.network else self.package)
+    monkeypatch.setattr(ModelSource, "path", lambda self, folder: tmp_path)
+    monkeypatch.setattr(ModelSource, "lacks", lambda self: "" if self.network else self.package)
     arguments = ["bench", "--models", "--filter", "a", "--threads", "1", "--json", str(tmp_path / "a.json")]
     picture = [] if importlib.util.find_spec("matplotlib") is None else ["--plot", str(tmp_path / "a.png")]
     done = CliRunner().invoke(main, [*arguments, *picture])

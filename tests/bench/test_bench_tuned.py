@@ -26,7 +26,7 @@ from tvmdml.proof.bench.rows.diagonal_matrix import diagonal
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.rows.top_k import top_k
 from tvmdml.proof.bench.task import Task
-from tvmdml.proof.bench.tuned import Row
+from tvmdml.proof.bench.tuned import TunedRow
 from tvmdml.proof.bench.work import Work
 from tvmdml.system import console
 from tvmdml.targets import Target
@@ -245,10 +245,10 @@ def test_a_defect_is_a_failure_of_its_row(table: None, log: Callable[..., None],
 
 
 def test_ctrl_c_shows_and_keeps_what_was_measured(table: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def measured(case: Case, options: runner.Options) -> Row:
+    def measured(case: Case, options: runner.Options) -> TunedRow:
         if case.row == "round":
             raise KeyboardInterrupt
-        return Row(case.name, "none", {}, same=True)
+        return TunedRow(case.name, "none", {}, same=True)
 
     monkeypatch.setattr(tuned, "measured", measured)
     outcome = call("--json", tmp_path / "a.json")

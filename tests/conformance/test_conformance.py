@@ -30,7 +30,7 @@ from tvmdml.proof import conformance
 from tvmdml.proof.conformance import cases, drawing, models, onnx_cases, references, running
 from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
 from tvmdml.proof.conformance.fills import FILLS
-from tvmdml.proof.conformance.plan import Plan, here, plan
+from tvmdml.proof.conformance.plan import CheckPlan, here, plan
 from tvmdml.proof.conformance.report import Report
 from tvmdml.system import installing
 from tvmdml.targets import Target
@@ -449,15 +449,15 @@ def _broken(checks: Any, target: str) -> Iterator[Any]:
 
 @pytest.mark.usefixtures("few")
 def test_ctrl_c_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Plan.outcomes
+    whole = CheckPlan.outcomes
 
-    def interrupted(self: Plan) -> Iterator[Any]:
+    def interrupted(self: CheckPlan) -> Iterator[Any]:
         for number, outcome in enumerate(whole(self._replace(isolated=False))):
             if number == 3:
                 raise KeyboardInterrupt
             yield outcome
 
-    monkeypatch.setattr(Plan, "outcomes", interrupted)
+    monkeypatch.setattr(CheckPlan, "outcomes", interrupted)
     result = call("--device", "cpu", "--operator", "TOP_K")
     assert result.exit_code == 130
     left = plan(["cpu"], ["TOP_K"]).total - 3

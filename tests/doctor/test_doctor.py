@@ -71,7 +71,7 @@ def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(row["words"] and row["state"] in ("ok", "limited", "broken", "absent") for row in said["checks"])
     assert next(row["words"] for row in said["checks"] if row["check"] == "kernel").endswith(" s, result correct")
 
-    monkeypatch.setattr(doctor, "examine", lambda: [doctor.Row(**row) for row in said["checks"]])
+    monkeypatch.setattr(doctor, "examine", lambda: [doctor.FindingRow(**row) for row in said["checks"]])
     shown = CliRunner().invoke(main, ["doctor"])
     assert shown.exit_code == 0
     lines = shown.output.splitlines()

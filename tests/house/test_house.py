@@ -74,14 +74,13 @@ def test_the_top_level_holds_what_it_should() -> None:
 
 
 _TWICE = {
-    "proof/conformance/cases Cases Form": "files of families, which are read alone: what their operators define and vary",
     "directml Device Expression TensorDesc": "pydirectml's classes of these names, which are made of directml's",
     "graph Tensor": "of a launch, and of a template: neither file knows the other",
-    "onnx Model Origin Place": "what is shared by conversions, beside what programs have; a protocol and the class that serves it",
+    "onnx Model Origin": "what is shared by conversions, beside what programs have; a protocol and the class that serves it",
     "operators Blocks Refused Window": "base classes of two families; a node, and a tensor, that is refused",
-    "targets Launch Step": "a program's, a sequence's, and what is called: each before or after the other",
-    "targets/cuda Memory Translator": "a device's, and a kernel's; what two modules need of one class",
-    "targets/vulkan Memory Steps": "a device's, and a kernel's; what three modules need of one class",
+    "proof/conformance/cases Cases": "files of families, which are read alone: what their operators define and vary",
+    "targets Launch": "a program's, and what is called: each before the other",
+    "targets/cuda Translator": "what two modules need of one class",
     "tuning Sample Session": "as a job has it, and as it is sent; a server's process, and a job's trials",
 }
 """The public classes that stand in several files of a room, and why."""

@@ -17,7 +17,7 @@ from tvmdml import CompileError
 from tvmdml import tensorir as T
 from tvmdml.targets._device_launch import DeviceLaunch
 from tvmdml.targets._lower import lower
-from tvmdml.targets._program import Function, Image, Program, Step, evaluate
+from tvmdml.targets._program import DeviceFunction, Image, Program, ProgramStep, evaluate
 from tvmdml.targets.vulkan import compile_function
 from tvmdml.targets.vulkan.capabilities import Capabilities
 
@@ -42,10 +42,10 @@ def test_shifts() -> None:
 
 def program() -> Program:
     images = (Image("spirv", b"\x03\x02\x23\x07"), Image("spirv", b"\x03\x02\x23\x07" * 3))
-    functions = (Function("one", 0, 2, ((0, "i"), (8, "q")), 16, (8, 1, 1)), Function("two", 1, 1, (), 0, (64, 2, 1)))
+    functions = (DeviceFunction("one", 0, 2, ((0, "i"), (8, "q")), 16, (8, 1, 1)), DeviceFunction("two", 1, 1, (), 0, (64, 2, 1)))
     steps = (
-        Step(1, (2,), (), (1, 1, 1)),
-        Step(0, (0, 2), (("scalar", 4), ("*", ("scalar", 3), -2)), (("truncdiv", ("scalar", 3), 2), 1, ("scalar", 4))),
+        ProgramStep(1, (2,), (), (1, 1, 1)),
+        ProgramStep(0, (0, 2), (("scalar", 4), ("*", ("scalar", 3), -2)), (("truncdiv", ("scalar", 3), 2), 1, ("scalar", 4))),
     )
     return Program(images, functions, steps, 5, (0,), (2,))
 
@@ -181,7 +181,7 @@ def power(bits: int) -> Any:
     ],
 )  # fmt: skip
 def test_numbers_that_cannot_be_are_an_error(expression: Any, scalars: tuple[int, int], why: str) -> None:
-    changed = program()._replace(steps=(Step(1, (2,), (), (expression, 1, 1)),))
+    changed = program()._replace(steps=(ProgramStep(1, (2,), (), (expression, 1, 1)),))
     with pytest.raises(ValueError, match=why):
         Program.from_bytes(changed.to_bytes()).launches(scalars)
 
@@ -194,7 +194,7 @@ def test_integers_that_a_kernel_does_not_take_are_an_error() -> None:
     with pytest.raises(ValueError, match="integers are too many"):
         program().launches(range(20))
     with pytest.raises(ValueError, match="launching one with"):
-        program()._replace(parameters=6, steps=(Step(0, (0, 2), (("scalar", 9), 1), (1, 1, 1)),)).launches((1, 2))
+        program()._replace(parameters=6, steps=(ProgramStep(0, (0, 2), (("scalar", 9), 1), (1, 1, 1)),)).launches((1, 2))
 
 
 class _Nowhere(DeviceLaunch):

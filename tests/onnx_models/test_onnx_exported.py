@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.proof.bench.networks.table import TABLE, Form
+from tvmdml.proof.bench.networks.table import TABLE, ExportForm
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -17,14 +17,14 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.proof.bench.networks import exporting  # noqa: E402 - it needs PyTorch
 
-NEEDED = {Form.FUSED, Form.QDQ, Form.DYNAMIC}
+NEEDED = {ExportForm.FUSED, ExportForm.QDQ, ExportForm.DYNAMIC}
 """The forms that ONNX Runtime makes."""
-BYTES = {Form.QDQ, Form.DYNAMIC}
+BYTES = {ExportForm.QDQ, ExportForm.DYNAMIC}
 """The forms in which a last bit of a float may become another byte."""
 FILES = [(name, form) for name, network in TABLE.items() for form in network.forms]
 
 
-def exported(name: str, form: Form, folder: Path) -> Path:
+def exported(name: str, form: ExportForm, folder: Path) -> Path:
     if form in NEEDED and importlib.util.find_spec("onnxruntime") is None:
         pytest.skip("ONNX Runtime is not installed")
     path = folder / "network.onnx"
@@ -49,7 +49,7 @@ def peer(path: Path, given: Any, level: Any) -> Any:
 
 
 @pytest.mark.drawn("file", FILES, 6)
-def test_a_network_gives_what_pytorch_computes(file: tuple[str, Form], tmp_path: Path) -> None:
+def test_a_network_gives_what_pytorch_computes(file: tuple[str, ExportForm], tmp_path: Path) -> None:
     name, form = file
     network = TABLE[name]
     path = exported(name, form, tmp_path)
@@ -81,7 +81,7 @@ def test_a_network_gives_what_pytorch_computes(file: tuple[str, Form], tmp_path:
 @pytest.mark.parametrize("target", ["vulkan"])
 def test_a_network_on_a_device(name: str, target: str, tmp_path: Path) -> None:
     network = TABLE[name]
-    path = exported(name, Form.RAW, tmp_path)
+    path = exported(name, ExportForm.RAW, tmp_path)
     given = exporting.inputs(network, network.small)
     there, here = (tvmdml.onnx.load(path, target=one) for one in (target, "cpu"))
     feeds = {one.name: given[one.name] for one in here.inputs}

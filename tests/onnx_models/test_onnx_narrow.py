@@ -149,7 +149,7 @@ def test_constants_are_read_whatever_the_package_onnx_has_for_them(count: int, m
             right = codes.astype(f"u{kind.itemsize}").view(kind)
         for raw in (True, False):
             tensor = written(name, codes, raw)
-            source = reading.Source(onnx.ModelProto(graph=onnx.GraphProto(initializer=[tensor]), opset_import=[OPSET]))
+            source = reading.ReadModel(onnx.ModelProto(graph=onnx.GraphProto(initializer=[tensor]), opset_import=[OPSET]))
             found = source.array(source.model.graph.initializer[0])
             assert found.dtype == kind
             assert found.tobytes() == right.tobytes(), (name, raw)

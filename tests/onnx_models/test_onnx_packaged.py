@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.proof.bench.sources import Source, sources
+from tvmdml.proof.bench.sources import ModelSource, sources
 
 pytest.importorskip("onnx", reason="ONNX is not installed")
 onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
@@ -23,7 +23,7 @@ QUICK = [one for one in REAL if one.name.startswith("silero") or one.name in ("m
 """Those that a driver for processors runs within seconds."""
 
 
-def agrees(source: Source, target: str | Target) -> None:
+def agrees(source: ModelSource, target: str | Target) -> None:
     """The model's results are ONNX Runtime's, and so is the place of the largest number in each row."""
     if lacking := source.lacks():
         pytest.skip(f"the package {lacking} is not installed")
@@ -39,17 +39,17 @@ def agrees(source: Source, target: str | Target) -> None:
 
 
 @pytest.mark.parametrize("source", REAL, ids=lambda one: one.name)
-def test_a_real_model_gives_what_onnx_runtime_computes(source: Source) -> None:
+def test_a_real_model_gives_what_onnx_runtime_computes(source: ModelSource) -> None:
     agrees(source, "cpu")
 
 
 @pytest.mark.drawn("source", QUICK, 2)
-def test_a_real_model_on_vulkan(source: Source, vulkan: Target) -> None:
+def test_a_real_model_on_vulkan(source: ModelSource, vulkan: Target) -> None:
     agrees(source, vulkan)
 
 
 @pytest.mark.parametrize("source", [one for one in REAL if one not in QUICK], ids=lambda one: one.name)
-def test_a_large_real_model_on_vulkan(source: Source, vulkan: Target, request: pytest.FixtureRequest) -> None:
+def test_a_large_real_model_on_vulkan(source: ModelSource, vulkan: Target, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--every-case"):
         pytest.skip("a driver for processors takes minutes: run with --every-case")
     agrees(source, vulkan)

@@ -43,7 +43,7 @@ def test_large_tensors_are_not_in_the_message(tmp_path: Path) -> None:
     content = model().SerializeToString()
     (tmp_path / "m.onnx").write_bytes(content)
     for given in (tmp_path / "m.onnx", content):
-        source = reading.Source(given)
+        source = reading.ReadModel(given)
         there = {one.name: one for one in source.model.graph.initializer}
         assert [name for name, one in there.items() if one.HasField("raw_data")] == ["small"]
         for one in model().graph.initializer:
@@ -59,7 +59,7 @@ def test_large_tensors_are_not_in_the_message(tmp_path: Path) -> None:
 
 def test_weights_in_other_files_hold_no_descriptors(tmp_path: Path) -> None:
     onnx.save(model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
-    source = reading.Source(tmp_path / "m.onnx")
+    source = reading.ReadModel(tmp_path / "m.onnx")
     before = len(os.listdir("/proc/self/fd"))
     found = [source.array(one) for one in source.model.graph.initializer]
     assert len(os.listdir("/proc/self/fd")) == before
@@ -95,4 +95,4 @@ def test_a_graph_in_two_parts_is_parsed_whole() -> None:
     second.graph.name = "other"
     content = first.SerializeToString() + second.SerializeToString()
     assert weights.apart(io.BytesIO(content), len(content)) is None
-    assert reading.Source(content).model.graph.name == "other"
+    assert reading.ReadModel(content).model.graph.name == "other"

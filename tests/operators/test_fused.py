@@ -21,7 +21,7 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import _chain_reference as chains
 from tvmdml.operators import _pointwise_fused as groups
 from tvmdml.operators._accuracy import Near, difference
-from tvmdml.operators._chain_reference import Step
+from tvmdml.operators._chain_reference import ChainStep
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse, fusible
 from tvmdml.operators._trial import Trial
 from tvmdml.proof.conformance import references
@@ -382,7 +382,10 @@ def test_a_bound_follows_from_what_comes_before() -> None:
 def test_what_follows_a_sum_that_may_be_anything_may_be_so_too() -> None:
     """The first sum is infinite, or NaN: in float32 its other product overflows to minus infinity. The second one is infinite."""
     like = TensorDesc("float32", (1, 2))
-    steps = [Step(tvmdml.Gemm.of(like, TensorDesc("float32", (2, 2))), (0, 1)), Step(tvmdml.ElementWiseAdd.of(like, like), (2, 3))]
+    steps = [
+        ChainStep(tvmdml.Gemm.of(like, TensorDesc("float32", (2, 2))), (0, 1)),
+        ChainStep(tvmdml.ElementWiseAdd.of(like, like), (2, 3)),
+    ]
     left, right = np.array([[-1e30, np.inf]], np.float32), np.array([[1e30, 0], [1, 1]], np.float32)
     (found,) = chains.expected(steps, [left, right, np.ones((1, 2), np.float32)], [4])
     for first in (np.inf, -np.inf, np.nan):

@@ -23,7 +23,7 @@ from tvmdml.library.format import DATA, Contents, Pack
 from tvmdml.library.spec import Spec
 from tvmdml.onnx import packed
 from tvmdml.packs import change, header, look, sources, verify
-from tvmdml.packs.graphs import Source
+from tvmdml.packs.graphs import GraphSource
 from tvmdml.targets.cpu import host
 from tvmdml.tuning import of_graphs
 
@@ -121,7 +121,7 @@ def test_packs_with_graphs_merge_and_split(path: Path, tmp_path: Path, given: di
 
 
 def test_two_graphs_of_one_name_are_refused(tmp_path: Path) -> None:
-    source = Source("net", lambda target: pytest.fail("not asked"), {})
+    source = GraphSource("net", lambda target: pytest.fail("not asked"), {})
     with pytest.raises(errors.InvalidArgument, match="two graphs 'net'"):
         packs.build(Spec(targets=TARGETS, graphs=(source, source)), tmp_path / "x.pack")
 

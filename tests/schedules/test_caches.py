@@ -16,7 +16,7 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.schedules.cpu import diagonal_matrix, matrix, pointwise
-from tvmdml.schedules.cpu._gemm import Plan
+from tvmdml.schedules.cpu._gemm import LaunchIntegers
 from tvmdml.targets.cpu import CpuTarget, caches
 from tvmdml.targets.cpu.caches import GENERIC, Caches
 
@@ -237,7 +237,7 @@ def test_panels_of_floats_are_as_deep_as_the_second_cache_allows(name: str, bloc
     ours = [kernel_for(desc, here(monkeypatch, MACHINES[name])) for desc in descs]
     usual = [kernel_for(desc, here(monkeypatch, GENERIC)) for desc in descs]
     assert [one.parameters for one in ours] == [one.parameters for one in usual]
-    at = Plan._fields.index("depth_block")
+    at = LaunchIntegers._fields.index("depth_block")
     depths = [one.scalars[at] for one in ours]
     in_tiles = "TileHalves" in str(ours[1].parameters)
     assert depths == [blocks * KC, KC if in_tiles else blocks * KC, blocks * KC]
@@ -251,7 +251,7 @@ def test_panels_of_floats_are_as_deep_as_the_second_cache_allows(name: str, bloc
     ("places", "depth"), [(200, 1), (300, 2), (512, 2), (513, 3), (768, 3), (769, 2), (1024, 2), (1280, 3), (1281, 2), (4096, 2)]
 )
 def test_no_block_of_places_is_much_shorter_than_others(places: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = Plan._fields.index("depth_block")
+    at = LaunchIntegers._fields.index("depth_block")
     desc = _product("float32", "float32", places)
     assert kernel_for(desc, here(monkeypatch, MACHINES["Intel"])).scalars[at] == depth * KC
     assert kernel_for(desc, here(monkeypatch, MACHINES["Zen 4"])).scalars[at] == KC

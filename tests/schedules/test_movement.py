@@ -22,7 +22,7 @@ from tvmdml.library import knobs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._contract import Input, Output, Uint, Uints
 from tvmdml.operators._followed import followed_classes
-from tvmdml.operators._movement import Coordinate, Movement, Source, divided, inside, padded
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, divided, inside, padded
 from tvmdml.operators._movement_fused import FollowedMovement
 from tvmdml.operators._movement_scatter_fused import FusedScatter, FusedScatterNd
 from tvmdml.operators._pointwise_fused import Result, fuse
@@ -79,7 +79,7 @@ class Crooked(Movement):
     def fill(self) -> int:
         return 0x5A
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         own = at[::-1] if self.turned else at
         return [self._one(KINDS[kind], x, n) for kind, x, n in zip(self.rules, own, self.input_tensor.sizes, strict=True)]
 
@@ -109,7 +109,7 @@ class Turned(Movement):
     def check(self) -> None:
         """Any sizes."""
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         return [at[self.order.index(i)] for i in range(len(at))]
 
     def numpy(self, x: Array) -> Array:

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tvmdml.tensors.sizes import Record
-from tvmdml.tensors.sizes.evaluating import Function, terms_of
+from tvmdml.tensors.sizes.evaluating import GuardedIntegers, terms_of
 
 NAMES = "bhwn"
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -68,7 +68,7 @@ def test_what_guards_leave_out_follows_from_them(asked: Any, first: Any, others:
     assume(mine is not None and right is not None)
     assert mine is not None
     assert [one[2] for one in mine] == [one[2] for one in right or []]
-    function = Function.of(record, [terms_of(side) for *sides, _ in mine for side in sides]).compiled()
+    function = GuardedIntegers.of(record, [terms_of(side) for *sides, _ in mine for side in sides]).compiled()
     for values in (first, *others):
         if (got := function(*values)) is not None:
             plain = answers(asked, values)
@@ -85,7 +85,7 @@ def test_guards_ask_no_more_than_was_asked(asked: Any, first: Any, others: Any) 
     """Without quotients, whose guards say that a divisor is not 0, they hold wherever all answers are the same."""
     record, symbols = recorded(first)
     before = [one[2] for one in answers(asked, symbols) or []]
-    function = Function.of(record, []).compiled()
+    function = GuardedIntegers.of(record, []).compiled()
     for values in (first, *others):
         same = [one[2] for one in answers(asked, values) or []] == before
         assert (function(*values) is not None) == same
@@ -129,7 +129,7 @@ def test_what_is_shown_is_what_is_asked(asked: Any, first: Any, others: Any) -> 
     """As Python reads it."""
     record, symbols = recorded(first)
     assume(answers(asked, symbols) is not None)
-    function = Function.of(record, [])
+    function = GuardedIntegers.of(record, [])
     names, compiled = NAMES[: len(symbols)], function.compiled()
     for texts in (record.conditions(), function.texts(names)):
         shown = compile(" and ".join(f"({text})" for text in texts), "shown", "eval")
@@ -156,7 +156,7 @@ def test_what_is_shown_is_what_is_asked(asked: Any, first: Any, others: Any) -> 
 def test_huge_numbers(ask: Any) -> None:
     record, symbols = recorded((9, 5))
     assert ask(*symbols)
-    function = Function.of(record, []).compiled()
+    function = GuardedIntegers.of(record, []).compiled()
     assert function(9, 5) is not None
     assert all(ask(n, m) for n in range(1, 30) for m in range(1, 9) if function(n, m) is not None)
 

@@ -13,7 +13,7 @@ import pytest
 
 from tvmdml.kernels import tiles
 from tvmdml.tensors.sizes import Record
-from tvmdml.tensors.sizes.evaluating import Function, own, terms_of
+from tvmdml.tensors.sizes.evaluating import GuardedIntegers, own, terms_of
 
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
 COMPARISONS = [operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge]
@@ -68,8 +68,8 @@ def program(choices: random.Random, values: list[Any]) -> list[Any]:
 
 def function(record: Record, values: Any) -> Any:
     """The function that makes these values, after it was JSON."""
-    made = Function.of(record, list(map(terms_of, values)))
-    read = Function.read(json.loads(json.dumps(made.written())))
+    made = GuardedIntegers.of(record, list(map(terms_of, values)))
+    read = GuardedIntegers.read(json.loads(json.dumps(made.written())))
     assert read == made
     code = read.compiled()
 
@@ -103,16 +103,16 @@ DAMAGED = {
 @pytest.mark.parametrize("how", DAMAGED)
 def test_a_function_that_was_not_written_is_refused(how: str) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
-        Function.read(DAMAGED[how], asks_schedules=True)
+        GuardedIntegers.read(DAMAGED[how], asks_schedules=True)
 
 
 def test_a_file_of_others_has_no_choices() -> None:
     record = Record()
     tiles.wastes_columns(record.symbol("n", 3), 8)
-    written = json.loads(json.dumps(Function.of(record, [1]).written()))
-    assert Function.read(written, asks_schedules=True).evaluated(3) == (1,)
+    written = json.loads(json.dumps(GuardedIntegers.of(record, [1]).written()))
+    assert GuardedIntegers.read(written, asks_schedules=True).evaluated(3) == (1,)
     with pytest.raises(ValueError, match="choices"):
-        Function.read(written)
+        GuardedIntegers.read(written)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

@@ -22,7 +22,7 @@ from support import seeded, top_k_desc
 import tvmdml
 from tvmdml import TensorDesc, targets
 from tvmdml.errors import DeviceError
-from tvmdml.targets import Step, Target, _device_sequence
+from tvmdml.targets import SequenceStep, Target, _device_sequence
 from tvmdml.targets._hazards import Access, waiting
 
 
@@ -31,10 +31,10 @@ def test_devices_refuse_other_launches_and_places(device: Target) -> None:
     with pytest.raises(ValueError, match=r"steps\[0\] of a sequence: given the launch .*; allowed: a launch on"):
         device.sequence(chain(ready(add_desc(), targets.resolve("cpu")), 1), 1)
     with pytest.raises(ValueError, match="given 2 places; allowed: 3, one for each array"):
-        device.sequence([Step(launch, ((0, 0), (0, 256)))], 1)
+        device.sequence([SequenceStep(launch, ((0, 0), (0, 256)))], 1)
     with pytest.raises(ValueError, match="given 1 sizes; allowed: none, or 3, one for each place"):
-        device.sequence([Step(launch, ((0, 0), (0, 256), (0, 512)), (160,))], 1)
-    run = device.sequence([Step(launch, ((0, 0), (0, 260), (0, 512)))], 1)
+        device.sequence([SequenceStep(launch, ((0, 0), (0, 256), (0, 512)), (160,))], 1)
+    run = device.sequence([SequenceStep(launch, ((0, 0), (0, 260), (0, 512)))], 1)
     arena = arena_of(device, ones(3))
     for way in ways(run):
         with pytest.raises(ValueError, match=r"given places .* and no sizes; allowed: offsets that are multiples of \d+"):
@@ -42,7 +42,7 @@ def test_devices_refuse_other_launches_and_places(device: Target) -> None:
     with pytest.raises(
         ValueError, match=r"arrays\[0\] of a sequence: given an array of 768 bytes; allowed: 804 or more, for steps\[0\]"
     ):
-        device.sequence([Step(launch, ((0, 0), (0, 644), (0, 512)), (160, 160, 160))], 1)([arena])
+        device.sequence([SequenceStep(launch, ((0, 0), (0, 644), (0, 512)), (160, 160, 160))], 1)([arena])
 
 
 def test_places_that_are_not_aligned(device: Target) -> None:
@@ -50,7 +50,7 @@ def test_places_that_are_not_aligned(device: Target) -> None:
     launch, size = ready(add_desc(), device), 4 * N
     steps, expected = [], np.arange(1000, dtype=np.float32) % 17
     for places in [(0, 1, 128), (64, 128, 64), (3, 128, 257), (0, 64, 320), (257, 320, 401)] * 3:
-        steps.append(Step(launch, tuple((0, 4 * place) for place in places), (size,) * 3))
+        steps.append(SequenceStep(launch, tuple((0, 4 * place) for place in places), (size,) * 3))
         x, y, z = places
         expected[z : z + N] = expected[x : x + N] + expected[y : y + N]
     run = device.sequence(steps, 1)
@@ -92,7 +92,7 @@ def test_steps_are_prepared_once_for_the_same_arrays(device: Target, prepared: l
 def test_new_outputs_cost_only_the_steps_that_write_to_them(device: Target, prepared: list[int]) -> None:
     launch = ready(add_desc(), device)
     steps = chain(launch, 100)
-    steps.append(Step(launch, ((0, 100 * PLACE), (0, 101 * PLACE), (1, 0))))
+    steps.append(SequenceStep(launch, ((0, 100 * PLACE), (0, 101 * PLACE), (1, 0))))
     run = device.sequence(steps, 2)
     arena, outputs = arena_of(device, ones(102)), []
     for _ in range(3):
@@ -108,7 +108,7 @@ def test_all_steps_share_one_piece_of_memory_for_their_temporaries(device: Targe
     monkeypatch.setattr(_device_sequence, "_PART", 2)
     n = 100_000
     launch = ready(top_k_desc(TensorDesc("float32", (2, n)), 1, 3, "decreasing"), device)
-    run = device.sequence([Step(launch, ((0, 0), (1, 0), (1, PLACE)))] * 5, 2)
+    run = device.sequence([SequenceStep(launch, ((0, 0), (1, 0), (1, PLACE)))] * 5, 2)
     opened: Any = device.device  # type: ignore[attr-defined]
     allocate, allocated = opened.allocate, []
 
@@ -148,7 +148,7 @@ def test_a_sequence_keeps_no_arrays_alive(device: Target, prepared: list[int]) -
 
 
 def test_numpys_arrays_and_misplaced_ones_are_copied(device: Target) -> None:
-    run = device.sequence([Step(ready(add_desc(), device), ((0, 0), (1, 0), (2, 0)))], 3)
+    run = device.sequence([SequenceStep(ready(add_desc(), device), ((0, 0), (1, 0), (2, 0)))], 3)
     x, y = (seeded("copied", i).standard_normal(N).astype(np.float32) for i in (0, 1))
     whole = device.asarray(np.concatenate([[np.float32(0)], x]))
     for one in (x, whole[1:]):
@@ -259,7 +259,7 @@ def test_independent_steps_have_no_barrier_between_them(vulkan: Target, monkeypa
     counted: list[int] = []
     barrier = opened.queue.barrier
     for sizes, barriers in ((size, 2), ((), 5)):
-        run = vulkan.sequence([Step(launch, tuple((0, PLACE * row) for row in each), sizes) for each in rows], 1)
+        run = vulkan.sequence([SequenceStep(launch, tuple((0, PLACE * row) for row in each), sizes) for each in rows], 1)
         arena = arena_of(vulkan, ones(7))
         with monkeypatch.context() as patch:
             patch.setattr(opened.queue, "barrier", lambda commands: (counted.append(commands), barrier(commands)))

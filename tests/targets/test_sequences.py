@@ -19,7 +19,7 @@ from support import at_once, seeded, top_k_desc
 import tvmdml
 from tvmdml import TensorDesc, targets
 from tvmdml.system import imports
-from tvmdml.targets import Launch, Step, Target
+from tvmdml.targets import Launch, SequenceStep, Target
 from tvmdml.targets._sequence import InTurn
 from tvmdml.targets.cpu import threads
 from tvmdml.tensors.arrays.device_array import DeviceArray
@@ -60,7 +60,7 @@ def test_drawn_sequences_equal_separate_launches(target: Target, seed: int) -> N
         places = [(int(rng.integers(3)), int(rng.integers(rows))) for _ in range(inputs)]
         free = [place for place in itertools.product(range(3), range(rows)) if place not in places]
         places.append(free[rng.integers(len(free))])
-        steps.append(Step(launch, tuple((slot, PLACE * row) for slot, row in places)))
+        steps.append(SequenceStep(launch, tuple((slot, PLACE * row) for slot, row in places)))
         arrays = [target.asarray(expected[slot][row].copy()) for slot, row in places]
         launch(*arrays)
         (slot, row), result = places[-1], arrays[-1]
@@ -74,7 +74,7 @@ def test_drawn_sequences_equal_separate_launches(target: Target, seed: int) -> N
 
 
 def test_types_and_shapes_of_slots_do_not_matter(target: Target) -> None:
-    run = target.sequence([Step(ready(add_desc(), target), ((0, 0), (1, 0), (2, 0)))], 4)
+    run = target.sequence([SequenceStep(ready(add_desc(), target), ((0, 0), (1, 0), (2, 0)))], 4)
     x, y = (seeded("slots", i).standard_normal((5, 8)).astype(np.float32) for i in (0, 1))
     x.flags.writeable = False
     out = target.empty((N // 2,), np.float64)
@@ -88,7 +88,7 @@ def test_steps_share_memory_for_their_temporaries(target: Target) -> None:
     desc = top_k_desc(TensorDesc("float32", (2, LONG)), 1, 3, "decreasing")
     launch = ready(desc, target)
     values = [seeded("temporaries", i).standard_normal((2, LONG)).astype(np.float32) for i in range(3)]
-    steps = [Step(launch, ((i, 0), (3, PLACE * 2 * i), (3, PLACE * (2 * i + 1)))) for i in range(3)]
+    steps = [SequenceStep(launch, ((i, 0), (3, PLACE * 2 * i), (3, PLACE * (2 * i + 1)))) for i in range(3)]
     run = target.sequence(steps, 4)
     for way in ways(run):
         out = target.asarray(np.zeros(6 * PLACE, np.uint8))
@@ -107,8 +107,8 @@ def test_other_launches_and_places() -> None:
     plus, magnitude = ready(add_desc(), target), ready(abs_desc(), target)
     longer = ready(top_k_desc(TensorDesc("float32", (2, LONG)), 1, 3, "decreasing"), target)
     times = ready(tvmdml.ElementWiseMultiply(**vars(add_desc())), target)
-    run: Any = target.sequence([*chain(plus, 5), Step(magnitude, ((0, 0), (0, PLACE)))], 1)
-    other = run.varied(((plus, times), (magnitude, magnitude)), ((4, Step(plus, ((0, 0), (0, 0), (0, 7 * PLACE)))),))
+    run: Any = target.sequence([*chain(plus, 5), SequenceStep(magnitude, ((0, 0), (0, PLACE)))], 1)
+    other = run.varied(((plus, times), (magnitude, magnitude)), ((4, SequenceStep(plus, ((0, 0), (0, 0), (0, 7 * PLACE)))),))
     for _ in range(2):
         values = np.full((8, N), 2, np.float32)
         values[0] = -2
@@ -124,11 +124,11 @@ def test_other_launches_and_places() -> None:
     for launches, steps in (
         (((plus, 1),), ()),
         ((plus,), ()),
-        ((), ((6, Step(plus, ())),)),
-        ((), ((-1, Step(magnitude, ((0, 0), (0, 0)))),)),
-        ((), ((1 << 70, Step(magnitude, ((0, 0), (0, 0)))),)),
-        ((), ((0, Step(plus, ((0, 0), (0, 0)))),)),
-        ((), ((0, Step(plus, ((0, 0), (0, 0), (1, 0)))),)),
+        ((), ((6, SequenceStep(plus, ())),)),
+        ((), ((-1, SequenceStep(magnitude, ((0, 0), (0, 0)))),)),
+        ((), ((1 << 70, SequenceStep(magnitude, ((0, 0), (0, 0)))),)),
+        ((), ((0, SequenceStep(plus, ((0, 0), (0, 0)))),)),
+        ((), ((0, SequenceStep(plus, ((0, 0), (0, 0), (1, 0)))),)),
         ((), ((0, None),)),
     ):
         with pytest.raises((ValueError, OverflowError)):
@@ -136,7 +136,7 @@ def test_other_launches_and_places() -> None:
     with pytest.raises(TypeError):
         run.varied([], ())
     again = run.varied(((plus, times),), ()).varied((), ())  # places are those of the first one, which nobody else has any more
-    apart = again.varied((), ((0, Step(plus, ((0, 0), (0, 0), (0, 2 * PLACE)))),))
+    apart = again.varied((), ((0, SequenceStep(plus, ((0, 0), (0, 0), (0, 2 * PLACE)))),))
     del run, other
     for one in (again, apart):
         values[0] = -2
@@ -154,8 +154,8 @@ def test_a_step_is_left_out_where_a_condition_does_not_hold(native: bool, monkey
     plus = ready(add_desc(), target)
     places = ((0, 0), (0, PLACE), (0, 2 * PLACE))
     steps = [
-        Step(plus, (*places, (1, 1)), (), (True,)),
-        Step(plus, ((0, PLACE), (0, PLACE), (0, 0), (1, 1), (1, 0)), (), (False, True)),
+        SequenceStep(plus, (*places, (1, 1)), (), (True,)),
+        SequenceStep(plus, ((0, PLACE), (0, PLACE), (0, 0), (1, 1), (1, 0)), (), (False, True)),
     ]
     run: Any = target.sequence(steps, 2)
     same = run.varied((), ((0, steps[0]),)) if native and threads.connected() is not None else run
@@ -170,22 +170,25 @@ def test_a_step_is_left_out_where_a_condition_does_not_hold(native: bool, monkey
     with pytest.raises((ValueError, tvmdml.InvalidArgument)):
         run([arena_of(target, ones(3)), np.zeros(1, np.uint8)])
     with pytest.raises(tvmdml.InvalidArgument):
-        target.sequence([Step(plus, ((0, 0),), (), (True, True))], 1)
-    many = target.sequence([Step(plus, (*places, *[(1, 0)] * 70), (), (True,) * 70)], 2)  # more than the extension has bits
+        target.sequence([SequenceStep(plus, ((0, 0),), (), (True, True))], 1)
+    many = target.sequence([SequenceStep(plus, (*places, *[(1, 0)] * 70), (), (True,) * 70)], 2)  # more than the extension has bits
     many([arena := arena_of(target, ones(3)), np.ones(1, np.uint8)])
     assert rows_of(arena)[2, 0] == 2
 
 
 def test_devices_have_no_conditions(target: Target) -> None:
     if target.moves:
-        step = Step(ready(add_desc(), target), ((0, 0), (0, PLACE), (0, 2 * PLACE), (0, 0)), (), (True,))
+        step = SequenceStep(ready(add_desc(), target), ((0, 0), (0, PLACE), (0, 2 * PLACE), (0, 0)), (), (True,))
         with pytest.raises(tvmdml.InvalidArgument, match="conditions"):
             target.sequence([step], 1)
 
 
 def test_three_thousand_steps(target: Target) -> None:
     launch = ready(add_desc(), target)
-    steps = [Step(launch, ((0, 0), (0, PLACE), (0, 2 * PLACE))), Step(launch, ((0, 2 * PLACE), (0, PLACE), (0, 0)))] * 1500
+    steps = [
+        SequenceStep(launch, ((0, 0), (0, PLACE), (0, 2 * PLACE))),
+        SequenceStep(launch, ((0, 2 * PLACE), (0, PLACE), (0, 0))),
+    ] * 1500
     run = target.sequence(steps, 1)
     arena = arena_of(target, ones(3))
     run([arena])
@@ -205,7 +208,9 @@ def test_no_steps_and_no_slots(target: Target) -> None:
 
 def test_the_time_of_each_step(target: Target) -> None:
     small, large, n = ready(abs_desc(), target), ready(abs_desc(1 << 22), target), 1 << 22
-    run = target.sequence([Step(small, ((0, 0), (1, 0))), Step(large, ((0, 0), (1, 0))), Step(small, ((1, 0), (0, 0)))], 2)
+    run = target.sequence(
+        [SequenceStep(small, ((0, 0), (1, 0))), SequenceStep(large, ((0, 0), (1, 0))), SequenceStep(small, ((1, 0), (0, 0)))], 2
+    )
     arrays = [target.asarray(np.full(n, -1, np.float32)), target.empty((n,), np.float32)]
     run(arrays)
     target.wait()
@@ -244,7 +249,7 @@ def test_places_that_cannot_be(target: Target) -> None:
     good = (0, 0)
     for place in ((1, 0), (-1, 0), (0, -PLACE), (1 << 70, 0), (0, -(1 << 70))):
         with pytest.raises(ValueError, match=r"steps\[1\] of a sequence: given the place .*; allowed: a slot below 1"):
-            target.sequence([Step(launch, (good,) * 3), Step(launch, (good, place, good))], 1)
+            target.sequence([SequenceStep(launch, (good,) * 3), SequenceStep(launch, (good, place, good))], 1)
     with pytest.raises(ValueError, match="slots of a sequence"):
         target.sequence([], -1)
 
@@ -302,7 +307,7 @@ def test_it_is_what_it_should_be(cpu: Target, request: pytest.FixtureRequest) ->
 @everywhere
 def test_an_error_ends_the_run(cpu: Target) -> None:
     steps = chain(ready(add_desc(), cpu), 4)
-    run = cpu.sequence([*steps[:2], Step(called(failing), ((0, 0),)), *steps[2:]], 1)
+    run = cpu.sequence([*steps[:2], SequenceStep(called(failing), ((0, 0),)), *steps[2:]], 1)
     for way in ways(run):
         arena = arena_of(cpu, ones(6))
         with pytest.raises(ValueError, match="as it should be"):
@@ -324,7 +329,7 @@ def test_what_runs_may_be_dropped(cpu: Target) -> None:
 
     gone = called(drop)
     result = np.zeros(N, np.float32)
-    steps = [Step(gone, ((0, 0),)), Step(launch, ((0, 0), (1, 0), (2, 0)))]
+    steps = [SequenceStep(gone, ((0, 0),)), SequenceStep(launch, ((0, 0), (1, 0), (2, 0)))]
     for bound in (False, True):
         arrays = [np.full(N, 1, np.float32), np.full(N, 2, np.float32), result]
         run = cpu.sequence(steps, 3)
@@ -344,7 +349,9 @@ def test_launches_of_both_kinds_in_one_sequence(monkeypatch: pytest.MonkeyPatch)
     slow = ready(add_desc(), cpu)
     monkeypatch.undo()
     assert type(quick) is not type(slow)
-    run = cpu.sequence([Step(launch, one.places) for launch, one in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1)
+    run = cpu.sequence(
+        [SequenceStep(launch, one.places) for launch, one in zip([quick, slow] * 10, chain(quick, 20), strict=True)], 1
+    )
     assert isinstance(run, InTurn)
     for way in ways(run):
         arena = arena_of(cpu, ones(22))
@@ -438,7 +445,7 @@ def test_an_interrupt_comes_between_steps(native: str) -> None:
 def test_other_threads_run_meanwhile() -> None:
     """A long run releases the interpreter: from the first run on, and as long as runs are long."""
     cpu, n = targets.resolve("cpu"), 1 << 20
-    run = cpu.sequence([Step(ready(abs_desc(n), cpu), ((0, 0), (1, 0)))] * 300, 2)
+    run = cpu.sequence([SequenceStep(ready(abs_desc(n), cpu), ((0, 0), (1, 0)))] * 300, 2)
     arrays, counted = [np.ones(n, np.float32), np.empty(n, np.float32)], []
     ended, switch = [False], sys.getswitchinterval()
 

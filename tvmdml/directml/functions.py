@@ -16,7 +16,7 @@ from tvmdml.directml.activations import FusedActivation
 from tvmdml.directml.enums import Enumeration, member
 from tvmdml.directml.expressions import Expression, broadcast, called, reinterpret, required
 from tvmdml.directml.graphs import Graph
-from tvmdml.directml.table import TABLE, Row
+from tvmdml.directml.table import TABLE, FunctionRow
 from tvmdml.directml.tensors import numpy_type, sizes_of
 from tvmdml.system.names import takes
 
@@ -105,7 +105,7 @@ _CONVERTERS: dict[str, Convert] = {
 """What a parameter takes, by its annotation, and how tvmdml's function gets it."""
 
 
-def _run(function: Callable[..., Any], row: Row, given: dict[str, Any]) -> Any:
+def _run(function: Callable[..., Any], row: FunctionRow, given: dict[str, Any]) -> Any:
     name, kinds = function.__name__, function.__annotations__
     values = {one: _CONVERTERS[kinds[one]](value, f"{name}() {one}") for one, value in given.items()}
     if row.before is not None:

@@ -19,7 +19,7 @@ from tvmdml.directml.tensors import numpy_type
 Arguments = dict[str, Any]
 
 
-class Row(NamedTuple):
+class FunctionRow(NamedTuple):
     """Functions that have the same parameters."""
 
     names: str
@@ -135,216 +135,216 @@ _PREDICATE = "output_dtype: DtypeLike = TensorDataType.UINT8"
 _INPUT = "input: Expression"
 
 TABLE = (
-    Row(
+    FunctionRow(
         "identity abs acos asin atan ceil cos exp floor log recip sin sqrt tan erf sinh cosh tanh asinh acosh atanh",
         f"{_INPUT}, *, scale_bias: ScaleBias | None = None",
     ),
-    Row("sign negate logical_not bit_not", _INPUT),
-    Row("clip", f"{_INPUT}, *, min: float, max: float, scale_bias: ScaleBias | None = None"),
-    Row("threshold", f"{_INPUT}, *, min: float, scale_bias: ScaleBias | None = None"),
-    Row("round", f"{_INPUT}, *, rounding_mode: RoundingMode = RoundingMode.HALVES_TO_NEAREST_EVEN"),
-    Row("is_nan bit_count", f"{_INPUT}, *, {_PREDICATE}"),
-    Row("is_infinity", f"{_INPUT}, *, infinity_mode: IsInfinityMode = IsInfinityMode.EITHER, {_PREDICATE}"),
-    Row("cast", f"{_INPUT}, *, dtype: DtypeLike"),
-    Row(
+    FunctionRow("sign negate logical_not bit_not", _INPUT),
+    FunctionRow("clip", f"{_INPUT}, *, min: float, max: float, scale_bias: ScaleBias | None = None"),
+    FunctionRow("threshold", f"{_INPUT}, *, min: float, scale_bias: ScaleBias | None = None"),
+    FunctionRow("round", f"{_INPUT}, *, rounding_mode: RoundingMode = RoundingMode.HALVES_TO_NEAREST_EVEN"),
+    FunctionRow("is_nan bit_count", f"{_INPUT}, *, {_PREDICATE}"),
+    FunctionRow("is_infinity", f"{_INPUT}, *, infinity_mode: IsInfinityMode = IsInfinityMode.EITHER, {_PREDICATE}"),
+    FunctionRow("cast", f"{_INPUT}, *, dtype: DtypeLike"),
+    FunctionRow(
         "subtract multiply divide max min mean atan_yx difference_square logical_and logical_or logical_xor bit_and bit_or bit_xor "
         "bit_shift_left bit_shift_right modulus_truncate modulus_floor",
         _PAIR,
         before=_agree,
     ),
-    Row("add", f"{_PAIR}, *, {_FUSED}", before=_agree),
-    Row(
+    FunctionRow("add", f"{_PAIR}, *, {_FUSED}", before=_agree),
+    FunctionRow(
         "equals greater_than greater_than_or_equal less_than less_than_or_equal",
         f"{_PAIR}, *, {_PREDICATE}",
         before=_agree,
     ),
-    Row(
+    FunctionRow(
         "pow",
         f"{_INPUT}, exponent: Expression | float, *, scale_bias: ScaleBias | None = None",
         before=_agree_if_tensors,
     ),
-    Row("where", f"condition: Expression, {_PAIR}", before=_agree_with_condition),
-    Row(
+    FunctionRow("where", f"condition: Expression, {_PAIR}", before=_agree_with_condition),
+    FunctionRow(
         "activation_relu activation_sigmoid activation_identity activation_tanh activation_gelu activation_hardmax "
         "activation_log_softmax activation_softsign",
         _INPUT,
     ),
-    Row("activation_linear activation_parametric_softplus", f"{_INPUT}, *, alpha: float, beta: float"),
-    Row("activation_softmax", f"{_INPUT}, *, axes: Sequence[int] = ()"),
-    Row("activation_elu activation_celu activation_thresholded_relu", f"{_INPUT}, *, alpha: float = 1.0"),
-    Row("activation_leaky_relu", f"{_INPUT}, *, alpha: float = 0.01"),
-    Row("activation_hard_sigmoid", f"{_INPUT}, *, alpha: float = 0.2, beta: float = 0.5"),
-    Row("activation_scaled_tanh", f"{_INPUT}, *, alpha: float = 1.0, beta: float = 0.5"),
-    Row(
+    FunctionRow("activation_linear activation_parametric_softplus", f"{_INPUT}, *, alpha: float, beta: float"),
+    FunctionRow("activation_softmax", f"{_INPUT}, *, axes: Sequence[int] = ()"),
+    FunctionRow("activation_elu activation_celu activation_thresholded_relu", f"{_INPUT}, *, alpha: float = 1.0"),
+    FunctionRow("activation_leaky_relu", f"{_INPUT}, *, alpha: float = 0.01"),
+    FunctionRow("activation_hard_sigmoid", f"{_INPUT}, *, alpha: float = 0.2, beta: float = 0.5"),
+    FunctionRow("activation_scaled_tanh", f"{_INPUT}, *, alpha: float = 1.0, beta: float = 0.5"),
+    FunctionRow(
         "activation_scaled_elu",
         f"{_INPUT}, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875",
     ),
-    Row("activation_shrink", f"{_INPUT}, *, bias: float = 0.0, threshold: float = 0.5"),
-    Row("activation_softplus", f"{_INPUT}, *, steepness: float = 1.0"),
-    Row("activation_parameterized_relu", f"{_INPUT}, slope: Expression"),
-    Row("split", f"{_INPUT}, *, axis: int, output_axis_sizes: Sequence[int]", after=lambda found, given: list(found)),
-    Row("tile", f"{_INPUT}, *, repeats: Sequence[int]"),
-    Row("join", "inputs: Sequence[Expression], *, axis: int"),
-    Row("one_hot", "indices: Expression, values: Expression, *, output_length: int, axis: int"),
-    Row(
+    FunctionRow("activation_shrink", f"{_INPUT}, *, bias: float = 0.0, threshold: float = 0.5"),
+    FunctionRow("activation_softplus", f"{_INPUT}, *, steepness: float = 1.0"),
+    FunctionRow("activation_parameterized_relu", f"{_INPUT}, slope: Expression"),
+    FunctionRow("split", f"{_INPUT}, *, axis: int, output_axis_sizes: Sequence[int]", after=lambda found, given: list(found)),
+    FunctionRow("tile", f"{_INPUT}, *, repeats: Sequence[int]"),
+    FunctionRow("join", "inputs: Sequence[Expression], *, axis: int"),
+    FunctionRow("one_hot", "indices: Expression, values: Expression, *, output_length: int, axis: int"),
+    FunctionRow(
         "top_k",
         f"{_INPUT}, *, axis: int, k: int, axis_direction: AxisDirection = AxisDirection.DECREASING",
         after=_filled(results.TopKOutputs),
     ),
-    Row("gather", f"{_INPUT}, indices: Expression, *, axis: int, index_dimensions: int"),
-    Row("gather_elements", f"{_INPUT}, indices: Expression, *, axis: int"),
-    Row(
+    FunctionRow("gather", f"{_INPUT}, indices: Expression, *, axis: int, index_dimensions: int"),
+    FunctionRow("gather_elements", f"{_INPUT}, indices: Expression, *, axis: int"),
+    FunctionRow(
         "gather_nd",
         f"{_INPUT}, indices: Expression, *, input_dimension_count: int, indices_dimension_count: int, "
         "batch_dimension_count: int = 0",
     ),
-    Row("scatter_elements", f"{_INPUT}, indices: Expression, updates: Expression, *, axis: int"),
-    Row(
+    FunctionRow("scatter_elements", f"{_INPUT}, indices: Expression, updates: Expression, *, axis: int"),
+    FunctionRow(
         "scatter_nd",
         f"{_INPUT}, indices: Expression, updates: Expression, *, input_dimension_count: int, indices_dimension_count: int",
     ),
-    Row(
+    FunctionRow(
         "space_to_depth depth_to_space",
         f"{_INPUT}, *, block_size: int, order: DepthSpaceOrder = DepthSpaceOrder.DEPTH_COLUMN_ROW",
     ),
-    Row("reverse_subsequences", f"{_INPUT}, sequence_lengths: Expression, *, axis: int"),
-    Row(
+    FunctionRow("reverse_subsequences", f"{_INPUT}, sequence_lengths: Expression, *, axis: int"),
+    FunctionRow(
         "resample",
         f"{_INPUT}, *, output_sizes: Sequence[int], mode: InterpolationMode, "
         f"rounding_direction: AxisDirection = AxisDirection.INCREASING, {_OFFSETS}, antialiased: bool = False",
         renamed={"mode": "interpolation_mode"},
     ),
-    Row(
+    FunctionRow(
         "resample_grad",
         f"input_gradient: Expression, *, output_sizes: Sequence[int], mode: InterpolationMode, {_OFFSETS}",
         renamed={"input_gradient": "input", "mode": "interpolation_mode"},
         fixed={"rounding_direction": "increasing"},  # the gradient of what `resample` does by default
     ),
-    Row("slice", f"{_INPUT}, *, {_WINDOW}"),
-    Row(
+    FunctionRow("slice", f"{_INPUT}, *, {_WINDOW}"),
+    FunctionRow(
         "slice_grad",
         f"input_gradient: Expression, *, output_gradient_sizes: Sequence[int], {_WINDOW}",
         renamed={"input_gradient": "input"},
     ),
-    Row(
+    FunctionRow(
         "padding",
         f"{_INPUT}, *, padding_mode: PaddingMode = PaddingMode.CONSTANT, padding_value: float = 0.0, "
         "start_padding: Sequence[int], end_padding: Sequence[int]",
     ),
-    Row("value_scale_2d", f"{_INPUT}, *, scale: float, bias: Sequence[float]"),
-    Row("upsample_2d", f"{_INPUT}, *, scale_size: Sequence[int], interpolation_mode: InterpolationMode"),
-    Row(
+    FunctionRow("value_scale_2d", f"{_INPUT}, *, scale: float, bias: Sequence[float]"),
+    FunctionRow("upsample_2d", f"{_INPUT}, *, scale_size: Sequence[int], interpolation_mode: InterpolationMode"),
+    FunctionRow(
         "fill_value_constant",
         "graph: Graph, *, sizes: Sequence[int], value: Any, dtype: DtypeLike | None = None",
         before=_numbers("value"),
     ),
-    Row(
+    FunctionRow(
         "fill_value_sequence",
         "graph: Graph, *, sizes: Sequence[int], value_start: Any, value_delta: Any, dtype: DtypeLike | None = None",
         before=_numbers("value_start", "value_delta"),
     ),
-    Row(
+    FunctionRow(
         "reduce",
         f"{_INPUT}, *, function: ReduceFunction, axes: Sequence[int] = (), output_dtype: DtypeLike | None = None",
     ),
-    Row(
+    FunctionRow(
         "cumulative_summation",
         f"{_INPUT}, *, axis: int, axis_direction: AxisDirection = AxisDirection.INCREASING, has_exclusive_sum: bool = False",
     ),
-    Row(
+    FunctionRow(
         "cumulative_product",
         f"{_INPUT}, *, axis: int, axis_direction: AxisDirection = AxisDirection.INCREASING, has_exclusive_product: bool = False",
     ),
-    Row("non_zero_coordinates", _INPUT, fixed={"trim": False}, after=_filled(results.NonZeroCoordinatesOutputs)),
-    Row("quantize_linear", f"{_INPUT}, scale: Expression, zero_point: Expression, *, {_PREDICATE}"),
-    Row("dequantize_linear", f"{_INPUT}, scale: Expression, zero_point: Expression"),
-    Row("dequantize", f"{_INPUT}, quantization_parameters: Sequence[Expression], *, quantization_type: QuantizationType"),
-    Row(
+    FunctionRow("non_zero_coordinates", _INPUT, fixed={"trim": False}, after=_filled(results.NonZeroCoordinatesOutputs)),
+    FunctionRow("quantize_linear", f"{_INPUT}, scale: Expression, zero_point: Expression, *, {_PREDICATE}"),
+    FunctionRow("dequantize_linear", f"{_INPUT}, scale: Expression, zero_point: Expression"),
+    FunctionRow("dequantize", f"{_INPUT}, quantization_parameters: Sequence[Expression], *, quantization_type: QuantizationType"),
+    FunctionRow(
         "random_generator",
         "input_state: Expression, *, output_sizes: Sequence[int], output_state: bool = True, "
         "type: RandomGeneratorType = RandomGeneratorType.PHILOX_4X32_10",
         after=_filled(results.RandomGeneratorOutputs),
     ),
-    Row(
+    FunctionRow(
         "roi_align",
         f"{_INPUT}, roi: Expression, batch_indices: Expression, *, {_ROI}out_of_bounds_input_value: float, {_SAMPLES}"
         "output_height: int, output_width: int",
     ),
-    Row(
+    FunctionRow(
         "roi_align_grad",
         "input_gradient: Expression, roi: Expression, batch_indices: Expression, input: Expression | None = None, *, "
         f"{_ROI}{_SAMPLES}batch_size: int, image_height: int, image_width: int, compute_output_gradient: bool = True, "
         "compute_output_roi_gradient: bool = False",
         after=_roi_align_grad,
     ),
-    Row(
+    FunctionRow(
         "convolution",
         f"{_INPUT}, filter: Expression, bias: Expression | None = None, *, "
         "mode: ConvolutionMode = ConvolutionMode.CROSS_CORRELATION, "
         f"direction: ConvolutionDirection = ConvolutionDirection.FORWARD, {_WINDOWS}output_padding: Sequence[int] = (), "
         f"group_count: int = 1, {_FUSED}, output_sizes: Sequence[int] = ()",
     ),
-    Row(
+    FunctionRow(
         "convolution_integer",
         f"{_INPUT}, filter: Expression, input_zero_point: Expression | None = None, filter_zero_point: Expression | None = None, "
         f"*, {_WINDOWS}group_count: int = 1, output_sizes: Sequence[int] = ()",
     ),
-    Row(
+    FunctionRow(
         "quantized_linear_convolution",
         f"{_INPUT}, input_scale: Expression, filter: Expression, filter_scale: Expression, output_scale: Expression, "
         "input_zero_point: Expression | None = None, filter_zero_point: Expression | None = None, bias: Expression | None = None, "
         f"output_zero_point: Expression | None = None, *, output_dtype: DtypeLike, {_WINDOWS}group_count: int = 1, "
         "output_sizes: Sequence[int] = ()",
     ),
-    Row(
+    FunctionRow(
         "gemm",
         f"{_PAIR}, c: Expression | None = None, *, trans_a: MatrixTransform = MatrixTransform.NONE, "
         f"trans_b: MatrixTransform = MatrixTransform.NONE, alpha: float = 1.0, beta: float = 1.0, {_FUSED}",
         before=_four_dimensions,
     ),
-    Row(
+    FunctionRow(
         "mean_variance_normalization",
         f"{_INPUT}, scale: Expression | None = None, bias: Expression | None = None, *, axes: Sequence[int], "
         f"normalize_variance: bool = True, normalize_mean: bool = True, epsilon: float = 1e-05, {_FUSED}",
     ),
-    Row(
+    FunctionRow(
         "batch_normalization",
         f"{_INPUT}, mean: Expression, variance: Expression, scale: Expression, bias: Expression, *, spatial: bool = True, "
         f"epsilon: float = 1e-05, {_FUSED}",
     ),
-    Row(
+    FunctionRow(
         "batch_normalization_training",
         f"{_INPUT}, scale: Expression, bias: Expression, fused_add: Expression | None = None, *, epsilon: float = 1e-05, {_FUSED}",
         after=_filled(results.BatchNormalizationTrainingOutputs),
     ),
-    Row(
+    FunctionRow(
         "batch_normalization_grad batch_normalization_training_grad",
         f"{_GRADIENT}*, epsilon: float = 1e-05",
         after=_filled(results.BatchNormalizationGradOutputs),
     ),
-    Row(
+    FunctionRow(
         "local_response_normalization",
         f"{_INPUT}, *, cross_channel: bool, local_size: int, alpha: float, beta: float, bias: float",
     ),
-    Row(
+    FunctionRow(
         "average_pooling",
         f"{_INPUT}, *, strides: Sequence[int], window_sizes: Sequence[int], start_padding: Sequence[int] = (), "
         "end_padding: Sequence[int] = (), dilations: Sequence[int] = (), include_padding: bool = False, "
         "output_sizes: Sequence[int] = ()",
     ),
-    Row(
+    FunctionRow(
         "max_pooling",
         f"{_INPUT}, *, window_sizes: Sequence[int], strides: Sequence[int] = (), start_padding: Sequence[int] = (), "
         "end_padding: Sequence[int] = (), dilations: Sequence[int] = (), output_indices: bool = False",
         after=_filled(results.MaxPoolingOutputs),
     ),
-    Row(
+    FunctionRow(
         "multihead_attention",
         "query: Expression, key: Expression, value: Expression, *, head_count: int, scale: float",
         before=_batch_second,
         after=_batch_first,
     ),
-    Row(
+    FunctionRow(
         "gru",
         f"{_INPUT}, weight: Expression, recurrence: Expression, bias: Expression | None = None, "
         "hidden_init: Expression | None = None, sequence_lengths: Expression | None = None, *, "
@@ -352,5 +352,5 @@ TABLE = (
         "linear_before_reset: bool = True, output_options: GRUOutputOptions = GRUOutputOptions.Both",
         after=_gru,
     ),
-    Row("clip_grad", f"{_INPUT}, input_gradient: Expression, *, min: float, max: float"),
+    FunctionRow("clip_grad", f"{_INPUT}, input_gradient: Expression, *, min: float, max: float"),
 )

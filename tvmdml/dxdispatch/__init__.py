@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tvmdml import targets
 from tvmdml.dxdispatch import commands, dispatchables, resources
-from tvmdml.dxdispatch.bindings import Memory
+from tvmdml.dxdispatch.bindings import RunBuffers
 from tvmdml.dxdispatch.commands import Command, Session
 from tvmdml.dxdispatch.dispatchable import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
@@ -84,7 +84,7 @@ class Model:
         machine = targets.resolve(target)
         timing, write = timing or Timing(), write or sys.stdout.write
         write(f"Running on '{printable(targets.shown(machine.home))}'\n")
-        memory = Memory(self.resources, resources.allocate(self.resources))
+        memory = RunBuffers(self.resources, resources.allocate(self.resources))
         compiled = {}
         for name, dispatchable in self.dispatchables.items():
             started = time.perf_counter()

@@ -35,7 +35,7 @@ class Binding(NamedTuple):
     shape: tuple[int, ...] = ()
     """The shape of an ONNX model's tensor; empty if the model says it."""
 
-    def view(self, memory: Memory, desc: TensorDesc, frozen: bool = False) -> AnyArray:
+    def view(self, memory: RunBuffers, desc: TensorDesc, frozen: bool = False) -> AnyArray:
         """The tensor in its resource's buffer, or with ``frozen`` a copy of its current elements.
 
         Raises:
@@ -69,7 +69,7 @@ class Binding(NamedTuple):
         return np.ndarray(stored.sizes, dtype, elements, 0, [step * own for step in stored.layout])
 
 
-class Memory(NamedTuple):
+class RunBuffers(NamedTuple):
     """The buffers of a run."""
 
     resources: Mapping[str, Resource]
@@ -109,7 +109,7 @@ def read(node: Node, desc: Operator, resources: Mapping[str, Resource], owned: b
     return found
 
 
-def arrays(desc: Operator, found: Bindings, memory: Memory, frozen: bool = False) -> dict[str, list[AnyArray]]:
+def arrays(desc: Operator, found: Bindings, memory: RunBuffers, frozen: bool = False) -> dict[str, list[AnyArray]]:
     """The bound tensors, by field; with ``frozen``, copies of their current elements.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tvmdml.dxdispatch import bindings, images
-from tvmdml.dxdispatch.bindings import AnyArray, Memory
+from tvmdml.dxdispatch.bindings import AnyArray, RunBuffers
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.errors import ModelError, reason
@@ -32,7 +32,7 @@ _MAX_DIMENSIONS = 32
 class Session(NamedTuple):
     """A run of a model."""
 
-    memory: Memory
+    memory: RunBuffers
     runners: Mapping[str, Runner]
     """By dispatchable."""
     output_path: Path | None
@@ -101,7 +101,7 @@ class Dispatch(Command):
         for line in timings(printable(self._name), samples, timing):
             session.write(f"{line}\n")
 
-    def _bind(self, session: Session, memory: Memory) -> Callable[[], None]:
+    def _bind(self, session: Session, memory: RunBuffers) -> Callable[[], None]:
         return session.runners[self._name].bind(self._node, self._bindings, memory)
 
 

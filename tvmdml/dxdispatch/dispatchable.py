@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Mapping
 
-from tvmdml.dxdispatch.bindings import Bindings, Memory
+from tvmdml.dxdispatch.bindings import Bindings, RunBuffers
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import ModelError
@@ -28,7 +28,7 @@ class Runner(abc.ABC):
     def explained(self) -> list[str]:
         """Lines about what was compiled."""
 
-    def initialize(self, memory: Memory) -> None:  # noqa: B027 - most own nothing
+    def initialize(self, memory: RunBuffers) -> None:  # noqa: B027 - most own nothing
         """Take the tensors that it owns from the buffers, once.
 
         Raises:
@@ -36,7 +36,7 @@ class Runner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         """A function that runs it on buffers.
 
         Args:

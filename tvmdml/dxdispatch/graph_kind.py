@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.compiler import compile as compile_operator
 from tvmdml.dxdispatch import bindings, flat, serialized
-from tvmdml.dxdispatch.bindings import Bindings, Memory
+from tvmdml.dxdispatch.bindings import Bindings, RunBuffers
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
 from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
@@ -110,7 +110,7 @@ class _Runner(Runner):
         """What became of each call."""
         return str(self._graph.explain()).splitlines()
 
-    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         views: dict[str, Any] = {}
         copies: list[Callable[[], None]] = []
         for name, (binding,) in found.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml.dxdispatch import bindings
-from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings, Memory
+from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings, RunBuffers
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
 from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
@@ -61,7 +61,7 @@ class _Runner(Runner):
         """The model, and what is compiled for the sizes that are known."""
         return [repr(self._model), *str(self._model.explain()).splitlines()]
 
-    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         model = self._model
         names = [one.name for one in (*model.inputs, *model.outputs)]
         for name, (binding,) in found.items():
@@ -86,7 +86,7 @@ class _Runner(Runner):
         return call
 
 
-def _fed(one: Argument, found: list[Binding] | None, memory: Memory) -> AnyArray:
+def _fed(one: Argument, found: list[Binding] | None, memory: RunBuffers) -> AnyArray:
     """The array of an input: in its buffer, or zeros if the model binds none. A size that nothing says is 1, as in DxDispatch."""
     declared = [n if isinstance(n, int) else 1 for n in one.shape or ()]
     if found is None:
@@ -97,7 +97,7 @@ def _fed(one: Argument, found: list[Binding] | None, memory: Memory) -> AnyArray
     return _view(binding, binding.shape or tuple(declared), one.dtype, memory)
 
 
-def _writer(binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], memory: Memory) -> Callable[[AnyArray], None]:
+def _writer(binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], memory: RunBuffers) -> Callable[[AnyArray], None]:
     """What copies a result to its buffer."""
     resource = memory.resources[binding.resource]
     if binding.shape and binding.shape != shape:
@@ -120,7 +120,7 @@ def _writer(binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], memo
     return replace
 
 
-def _view(binding: Binding, shape: tuple[int, ...], dtype: np.dtype[Any], memory: Memory) -> AnyArray:
+def _view(binding: Binding, shape: tuple[int, ...], dtype: np.dtype[Any], memory: RunBuffers) -> AnyArray:
     if 0 in shape:
         return np.zeros(shape, dtype)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from tvmdml.compiler import CompiledOperator
 from tvmdml.compiler import compile as compile_operator
 from tvmdml.dxdispatch import bindings
-from tvmdml.dxdispatch.bindings import AnyArray, Bindings, Memory
+from tvmdml.dxdispatch.bindings import AnyArray, Bindings, RunBuffers
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
@@ -67,7 +67,7 @@ class _Runner(Runner):
         """The operator and its tensors."""
         return [repr(self._operator)]
 
-    def initialize(self, memory: Memory) -> None:
+    def initialize(self, memory: RunBuffers) -> None:
         declared = self._declared
         desc = declared.desc
         bound = bindings.arrays(desc, declared.owned, memory, frozen=True)
@@ -81,7 +81,7 @@ class _Runner(Runner):
             raise declared.node.blame(error, desc.NAME, bound) from None
         self._owned = {field: [None if name in owned else every[name] for name in own[field]] for field in bound}
 
-    def bind(self, node: Node, found: Bindings, memory: Memory) -> Callable[[], None]:
+    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         desc = self._declared.desc
         given = bindings.arrays(desc, found, memory)
         bound: _Owned = {name: [*arrays] for name, arrays in given.items()}

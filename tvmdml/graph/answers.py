@@ -19,7 +19,7 @@ from tvmdml.library import records
 from tvmdml.library.records import Launch
 from tvmdml.targets import Target
 from tvmdml.tensors.arrays import NumpyArray
-from tvmdml.tensors.sizes.evaluating import Function
+from tvmdml.tensors.sizes.evaluating import GuardedIntegers
 
 TARGETS = 1 << 16
 """More numbers of threads than there are: the answers of a plan are known by the number of a target times this, and the threads."""
@@ -36,14 +36,14 @@ class PackAnswer(NamedTuple):
     """The number that the schedule was asked for."""
     launch: Launch
     """Without integers, and with temporaries of no elements."""
-    function: Function
+    function: GuardedIntegers
     """For sizes the integers, and then the numbers of elements of the temporaries."""
 
     @classmethod
     def fixed(cls, group: int, target: str, launch: Launch) -> PackAnswer:
         """A launch for certain sizes."""
         counts = [count for _, count in launch.temporaries]
-        return cls(group, target, launch.threads, launch, Function((), (), (), (), (*launch.scalars, *counts)))
+        return cls(group, target, launch.threads, launch, GuardedIntegers((), (), (), (), (*launch.scalars, *counts)))
 
     def at(self, values: Sequence[int]) -> Launch | None:
         """The launch for sizes; ``None`` if the answer is another one."""
@@ -92,7 +92,7 @@ def read(content: NumpyArray, groups: int) -> Iterator[PackAnswer]:
     given_launches, given_functions, rows = json.loads(plain)
     launches = list(map(records.read_launch, given_launches))
     # Choices are run by who runs the pack's code, too: ``pack verify``, and programs in C.
-    functions = [Function.read(one, asks_schedules=True) for one in given_functions]
+    functions = [GuardedIntegers.read(one, asks_schedules=True) for one in given_functions]
     for group, target, threads, launch, function in rows:
         own, made = launches[place(launch, len(launches))], functions[place(function, len(functions))]
         if len(made.wanted) < len(own.temporaries):

@@ -41,7 +41,7 @@ _WRONG = (OverflowError, MemoryError, TvmdmlError)
 DAMAGED = (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, struct.error, zlib.error, RecursionError, *_WRONG)
 """The exceptions of reading what another version has written, or what is not whole."""
 
-Place = tuple[int, int, int]
+DataRange = tuple[int, int, int]
 """The number of a file of data, the first byte, and the number of bytes."""
 
 
@@ -203,7 +203,7 @@ class _Data:
             self.places.append(self._place(packed, digest))
         return [packed.dtype.str, list(packed.shape), self._known[digest]]
 
-    def _place(self, array: NumpyArray, digest: str) -> Place:
+    def _place(self, array: NumpyArray, digest: str) -> DataRange:
         if array.nbytes < _SMALL:
             self.small.append(array)
             return _INSIDE, len(self.small) - 1, array.nbytes
@@ -291,7 +291,7 @@ class _Arrays:
     """The arrays of a plan."""
 
     def __init__(self, content: NumpyArray, begin: int, about: Mapping[str, Any], holdings: Holdings) -> None:
-        self._places: list[Place] = [tuple(place) for place in about["places"]]
+        self._places: list[DataRange] = [tuple(place) for place in about["places"]]
         self._files: list[str] = about["files"]
         small = [size for number, _, size in self._places if number == _INSIDE]
         self._small = list(_places(begin, small))

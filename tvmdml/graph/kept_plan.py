@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.launching import Answer, Chosen, Missing, Source
+from tvmdml.graph.launching import Answer, Chosen, MemorySource, Missing
 from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, place
 from tvmdml.library import finding
@@ -20,7 +20,7 @@ from tvmdml.system import apart
 from tvmdml.system.disk import stores
 from tvmdml.targets import Launch, Target
 from tvmdml.tensors.arrays import NumpyArray
-from tvmdml.tensors.sizes.evaluating import Function
+from tvmdml.tensors.sizes.evaluating import GuardedIntegers
 
 if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
@@ -75,7 +75,7 @@ def has_new(plan: OpenPlan) -> bool:
 # -- Reading
 
 
-_NOTHING = Function((), (), (), (), ())
+_NOTHING = GuardedIntegers((), (), (), (), ())
 
 
 class _Stored(Answer):
@@ -88,13 +88,13 @@ class _Stored(Answer):
         self._launcher: Any = None
 
     @functools.cached_property
-    def function(self) -> Function:
+    def function(self) -> GuardedIntegers:
         """What makes the integers.
 
         Raises:
             ValueError, TypeError: it is damaged.
         """
-        function = Function.read(self._written, asks_schedules=True)
+        function = GuardedIntegers.read(self._written, asks_schedules=True)
         if len(function.wanted) != self.count + len(self.types):
             raise ValueError(f"{len(function.wanted)} integers of {self.count} and {len(self.types)}")
         return function
@@ -164,7 +164,7 @@ class KeptPlan(ReadPlan):
             if not any(answer.is_like(other) for other in own_group.answers.get(tasks, ())):
                 own_group.add(place(tasks, MOST), answer)
         for layout, sources, dtype, number in part["packed"]:
-            read = ((Source("constant", place(i, len(self.constants))), place(offset, count)) for i, offset in sources)
+            read = ((MemorySource("constant", place(i, len(self.constants))), place(offset, count)) for i, offset in sources)
             self._buffers[str(layout), tuple(read)] = arrays[place(number, len(arrays))].view(np.dtype(dtype))
         for i, number in part["constants"]:
             self.constants[place(i, len(self.constants))] = arrays[place(number, len(arrays))]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tvmdml.graph.nodes import Input
     from tvmdml.graph.plan import Plan
     from tvmdml.graph.program import Finished
-    from tvmdml.targets import Step
+    from tvmdml.targets import SequenceStep
     from tvmdml.tensors.arrays import NumpyArray
 
 
@@ -91,7 +91,7 @@ class Laid(NamedTuple):
     inputs: tuple[Given, ...]
     """All, in the order in which callers give them."""
     outputs: tuple[Returned, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[SequenceStep, ...]
     kernels: tuple[str, ...]
     """The name of each launch's kernel."""
     slots: int

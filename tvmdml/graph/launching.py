@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.targets import Launch, Target
-from tvmdml.tensors.sizes.evaluating import Evaluator, Function
+from tvmdml.tensors.sizes.evaluating import Evaluator, GuardedIntegers
 
 if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
@@ -21,7 +21,7 @@ class Missing(Exception):
     """A plan that was read has no answer for a launch, or not the weights that it needs: the program must be planned again."""
 
 
-class Source(NamedTuple):
+class MemorySource(NamedTuple):
     """Memory: a piece of the arena, a constant, an array of sizes, an input, or an output."""
 
     kind: str
@@ -31,7 +31,7 @@ class Source(NamedTuple):
 class Argument(NamedTuple):
     """An array of a launch."""
 
-    source: Source
+    source: MemorySource
     name: str
     """The tensor's; empty for a condition."""
     offset: int
@@ -65,7 +65,7 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     nbytes: int
-    source: Source | None
+    source: MemorySource | None
     """Where it is computed, for an output; for an input itself, or ``None`` if nothing reads it."""
     copies: int | NumpyArray | None = None
     """For an output an earlier one with the same bytes, or an array."""
@@ -79,7 +79,7 @@ class Weight(NamedTuple):
     name: str
     layout: str
     nbytes: int
-    sources: tuple[tuple[Source, int], ...]
+    sources: tuple[tuple[MemorySource, int], ...]
     """The constants, or owned inputs, and the places of the offsets among the plan's numbers."""
 
     @property
@@ -91,7 +91,7 @@ class Weight(NamedTuple):
 class Answer(abc.ABC):
     """What a schedule chooses, for all sizes for which it is asked the same and answers the same."""
 
-    def __init__(self, function: Function, count: int, types: Sequence[str], packed: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(self, function: GuardedIntegers, count: int, types: Sequence[str], packed: Sequence[tuple[Any, ...]]) -> None:
         """
         Args:
             function: makes the integers of the launch, and then the numbers of elements of temporaries.
@@ -105,7 +105,7 @@ class Answer(abc.ABC):
         self._code: Evaluator | None = None
 
     @property
-    def function(self) -> Function:
+    def function(self) -> GuardedIntegers:
         """What makes the integers."""
         return self._function
 

@@ -14,8 +14,8 @@ from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.graph.packers import reading
 from tvmdml.graph.packing import Shared
 from tvmdml.graph.plan import Launches, Plan, plan
-from tvmdml.graph.program import Finished, Form, Program, Value
-from tvmdml.targets import Step, Target
+from tvmdml.graph.program import Finished, OutputForm, Program, Value
+from tvmdml.targets import SequenceStep, Target
 
 
 def laid_out(
@@ -66,7 +66,7 @@ def laid_of(
         name,
         tuple(given(node, i, slots.get(id(node), -1)) for i, node in enumerate(inputs)),
         _returned(forms, program, found),
-        tuple(Step(step.launch, step.places, step.sizes, step.wanted) for step in found.steps),
+        tuple(SequenceStep(step.launch, step.places, step.sizes, step.wanted) for step in found.steps),
         tuple(step.kernel.name for step in found.steps),
         found.slots,
         tuple(node.array for node in found.constants),
@@ -88,7 +88,7 @@ def given(node: Input, number: int, slot: int) -> Given:
     return Given(node.name, node.name or f"input {number}", node.dtype, shape, strides, node.bytes_of(0), node.owned, slot, node)
 
 
-def _returned(forms: Sequence[Form], program: Program, found: Plan) -> tuple[Returned, ...]:
+def _returned(forms: Sequence[OutputForm], program: Program, found: Plan) -> tuple[Returned, ...]:
     first = 1 + len(found.constants) + len(found.packed) + len(found.inputs)
     slots = {value: first + i for i, value in enumerate(found.outputs)}
     seen: dict[Value, int] = {}

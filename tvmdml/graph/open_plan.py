@@ -22,11 +22,11 @@ from tvmdml.errors import CompileError, Unsupported
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Calls, Forms
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
-from tvmdml.graph.launching import SAME_MEMORY, Chosen, Group, Launching, Missing, Source, Tensor, Weight
+from tvmdml.graph.launching import SAME_MEMORY, Chosen, Group, Launching, MemorySource, Missing, Tensor, Weight
 from tvmdml.graph.memory import stacked
-from tvmdml.targets import Run, Step, Target
+from tvmdml.targets import Run, SequenceStep, Target
 from tvmdml.tensors import MAX_ELEMENTS, MAX_STRIDE
-from tvmdml.tensors.sizes.evaluating import Evaluator, Function
+from tvmdml.tensors.sizes.evaluating import Evaluator, GuardedIntegers
 
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
@@ -70,7 +70,9 @@ class Wired:
         first = 1 + len(self.constants)
         packed_slots = {key: first + i for i, key in enumerate(self.weights)}
         first += len(self.weights)
-        others = [source for source in plan.sources if source.kind == "input"] + [Source("output", i) for i in range(plan.outputs)]
+        others = [source for source in plan.sources if source.kind == "input"] + [
+            MemorySource("output", i) for i in range(plan.outputs)
+        ]
         slots |= {source: first + i for i, source in enumerate(others)}
         self.count = first + len(others)
         self.slot = slots
@@ -105,7 +107,7 @@ class Wired:
         """The packed weights."""
         self.is_written = False
         """Whether the cache has all of this."""
-        self.placed: dict[Source, Any] = {}
+        self.placed: dict[MemorySource, Any] = {}
         """Constants on a device."""
         self.calls: Calls | None = None
         self.bases: dict[int, tuple[Run, list[Chosen], Sequence[int]]] = {}
@@ -130,7 +132,7 @@ class OpenPlan:
         self,
         name: str,
         target: Target,
-        function: Function,
+        function: GuardedIntegers,
         groups: Sequence[Group],
         launchings: Sequence[Launching],
         pieces: Sequence[int],
@@ -158,8 +160,8 @@ class OpenPlan:
         self.zero = 0
         self.outputs = 1 + max((one.source.number for one in self.results if one.source is not None), default=-1)
         self.sources = [
-            *(Source("constant", i) for i in range(len(constants))),
-            *(Source("array", i) for i in range(len(self.arrays))),
+            *(MemorySource("constant", i) for i in range(len(constants))),
+            *(MemorySource("array", i) for i in range(len(self.arrays))),
             *(one.source for one in self.inputs if one.source is not None),
         ]
         self._evaluate = function.compiled()
@@ -356,14 +358,14 @@ class OpenPlan:
         wired.bases[layout.number] = sequence, chosen, numbers
         return sequence
 
-    def _step(self, i: int, wired: Wired, layout: _Layout, chosen: Sequence[Chosen], numbers: Sequence[int]) -> Step:
+    def _step(self, i: int, wired: Wired, layout: _Layout, chosen: Sequence[Chosen], numbers: Sequence[int]) -> SequenceStep:
         launching = self.launchings[i]
         offsets = layout.offsets
         places = tuple((slot, numbers[n] if piece < 0 else offsets[piece] + numbers[n]) for slot, piece, n in wired.places[i])
         sizes = tuple(numbers[n] if n >= 0 else -1 - n for n in wired.sizes[i])
-        return Step(chosen[launching.group].launch, places, sizes, launching.wanted)
+        return SequenceStep(chosen[launching.group].launch, places, sizes, launching.wanted)
 
-    def _array(self, source: Source, numbers: Sequence[int]) -> NumpyArray:
+    def _array(self, source: MemorySource, numbers: Sequence[int]) -> NumpyArray:
         """A constant, or an array of sizes."""
         if source.kind == "constant":
             return self.constants[source.number]
@@ -371,7 +373,7 @@ class OpenPlan:
         with np.errstate(over="ignore"):  # as SizesArray
             return np.array(_of(numbers, one.strides), one.dtype).reshape(_of(numbers, one.shape))
 
-    def _placed(self, source: Source, array: NumpyArray, wired: Wired) -> Any:
+    def _placed(self, source: MemorySource, array: NumpyArray, wired: Wired) -> Any:
         """A constant where kernels read it."""
         if not self.target.moves:
             return array
@@ -398,7 +400,7 @@ class OpenPlan:
             tuple([(of(one.shape), of(one.strides)) for one in self.inputs]), tuple([of(one.shape) for one in self.results])
         )
 
-    def _given(self, slots: Mapping[Source, int], numbers: Sequence[int]) -> list[Given]:
+    def _given(self, slots: Mapping[MemorySource, int], numbers: Sequence[int]) -> list[Given]:
         return [
             Given(
                 *(one.name, one.shown, one.dtype, _of(numbers, one.shape), _of(numbers, one.strides), numbers[one.nbytes]),

@@ -11,7 +11,7 @@ from tvmdml.compiler import Launches as Launchable
 from tvmdml.compiler import Ready
 from tvmdml.graph.kernels import Progress, compile_kernels
 from tvmdml.graph.laid import Laid, Weights
-from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, Source, Tensor
+from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, MemorySource, Tensor
 from tvmdml.graph.laying import given, laid_of
 from tvmdml.graph.memory import Places, planned, supports
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
@@ -19,7 +19,7 @@ from tvmdml.graph.open_plan import OpenPlan, Wired, naming
 from tvmdml.graph.packers import reading
 from tvmdml.graph.packing import Shared, pack
 from tvmdml.graph.plan import Launches, Packed, Plan, arranged, launch_of, outputs_of
-from tvmdml.graph.plan import Step as Planned
+from tvmdml.graph.plan import PlanStep as Planned
 from tvmdml.graph.program import Finished, Value
 from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate, Template
@@ -32,7 +32,7 @@ from tvmdml.operators._contract import Shared as InPlace
 from tvmdml.system import not_collected
 from tvmdml.targets import Launch, Target
 from tvmdml.tensors.sizes import Record, is_open, texts_for_messages
-from tvmdml.tensors.sizes.evaluating import Evaluator, Function, Polynomial, own, terms_of
+from tvmdml.tensors.sizes.evaluating import Evaluator, GuardedIntegers, Polynomial, own, terms_of
 from tvmdml.tensors.sizes.polynomials import Terms
 
 _MOST_LAUNCHES = 1024
@@ -61,7 +61,7 @@ class KernelAnswer(Answer):
         """
         wanted = [*map(terms_of, scalars), *(terms_of(count) for _, count in temporaries)]
         types = [dtype for dtype, _ in temporaries]
-        super().__init__(Function.of(record, wanted, within), len(scalars), types, _packed(kernel))
+        super().__init__(GuardedIntegers.of(record, wanted, within), len(scalars), types, _packed(kernel))
         self.kernel, self._again = kernel, again
         self._launches: Launchable | None = None
         self.packings: tuple[Packing, ...] = ()
@@ -99,7 +99,7 @@ class ReadyAnswer(Answer):
     """A kernel that comes from a pack, or that a caller chose, for certain sizes."""
 
     def __init__(self, ready: Ready) -> None:
-        super().__init__(Function((), (), (), (), ()), 0, (), _packed(ready.kernel))
+        super().__init__(GuardedIntegers((), (), (), (), ()), 0, (), _packed(ready.kernel))
         self.kernel, self.packings, self.ready = ready.kernel, ready.packings, ready
 
     @property
@@ -221,12 +221,12 @@ class ProgramPlan(OpenPlan):
             constants = [node for node in nodes if isinstance(node, Constant)]
             arrays = [node for node in nodes if isinstance(node, SizesArray)]
             self._outputs = outputs_of(finished.program)
-            sources: dict[Value, Source] = {(node, 0): Source("constant", i) for i, node in enumerate(constants)}
-            sources |= {(node, 0): Source("array", i) for i, node in enumerate(arrays)}
-            sources |= {(node, 0): Source("input", i) for i, node in enumerate(finished.inputs)}
-            sources |= {value: Source("output", i) for i, value in enumerate(self._outputs)}
+            sources: dict[Value, MemorySource] = {(node, 0): MemorySource("constant", i) for i, node in enumerate(constants)}
+            sources |= {(node, 0): MemorySource("array", i) for i, node in enumerate(arrays)}
+            sources |= {(node, 0): MemorySource("input", i) for i, node in enumerate(finished.inputs)}
+            sources |= {value: MemorySource("output", i) for i, value in enumerate(self._outputs)}
             pieces = self._pieces.places({value: i for i, value in enumerate(lifetimes)})
-            sources |= {value: Source("piece", i) for value, i in pieces.items() if value not in sources}
+            sources |= {value: MemorySource("piece", i) for value, i in pieces.items() if value not in sources}
             groups: list[CallGroup] = []
             launchings = self._launchings(groups, sources, numbers)
             inputs = [
@@ -243,7 +243,7 @@ class ProgramPlan(OpenPlan):
         super().__init__(
             finished.name,
             target,
-            Function.of(record, list(numbers.terms)),
+            GuardedIntegers.of(record, list(numbers.terms)),
             groups,
             launchings,
             places,
@@ -258,7 +258,7 @@ class ProgramPlan(OpenPlan):
         self._launches: Launches = {}
         """Kernels that come from elsewhere."""
 
-    def _launchings(self, groups: list[CallGroup], sources: Mapping[Value, Source], numbers: _Numbers) -> list[Launching]:
+    def _launchings(self, groups: list[CallGroup], sources: Mapping[Value, MemorySource], numbers: _Numbers) -> list[Launching]:
         known: dict[object, int] = {}
         found = []
         for call in self.calls:
@@ -283,13 +283,13 @@ class ProgramPlan(OpenPlan):
         return found
 
     @staticmethod
-    def _input(node: Input, i: int, source: Source | None, numbers: _Numbers) -> Tensor:
+    def _input(node: Input, i: int, source: MemorySource | None, numbers: _Numbers) -> Tensor:
         one = given(node, i, 0)
         shape, strides = numbers.places(one.shape), numbers.places(one.strides)
         return Tensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source, owned=one.owned)
 
     @staticmethod
-    def _results(finished: Finished, sources: Mapping[Value, Source], numbers: _Numbers) -> list[Tensor]:
+    def _results(finished: Finished, sources: Mapping[Value, MemorySource], numbers: _Numbers) -> list[Tensor]:
         seen: dict[Value, int] = {}
         found = []
         for i, ((dtype, shape), result) in enumerate(zip(finished.forms, finished.program.results, strict=True)):
@@ -394,7 +394,7 @@ class ProgramPlan(OpenPlan):
     def _filling(self) -> tuple[Mapping[Terms, int], Evaluator]:
         """What makes the program for sizes: the place of each integer, and the function."""
         sizes = {size.terms: size for template in self._template.templates() for size in template.numbers if is_open(size)}
-        return {terms: i for i, terms in enumerate(sizes)}, Function.of(self.record, list(sizes)).compiled()
+        return {terms: i for i, terms in enumerate(sizes)}, GuardedIntegers.of(self.record, list(sizes)).compiled()
 
     def finished(self, values: Sequence[int]) -> Finished:
         """The program for sizes."""

@@ -18,7 +18,7 @@ from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.graph.written import MOST, Said, place, places, text, written
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
-from tvmdml.tensors.sizes.evaluating import Function
+from tvmdml.tensors.sizes.evaluating import GuardedIntegers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,7 +117,7 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
         numbers = [terms.setdefault(terms_of(number), len(terms)) for number in template.numbers]
         calls.append([lines.of(plain), _shared.write(plain, shared), numbers])
     try:
-        function = Function.of(plan.record, list(terms)).written()
+        function = GuardedIntegers.of(plan.record, list(terms)).written()
     except ValueError:
         whole = None
     if whole is None or plan.record.choices:
@@ -174,7 +174,7 @@ class OpenSaved:
             Exception: it is damaged.
         """
         self.name, self.limits = text(described["name"]), tuple(limits)
-        function = Function.read(described["function"])
+        function = GuardedIntegers.read(described["function"])
         if len(function.symbols) != len(self.limits):
             raise ValueError(f"{len(self.limits)} limits of {len(function.symbols)} sizes")
         self._evaluate = function.compiled()

@@ -14,7 +14,7 @@ _MOST_ARCS = 12
 _INK = "#1b4f72"
 
 
-class Row(NamedTuple):
+class PictureRow(NamedTuple):
     """An input, kernel or output, and the rows that it reads, each with its tensor."""
 
     key: str
@@ -22,7 +22,7 @@ class Row(NamedTuple):
     reads: tuple[tuple[str, str], ...]
 
 
-def rows_of(picture: Picture) -> list[Row]:
+def rows_of(picture: Picture) -> list[PictureRow]:
     """The inputs, kernels and outputs, in the order in which they are there."""
     inputs: dict[str, None] = {}
     reads: list[list[tuple[str, str]]] = [[] for _ in picture.kernels]
@@ -33,10 +33,10 @@ def rows_of(picture: Picture) -> list[Row]:
             name = source if source.startswith("input ") else f"input {source}"  # one without a name is "input 2"
             inputs[name] = None
             reads[reader].append((name, shown))
-    rows = [Row(name, name, ()) for name in inputs]
-    rows += [Row(f"k{i}", label, tuple(own)) for i, (label, own) in enumerate(zip(picture.kernels, reads, strict=True))]
+    rows = [PictureRow(name, name, ()) for name in inputs]
+    rows += [PictureRow(f"k{i}", label, tuple(own)) for i, (label, own) in enumerate(zip(picture.kernels, reads, strict=True))]
     for i, (writer, shown) in enumerate(picture.results):
-        rows.append(Row(f"o{i}", f"output {i}", ((f"k{writer}", shown),) if writer >= 0 else ()))
+        rows.append(PictureRow(f"o{i}", f"output {i}", ((f"k{writer}", shown),) if writer >= 0 else ()))
     return rows
 
 

@@ -24,7 +24,7 @@ ARENA = 0
 """The slot of the memory of intermediate results."""
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One launch."""
 
     call: Call
@@ -66,7 +66,7 @@ class Packed(NamedTuple):
 class Plan(NamedTuple):
     """All launches in order. The slots are the arena, the constants, the packed weights, the inputs and the outputs."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     constants: tuple[Constant, ...]
     """Those that kernels read as they are."""
     packed: tuple[Packed, ...]
@@ -144,7 +144,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
         own = tuple(pieces.guards.get(call, ()))
         arguments += [place(Edge(*one.condition)) for one in own]
         sizes += [1] * len(own)
-        steps.append(Step(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes), shared.get(call, ()), own))
+        steps.append(PlanStep(call, kernel.kernel, kernel.launch, tuple(arguments), tuple(sizes), shared.get(call, ()), own))
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 

@@ -16,7 +16,7 @@ Value = tuple[Node, int]
 """The memory of a node's output."""
 
 
-Form = tuple["np.dtype[Any]", tuple[int, ...]]
+OutputForm = tuple["np.dtype[Any]", tuple[int, ...]]
 """The type and shape of an output for callers."""
 
 
@@ -156,7 +156,7 @@ class Finished(NamedTuple):
     inputs: list[Input]
     """All inputs, in the order in which callers give them."""
     program: Program
-    forms: list[Form]
+    forms: list[OutputForm]
     """Of the outputs."""
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import CompileError, Unsupported, counted, message
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Given, Laid, Picture, Reports, Weights
-from tvmdml.graph.launching import Argument, Chosen, Group, Launching, Source, Weight
+from tvmdml.graph.launching import Argument, Chosen, Group, Launching, MemorySource, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.packers import packed
 from tvmdml.graph.written import ABSENT, ReadPlan
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
 
 _BUILD = "Build the pack for this target, too."
-PackedKey = tuple[str, tuple[tuple[Source, int], ...]]
+PackedKey = tuple[str, tuple[tuple[MemorySource, int], ...]]
 """A layout, and the constants that are packed, with the places of their offsets among the plan's numbers."""
 
 
@@ -266,7 +266,7 @@ class SavedPlan(StoredPlan):
         """On which other pieces each lies: it meets none of them."""
         return {i: frozenset(others) for i, others in self.order}
 
-    def _check_room(self, launching: Launching, written: set[Source]) -> None:
+    def _check_room(self, launching: Launching, written: set[MemorySource]) -> None:
         if launching.wanted and self.target.moves:
             raise ValueError(f"{launching.title} with conditions, on {self.target.kind}")
         for argument in launching.arguments:
@@ -281,7 +281,7 @@ class SavedPlan(StoredPlan):
                 if other.number not in self._below[piece.number] and piece.number not in self._below[other.number]:
                     raise ValueError(f"{launching.title} writes to a place that it reads from")
 
-    def _room(self, source: Source) -> int:
+    def _room(self, source: MemorySource) -> int:
         """The bytes of an array."""
         if source.kind == "piece":
             return self.values[self.pieces[source.number]]
@@ -337,7 +337,7 @@ class SavedPlan(StoredPlan):
 
         return [node_of(given) for given in super()._given({}, self.values)]
 
-    def _given(self, slots: Mapping[Source, int], numbers: Sequence[int]) -> list[Given]:
+    def _given(self, slots: Mapping[MemorySource, int], numbers: Sequence[int]) -> list[Given]:
         given = super()._given(slots, numbers)
         if not any(node.owned for node in given):
             return given
@@ -358,7 +358,7 @@ class SavedPlan(StoredPlan):
         return Reports(titles, tensors, lines, total, self._picture(titles), self.written())
 
     def _picture(self, titles: Sequence[str]) -> Picture:
-        writers: dict[Source, int] = {}
+        writers: dict[MemorySource, int] = {}
         edges: list[tuple[int | str, int, str]] = []
         for i, called in enumerate(self.calls):
             results = _outputs(called.desc)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.launching import Source
+from tvmdml.graph.launching import MemorySource
 from tvmdml.graph.saved_plan import PackedKey, SavedPlan
 from tvmdml.graph.written import ABSENT, Said, place, text, type_of, written
 from tvmdml.library import files
@@ -158,7 +158,7 @@ def planned(finished: Finished, target: Target) -> SavedPlan:
         plain = lines.read(lines.of(desc), desc.NAME)
         calls.append([lines.of(plain), _shared.write(plain, shared)])
     read = {argument.source for launching in plan.launchings for argument in launching.arguments}
-    constants = [array if Source("constant", i) in read else ABSENT for i, array in enumerate(plan.constants)]
+    constants = [array if MemorySource("constant", i) in read else ABSENT for i, array in enumerate(plan.constants)]
     return SavedPlan({**whole.described, "calls": calls}, whole.arrays, constants, target, {})
 
 
@@ -247,7 +247,7 @@ def read_packed(plan: Mapping[str, Any], given: Any, content: Callable[[Any, int
     weights = {}
     count = len(plan["function"][4])
     for layout, sources, at, nbytes in given:
-        read = tuple((Source("constant", place(i, plan["constants"])), place(offset, count)) for i, offset in sources)
+        read = tuple((MemorySource("constant", place(i, plan["constants"])), place(offset, count)) for i, offset in sources)
         if type(nbytes) is not int or nbytes < 0:
             raise ValueError(f"a packed weight of {safe_repr(nbytes)} bytes")
         weights[text(layout), read] = content(at, nbytes)

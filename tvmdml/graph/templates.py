@@ -212,7 +212,7 @@ class Filled:
         return value
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """A node: in which list of its program it is, and where."""
 
     kind: str
@@ -318,8 +318,8 @@ class _Nodes:
             "arrays": self.arrays,
             "calls": finished.program.calls,
         }
-        self._places = {id(node): Place(kind, i) for kind, nodes in lists.items() for i, node in enumerate(nodes)}
+        self._places = {id(node): NodePlace(kind, i) for kind, nodes in lists.items() for i, node in enumerate(nodes)}
 
-    def edge(self, edge: Edge) -> tuple[Place, int, int]:
+    def edge(self, edge: Edge) -> tuple[NodePlace, int, int]:
         """An edge with its source's place."""
         return self._places[id(edge.source)], edge.output, edge.offset

@@ -13,10 +13,10 @@ import numpy as np
 
 from tvmdml.errors import counted
 from tvmdml.graph.laid import Picture, Reports
-from tvmdml.graph.launching import Argument, Group, Launching, Source, Tensor
+from tvmdml.graph.launching import Argument, Group, Launching, MemorySource, Tensor
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.tensors import TensorDataType
-from tvmdml.tensors.sizes.evaluating import Function
+from tvmdml.tensors.sizes.evaluating import GuardedIntegers
 
 if TYPE_CHECKING:
     from tvmdml.graph.laid import Laid
@@ -122,7 +122,7 @@ class ReadPlan(OpenPlan):
         Raises:
             Exception: it is damaged.
         """
-        function = Function.read(described["function"])
+        function = GuardedIntegers.read(described["function"])
         count = len(function.wanted)
         if groups is None:
             groups = [Group() for _ in range(place(described["groups"], MOST))]
@@ -135,7 +135,7 @@ class ReadPlan(OpenPlan):
                 places(shape, count),
                 places(strides, count),
                 place(nbytes, count),
-                Source("input", i) if reads else None,
+                MemorySource("input", i) if reads else None,
                 owned=bool(owned),
             )
             for i, (name, shown, dtype, shape, strides, nbytes, reads, owned) in enumerate(described["inputs"])
@@ -258,7 +258,7 @@ def _launching(given: Any, described: Mapping[str, Any], groups: int, count: int
     if len(wanted) > len(arguments):
         raise ValueError(f"{len(wanted)} conditions of {len(arguments)} arrays")
     own = [
-        Argument(Source(kind, place(number, most[kind])), str(name), place(offset, count), place(size, count))
+        Argument(MemorySource(kind, place(number, most[kind])), str(name), place(offset, count), place(size, count))
         for kind, number, name, offset, size in arguments
     ]
     return Launching(place(group, groups), str(title), tuple(own), tuple(map(bool, wanted)))
@@ -266,7 +266,7 @@ def _launching(given: Any, described: Mapping[str, Any], groups: int, count: int
 
 def _result(i: int, given: Any, arrays: Sequence[NumpyArray], count: int) -> Tensor:
     dtype, shape, source, copies = given
-    own = None if source is None else Source("output", place(source, i + 1))
+    own = None if source is None else MemorySource("output", place(source, i + 1))
     if isinstance(copies, list):
         copied: Any = arrays[place(copies[0], len(arrays))]
     elif own is None:

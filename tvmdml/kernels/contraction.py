@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
-from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule, Steps, both, coordinate, value
+from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule, SliceSteps, both, coordinate, value
 
 KC = 256
 """The products of a block."""
@@ -62,11 +62,11 @@ class Operand(NamedTuple):
 class Contraction(NamedTuple):
     """What a kernel computes: each element of the result is the sum of the products of two factors over the inner coordinates."""
 
-    batch: Steps
+    batch: SliceSteps
     """The sizes of the batch's coordinates."""
-    rows: Steps
-    columns: Steps
-    inner: Steps
+    rows: SliceSteps
+    columns: SliceSteps
+    inner: SliceSteps
     """Those of the coordinates that products are summed over, which may be 0."""
     a: Operand
     """The factor that follows from batch, row and inner coordinates. All places are linear in all coordinates, in this order."""
@@ -83,17 +83,17 @@ class Contraction(NamedTuple):
     """The type of products and sums: ``float32``, ``float64`` or ``int32``, which wraps."""
 
     @property
-    def groups(self) -> tuple[Steps, Steps, Steps, Steps]:
+    def groups(self) -> tuple[SliceSteps, SliceSteps, SliceSteps, SliceSteps]:
         """The sizes of all coordinates, by group."""
         return self.batch, self.rows, self.columns, self.inner
 
     @property
-    def outer(self) -> Steps:
+    def outer(self) -> SliceSteps:
         """The sizes of the coordinates of a result's element."""
         return (*self.batch, *self.rows, *self.columns)
 
     @property
-    def sizes(self) -> Steps:
+    def sizes(self) -> SliceSteps:
         """The sizes of all coordinates."""
         return (*self.outer, *self.inner)
 
@@ -118,7 +118,7 @@ class Contraction(NamedTuple):
         """The same with as few rules and dimensions as possible; at least one dimension in each group."""
         plain = self.with_operands(self._plain)
         linears = [one for operand in plain.operands() for one in operand.linears()]
-        found: list[tuple[Steps, tuple[Steps, ...]]] = []
+        found: list[tuple[SliceSteps, tuple[SliceSteps, ...]]] = []
         first = 0
         for number, sizes in enumerate(self.groups):
             own = [one.steps[first : first + len(sizes)] for one in linears]

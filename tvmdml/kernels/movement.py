@@ -15,7 +15,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.layout import collapse
 from tvmdml.tensors import TensorDesc
 
-Steps = tuple[int, ...]
+SliceSteps = tuple[int, ...]
 
 INSIDE, WHOLE, EQUAL = "inside", "whole", "equal"
 CLAMP, MIRROR, SYMMETRIC, WRAP = "clamp", "mirror", "symmetric", "wrap"
@@ -31,7 +31,7 @@ class Linear(NamedTuple):
     """An integer that follows from the coordinates of a loop: a base, and a step for each coordinate."""
 
     base: int
-    steps: Steps
+    steps: SliceSteps
 
     def range(self, sizes: Sequence[int]) -> tuple[int, int]:
         """The least and the greatest value."""
@@ -76,7 +76,7 @@ class Rule(NamedTuple):
 class Move(NamedTuple):
     """Elements that move from one tensor to another."""
 
-    sizes: Steps
+    sizes: SliceSteps
     source: int
     """Which of the transfer's tensors is read."""
     result: int
@@ -325,9 +325,9 @@ class Updates(NamedTuple):
     An update has the coordinates of its column and its number. Updates of different columns never meet.
     """
 
-    columns: Steps
+    columns: SliceSteps
     """The sizes of the columns' coordinates."""
-    order: Steps
+    order: SliceSteps
     """The sizes of the coordinates that updates are numbered by in a column, in row-major order."""
     given: Linear
     """Where an update is, by its coordinates."""

@@ -18,13 +18,13 @@ SHORT = 16
 Known = tuple[int | None, ...]
 
 
-class Steps(tuple[Any, ...]):
+class OrderedStrides(tuple[Any, ...]):
     """Strides that are integers of the launch, with the order of the dimensions: from the largest step to the least."""
 
     order: tuple[int, ...]
 
     @classmethod
-    def of(cls, steps: Sequence[Any], order: Sequence[int]) -> Steps:
+    def of(cls, steps: Sequence[Any], order: Sequence[int]) -> OrderedStrides:
         """The strides."""
         found = cls(steps)
         found.order = tuple(order)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from tvmdml.kernels.open_shapes import Steps
+from tvmdml.kernels.open_shapes import OrderedStrides
 from tvmdml.kernels.tensorir_base import (
     Variable,
     builder,
@@ -90,8 +90,8 @@ def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = (), sever
 
     On a device, an item is an element, or ``several`` neighbours, whose number divides the size of the last dimension. On the CPU,
     it is some rows, or a part of one: coordinates are divided out once and then counted up, and the loop over a row can become
-    vectors. With a ``layout`` whose order is known (Python integers, or ``Steps``), rows are along its least step: a device's
-    neighbouring threads have neighbours.
+    vectors. With a ``layout`` whose order is known (Python integers, or ``OrderedStrides``), rows are along its least step:
+    neighbouring threads of a device have neighbours.
     """
     if is_on_device():
         order = _order(sizes, layout)
@@ -118,7 +118,7 @@ def elements(each: Each, sizes: Sequence[Any], layout: Sequence[Any] = (), sever
 
 def _order(sizes: Sequence[Any], layout: Sequence[Any]) -> list[int]:
     """The dimensions, from the largest step to the least, if that is known."""
-    if isinstance(layout, Steps):
+    if isinstance(layout, OrderedStrides):
         return [*layout.order]
     order = [*range(len(sizes))]
     if len(layout) == len(order) and all(isinstance(step, int) for step in layout):

@@ -19,7 +19,7 @@ from tvmdml.library.log_terms import Record
 from tvmdml.library.logs import Logs
 from tvmdml.targets import Target
 
-Line = dict[str, Any]
+TunedLine = dict[str, Any]
 """A record in the form of a pack's head."""
 
 
@@ -50,7 +50,7 @@ def read(path: Path) -> list[Record]:
 _ALLOWED = "a tuning log (.jsonl), or a folder of tuning logs"
 
 
-def carried(paths: Iterable[str], targets: Sequence[Target]) -> list[Line]:
+def carried(paths: Iterable[str], targets: Sequence[Target]) -> list[TunedLine]:
     """The tuning records for a pack of these targets: the newest for each key, in an order that does not depend on the files.
 
     Raises:
@@ -81,13 +81,13 @@ def deciding(target: Target, turned: Mapping[str, Mapping[str, knobs.Value]], lo
     return found
 
 
-def serving(lines: Sequence[Line], names: Iterable[str]) -> list[Line]:
+def serving(lines: Sequence[TunedLine], names: Iterable[str]) -> list[TunedLine]:
     """The records that are for some targets of a pack, given by name."""
     reached = _reached(names)
     return [line for line in lines if line["machine"]["target"] in reached]
 
 
-def together(one: Sequence[Line], other: Sequence[Line]) -> list[Line]:
+def together(one: Sequence[TunedLine], other: Sequence[TunedLine]) -> list[TunedLine]:
     """The records of two packs that do not ``differ``, in the order of a single pack."""
     return sorted({_text(line): line for line in (*one, *other)}.values(), key=_text)
 
@@ -104,7 +104,7 @@ def _reached(names: Iterable[str]) -> set[str]:
     return {called for name in names for called in (name, name.partition(":")[0])}
 
 
-def _text(line: Line) -> str:
+def _text(line: TunedLine) -> str:
     return json.dumps(line, sort_keys=True)
 
 

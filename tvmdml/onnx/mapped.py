@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.onnx import bounds, described, folding, inference
 from tvmdml.onnx.own_operators import OWN
-from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.reading import ReadModel, opsets
 from tvmdml.onnx.rules import RULES
 from tvmdml.onnx.scopes import Problem, kind_of, place_of
 from tvmdml.onnx.steps import STEPS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Model(NamedTuple):
     """A model that was read, with what all conversions share."""
 
-    source: Source
+    source: ReadModel
     arrays: dict[int, tuple[Any, NumpyArray]]
     """The tensors of the model that were read, by the identities of their messages, which are kept."""
     steps: dict[int, tuple[Any, list[Any]]]

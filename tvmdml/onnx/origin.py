@@ -29,7 +29,7 @@ from tvmdml.onnx.foreign import Foreign, Library
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
 from tvmdml.onnx.mapped import Model
-from tvmdml.onnx.reading import Source, opsets
+from tvmdml.onnx.reading import ReadModel, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
 from tvmdml.onnx.scopes import kind_of, raise_all
@@ -92,7 +92,7 @@ class Origin:
             ModelError: it is not a valid model.
             Unsupported: operators have no counterpart, all of which are listed; or ONNX is not installed.
         """
-        self.source = source = given if isinstance(given, Source) else Source(given, file)
+        self.source = source = given if isinstance(given, ReadModel) else ReadModel(given, file)
         versions = dict(opsets(source.model))
         version, newest = versions.get("", OLDEST_OPSET), schemas().schema_version_map()[""][1]
         if not OLDEST_OPSET <= version <= newest:
@@ -459,7 +459,7 @@ def _lengths(outputs: Sequence[Value]) -> Lengths:
     return tuple(-1 if one.is_nothing else None if one.parts is None else len(one.parts) for one in outputs)
 
 
-def open_sizes(source: Source) -> tuple[str, ...]:
+def open_sizes(source: ReadModel) -> tuple[str, ...]:
     """The names of the sizes that a model leaves open (``unnamed`` makes those of sizes without a name)."""
     return tuple(dict.fromkeys(n for one in source.model.graph.input for n in _symbols(one)))
 

@@ -28,7 +28,7 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4, "floa
 _MOST_RANK = 64
 
 
-class Source:
+class ReadModel:
     """A model and where it came from."""
 
     def __init__(self, given: Any, file: BinaryIO | None = None) -> None:
@@ -106,7 +106,7 @@ class Source:
             raise self.error(f"a file that cannot be read ({reason(error)})", "an ONNX model") from None
 
     def _at(self, place: str, array: NumpyArray) -> NumpyArray:
-        """An array that lies in a file, and as long as this ``Source`` in memory."""
+        """An array that lies in a file, and as long as this ``ReadModel`` in memory."""
         self._places[array.ctypes.data, array.nbytes] = place
         return array
 

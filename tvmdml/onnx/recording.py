@@ -243,7 +243,7 @@ class KeptRecording:
         """Nothing is new in it."""
 
 
-class Place(NamedTuple):
+class StageProtocol(NamedTuple):
     """What recordings know of their stage."""
 
     name: str
@@ -259,7 +259,7 @@ class Place(NamedTuple):
 class Recordings:
     """The recordings of a pattern: those of this process, and those of the cache, which are read as far as they are needed."""
 
-    def __init__(self, pattern: Pattern, stage: Place, kept: Kept | None) -> None:
+    def __init__(self, pattern: Pattern, stage: StageProtocol, kept: Kept | None) -> None:
         """
         Args:
             pattern: of what they are for.

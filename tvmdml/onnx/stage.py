@@ -22,7 +22,7 @@ from tvmdml.errors import ModelError, Unsupported, message
 from tvmdml.onnx.following import Following, Rest
 from tvmdml.onnx.kept import names_of
 from tvmdml.onnx.kinds import Kind, part
-from tvmdml.onnx.recording import Pattern, Place, Recording, Recordings, pattern_of
+from tvmdml.onnx.recording import Pattern, Recording, Recordings, StageProtocol, pattern_of
 from tvmdml.onnx.running import Argument, Ready
 from tvmdml.onnx.types import Undecided, decides, wide_of
 from tvmdml.system import not_collected
@@ -203,11 +203,11 @@ class Stage:
     def _finished(self, pattern: Pattern, values: Sequence[int]) -> Finished:
         return self._origin().finished(pattern.shapes(values), pattern.decided(values), self._whole())
 
-    def _place(self) -> Place:
+    def _place(self) -> StageProtocol:
         """What its recordings know of it."""
         if self.part is None:
-            return Place("", None, self._following, self.recording, self._finished)
-        return Place(self.part.name, len(self.part.wanted), self._following, self.recording, self._finished)
+            return StageProtocol("", None, self._following, self.recording, self._finished)
+        return StageProtocol(self.part.name, len(self.part.wanted), self._following, self.recording, self._finished)
 
     def _whole(self) -> Rest | None:
         """The part with its nodes."""

@@ -1,7 +1,7 @@
 """The attention family: rows of queries, weighed sums of rows of values, and the rows that are kept for the next step.
 
 DirectML's tensors come in many layouts: apart, stacked, with rows of an earlier step. The family makes one description of them
-(``Rows``, ``Joined``): where the element of a batch, a head, a row and a channel is. Computation and schedules see nothing else.
+(``HeadRows``, ``Joined``): where the element of a batch, a head, a row and a channel is. Computation and schedules see no more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._attention_masks import Mask, mask_of, mask_sizes
-from tvmdml.operators._attention_steps import Described, Joined, Rows, Sizes, Steps
+from tvmdml.operators._attention_steps import AttentionSizes, AttentionSteps, Described, HeadRows, Joined
 from tvmdml.operators._contract import Array, Float, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -99,19 +99,19 @@ class Attention(Operator):
         """The tensors that queries, keys and values are in."""
         return tuple(name for name in _LAYOUTS if getattr(self, name) is not None)
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> AttentionSizes:
         """The sizes, of tensors that need not fit together."""
         heads, joint = self.head_counts
         batch, rows, channels = self._shape(0)
         past = 0 if self.past_key_tensor is None else self.past_key_tensor.sizes[-2]
         if self.given() == _WAYS[-1]:
             kept = self.past_value_tensor
-            return Sizes(batch, rows, 0, past, past, heads, joint, channels, 1 if kept is None else kept.sizes[-1])
+            return AttentionSizes(batch, rows, 0, past, past, heads, joint, channels, 1 if kept is None else kept.sizes[-1])
         new, value_channels = self._shape(1)[1], self._shape(2)[2]
         total = past + new
         if self.lengths is not None and self.output_present_key_tensor is not None:
             total = self.output_present_key_tensor.sizes[-2]
-        return Sizes(batch, rows, new, past, total, heads, joint, channels, value_channels)
+        return AttentionSizes(batch, rows, new, past, total, heads, joint, channels, value_channels)
 
     def _source(self, part: int) -> tuple[str, int, int]:
         """The tensor of queries (0), keys (1) or values (2), the position in it, and whether it is stacked."""
@@ -129,11 +129,11 @@ class Attention(Operator):
             return sizes[0], sizes[1], sizes[4]
         return sizes[-3], sizes[-2], sizes[-1] // self.head_counts[min(part, 1)]
 
-    def queries(self) -> Rows:
+    def queries(self) -> HeadRows:
         """Where queries are."""
         return self._rows(0)
 
-    def results(self) -> Rows:
+    def results(self) -> HeadRows:
         """Where results are."""
         s = self.sizes()
         return _apart("output_tensor", self.output_tensor, s.value_channels)
@@ -142,7 +142,7 @@ class Attention(Operator):
         """Where keys (1) or values (2) are."""
         s, (kept, name) = self.sizes(), _KEPT[part]
         past, present = (
-            None if tensor is None else Rows(one, 0, tuple(tensor.layout[-4:]), tensor.sizes[-2])
+            None if tensor is None else HeadRows(one, 0, tuple(tensor.layout[-4:]), tensor.sizes[-2])
             for one, tensor in ((kept, getattr(self, kept)), (name, getattr(self, name)))
         )
         if past is None and self.lengths is not None:
@@ -151,13 +151,13 @@ class Attention(Operator):
         bias = (s.heads if part == 1 else s.heads + s.joint) * s.channels
         return Joined(past, new, bias, present, s.channels if part == 1 else s.value_channels)
 
-    def _rows(self, part: int) -> Rows:
+    def _rows(self, part: int) -> HeadRows:
         name, position, count = self._source(part)
         tensor = getattr(self, name)
         if count == 1:
             return _apart(name, tensor, self._shape(part)[2])
         batch, row, head, stacked, channel = tensor.layout
-        return Rows(name, position * stacked, (batch, head, row, channel), tensor.sizes[1])
+        return HeadRows(name, position * stacked, (batch, head, row, channel), tensor.sizes[1])
 
     def mask(self) -> Mask | None:
         """What masks keys out."""
@@ -245,7 +245,7 @@ class Attention(Operator):
                 one = getattr(self, name) is not None or getattr(self, other) is None
                 self.require(one, name, "None", f"a tensor, as there is {self.named(other)}")
 
-    def _check_kept(self, s: Sizes) -> None:
+    def _check_kept(self, s: AttentionSizes) -> None:
         """Rows of earlier steps, and those that are kept."""
         for part, (kept, name) in _KEPT.items():
             channels = s.channels if part == 1 else s.value_channels
@@ -263,7 +263,7 @@ class Attention(Operator):
             given = f"{s.rows} query rows, {s.new} keys"
             self.require(s.rows == s.new, "past_sequence_lengths_tensor", given, "as many query rows as new keys")
 
-    def _check_mask(self, s: Sizes) -> None:
+    def _check_mask(self, s: AttentionSizes) -> None:
         kind, tensor = self.mask_type, self.mask_tensor
         absent = (kind is MaskType.NONE) == (tensor is None)
         given = f"{kind.name.lower()!r}, {'no mask' if tensor is None else 'with a mask'}"
@@ -337,7 +337,7 @@ class Attention(Operator):
         """What a kernel depends on of what follows."""
         return ()
 
-    def most_past(self, s: Sizes) -> int:
+    def most_past(self, s: AttentionSizes) -> int:
         """The most rows of earlier steps that there is room for."""
         most = s.past if self.lengths is None else s.total - s.new
         return min(most, 2**31 - 1, s.past if self.past_key_tensor is not None else most)
@@ -346,7 +346,7 @@ class Attention(Operator):
         """First the rows that are kept; then an item for some channels of each row of results, from its first key to its last."""
         with T.function() as f:
             buffers = f.tensors(self, shared)
-            steps = Steps(self, self.described(), buffers)
+            steps = AttentionSteps(self, self.described(), buffers)
             for own in (steps.d.keys, steps.d.values):
                 for count, keep in steps.kept(own, shared):
                     with each(count) as item:
@@ -372,6 +372,6 @@ _KEPT = {
 """The tensors of earlier rows and of all rows, of keys and of values."""
 
 
-def _apart(name: str, tensor: TensorDesc, channels: int) -> Rows:
+def _apart(name: str, tensor: TensorDesc, channels: int) -> HeadRows:
     batch, row, channel = tensor.layout[-3:]
-    return Rows(name, 0, (batch, channels * channel, row, channel), tensor.sizes[-2])
+    return HeadRows(name, 0, (batch, channels * channel, row, channel), tensor.sizes[-2])

@@ -20,7 +20,7 @@ CHANNELS = 8
 """The channels of an item."""
 
 
-class Rows(NamedTuple):
+class HeadRows(NamedTuple):
     """Where the rows of all heads are in a tensor."""
 
     tensor: str
@@ -38,17 +38,17 @@ class Rows(NamedTuple):
 class Joined(NamedTuple):
     """Keys or values: rows of earlier steps, and new ones after them."""
 
-    past: Rows | None
+    past: HeadRows | None
     """Those of earlier steps: in a tensor of their own, or in ``present``."""
-    new: Rows | None
+    new: HeadRows | None
     bias: int
     """Where the bias of the first new channel is in the tensor of biases."""
-    present: Rows | None
+    present: HeadRows | None
     """Where all rows are kept for the next step."""
     channels: int
 
 
-class Sizes(NamedTuple):
+class AttentionSizes(NamedTuple):
     """The sizes of an attention."""
 
     batch: int
@@ -72,11 +72,11 @@ class Sizes(NamedTuple):
 class Described(NamedTuple):
     """Where everything is."""
 
-    sizes: Sizes
-    query: Rows
+    sizes: AttentionSizes
+    query: HeadRows
     keys: Joined
     values: Joined
-    result: Rows
+    result: HeadRows
     mask: Mask | None
     added: tuple[int, ...] | None
     """The strides of what is added to scores: of batches, heads, query rows and keys."""
@@ -86,7 +86,7 @@ class Described(NamedTuple):
     """The stride of the lengths of the past."""
     most_past: int
     """The most rows of earlier steps."""
-    beside: tuple[Rows, ...] = ()
+    beside: tuple[HeadRows, ...] = ()
     """Where what follows takes elements, which lie as results do but for their strides."""
     sinks: int | None = None
     """The stride of the heads' sinks."""
@@ -111,7 +111,7 @@ def with_numbers(value: Any, others: Iterator[Any]) -> Any:
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
-class Steps:
+class AttentionSteps:
     """The steps of a kernel: of an operator's descriptor, with where everything is, and its buffers."""
 
     def __init__(self, desc: Any, described: Described, buffers: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class Steps:
             return sink, one
         return T.hold(T.Select(mine, sink, least)), T.hold(T.Select(mine, one, zero))
 
-    def element(self, rows: Rows, bias: Any, at: Any) -> Any:
+    def element(self, rows: HeadRows, bias: Any, at: Any) -> Any:
         """An element of a query, a new key or a new value as it is computed with: with its bias, in the tensors' type."""
         value = T.wide(self.buffers[rows.tensor][rows.place(*at)])
         if self.d.bias is None or bias is None:
@@ -208,7 +208,7 @@ class Steps:
         """Pass results on, of a batch, a head, a row, and a channel or several that are contiguous; and store them."""
         lanes = T.lanes(value)
 
-        def places(rows: Rows, step: int = 1) -> Any:
+        def places(rows: HeadRows, step: int = 1) -> Any:
             place = rows.place(*at)
             return place if lanes == 1 or step == 0 else T.run(T.let(place), lanes)
 

@@ -19,14 +19,14 @@ _TRIES = 4
 _SAFETY = 2.0
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """An operator, and the numbers of the values that it takes: the inputs' first, then the results' in turn."""
 
     operator: Operator
     values: tuple[int, ...]
 
 
-def expected(steps: Sequence[Step], inputs: Sequence[Array], results: Sequence[int]) -> tuple[Expected, ...]:
+def expected(steps: Sequence[ChainStep], inputs: Sequence[Array], results: Sequence[int]) -> tuple[Expected, ...]:
     """What the values with the numbers ``results`` are."""
     middle = _run(steps, inputs, as_array)
     if not any(isinstance(one, Near) for one in middle):
@@ -41,7 +41,7 @@ def expected(steps: Sequence[Step], inputs: Sequence[Array], results: Sequence[i
     )
 
 
-def _firm(steps: Sequence[Step], found: Sequence[Expected], count: int) -> list[bool]:
+def _firm(steps: Sequence[ChainStep], found: Sequence[Expected], count: int) -> list[bool]:
     """Whether each value follows from exact ones alone: then its operator's bound is all."""
     firm = [True] * count
     for step in steps:
@@ -51,7 +51,7 @@ def _firm(steps: Sequence[Step], found: Sequence[Expected], count: int) -> list[
 
 
 def _run(
-    steps: Sequence[Step],
+    steps: Sequence[ChainStep],
     inputs: Sequence[Array],
     choose: Callable[[Near], Array],
     before: Sequence[Expected] = (),

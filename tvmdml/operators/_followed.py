@@ -15,7 +15,7 @@ from tvmdml.errors import counted
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._chain_reference import Step, expected
+from tvmdml.operators._chain_reference import ChainStep, expected
 from tvmdml.operators._contract import Array, Inputs, Operator, OptionalOperator
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise_fused import FusedPointwise
@@ -159,6 +159,6 @@ class Followed(Operator):
         # The chain's numbers: of the head's result, of its other inputs, and of what it computes.
         numbers = [len(present), *range(own, len(present))]
         numbers += range(len(present) + 1, len(present) + 1 + sum(len(part.outputs()) for part in self._chain.operators))
-        steps = [Step(head, tuple(range(own)))]
-        steps += [Step(part, tuple(numbers[i] for i in some)) for part, some in self._chain.steps_of()]
+        steps = [ChainStep(head, tuple(range(own)))]
+        steps += [ChainStep(part, tuple(numbers[i] for i in some)) for part, some in self._chain.steps_of()]
         return expected(steps, present, [numbers[i] for i in self._chain.results])

@@ -98,7 +98,7 @@ class Coordinate:
         return divmod(self, size)[1]
 
 
-class Entry(NamedTuple):
+class IndexElement(NamedTuple):
     """An element of an index tensor."""
 
     name: str
@@ -111,7 +111,7 @@ class Bound(NamedTuple):
     kind: str
     x: Coordinate = Coordinate({})
     divisor: int = 1
-    entry: Entry | None = None
+    entry: IndexElement | None = None
     size: int | None = None
 
 
@@ -130,22 +130,22 @@ def padded(x: Coordinate, mode: PaddingMode) -> Bound:
     return Bound(_BENT[mode], x)
 
 
-def picked(entry: Entry) -> Bound:
+def picked(entry: IndexElement) -> Bound:
     """An index: a negative one counts from the end, and one that is out of range is clamped."""
     return Bound(movement.PICKED, entry=entry)
 
 
-def turned(x: Coordinate, length: Entry) -> Bound:
+def turned(x: Coordinate, length: IndexElement) -> Bound:
     """The coordinate counted from the end of the first elements, as many as a length says; behind these the coordinate itself."""
     return Bound(movement.TURNED, x, entry=length)
 
 
-def equal(x: Coordinate, entry: Entry, size: int) -> Bound:
+def equal(x: Coordinate, entry: IndexElement, size: int) -> Bound:
     """The coordinate 0 where an index into so many elements is ``x``; elsewhere there is the fill."""
     return Bound(movement.EQUAL, x, entry=entry, size=size)
 
 
-Source = Sequence[Coordinate | Bound]
+SourceCoordinates = Sequence[Coordinate | Bound]
 """A coordinate for each dimension of the source."""
 
 
@@ -160,7 +160,7 @@ class Movement(Operator):
 
     # -- What an operator defines
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         """Where the output's element at these coordinates comes from."""
         raise NotImplementedError(self.NAME)
 
@@ -204,9 +204,9 @@ class Movement(Operator):
         axis = self._axis()
         self.require_sizes(name, (*sizes[:axis], 1, *sizes[axis + 1 :]))
 
-    def one_each(self, name: str, at: Sequence[Coordinate]) -> Entry:
+    def one_each(self, name: str, at: Sequence[Coordinate]) -> IndexElement:
         """The element of such a tensor for the sequence with these coordinates."""
-        return Entry(name, [Coordinate({}) if i == self._axis() else x for i, x in enumerate(at)])
+        return IndexElement(name, [Coordinate({}) if i == self._axis() else x for i, x in enumerate(at)])
 
     def _axis(self) -> int:
         return self.axis  # type: ignore[attr-defined] # a field of the subclasses
@@ -227,7 +227,13 @@ class Movement(Operator):
         result = next(name for name, _ in self.tensors(Role.OUTPUT))
         return (self.move(name, result, self.source),)
 
-    def move(self, source: str, result: str, read: Callable[..., Source], written: Callable[..., Source] | None = None) -> Move:
+    def move(
+        self,
+        source: str,
+        result: str,
+        read: Callable[..., SourceCoordinates],
+        written: Callable[..., SourceCoordinates] | None = None,
+    ) -> Move:
         """A move between two tensors.
 
         Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.enums import DepthSpaceOrder
 from tvmdml.operators._contract import Array, Input, Output, Uint
-from tvmdml.operators._movement import Coordinate, Movement, Source
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.tensors import TensorDesc
 
@@ -78,7 +78,7 @@ class ToDepth(Blocks):
         b = self.block_size
         return (n, c * b * b, h // b, w // b)
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         n, d, y, x = at
         b, channels = self.block_size, self.input_tensor.sizes[1]
         if self.order_of_depth() is DEPTH_COLUMN_ROW:
@@ -106,7 +106,7 @@ class ToSpace(Blocks):
         b = self.block_size
         return (n, c // (b * b), h * b, w * b)
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         n, c, y, x = at
         b, channels = self.block_size, self.output_tensor.sizes[1]
         (y, row), (x, column) = divmod(y, b), divmod(x, b)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.enums import FeatureLevel, PaddingMode
 from tvmdml.operators._contract import Array
-from tvmdml.operators._movement import Coordinate, Movement, Source, padded
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, padded
 from tvmdml.operators._scalars import element
 from tvmdml.tensors import TensorDesc
 
@@ -69,7 +69,7 @@ class Padded(Movement):
         found = element(self.number(), self._own.input_tensor.data_type)
         return int(found.view(f"u{found.itemsize}"))
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         return [padded(x - start, self.mode()) for x, start in zip(at, self._own.start_padding, strict=True)]
 
     def numpy(self, x: Array) -> Array:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tvmdml.operators._movement import Coordinate, Movement, Source
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates
 from tvmdml.tensors import TensorDesc
 
 
@@ -36,12 +36,12 @@ class Parts(Movement):
     def shifted(self, begin: int) -> Any:
         """A map to coordinates further along the axis."""
 
-        def source(*at: Coordinate) -> Source:
+        def source(*at: Coordinate) -> SourceCoordinates:
             return [x + begin if i == self._axis() else x for i, x in enumerate(at)]
 
         return source
 
 
-def same(*at: Coordinate) -> Source:
+def same(*at: Coordinate) -> SourceCoordinates:
     """A map to the same coordinates."""
     return at

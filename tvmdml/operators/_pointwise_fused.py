@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.kernels.formula import Formula, composed
-from tvmdml.operators._chain_reference import Step, expected
+from tvmdml.operators._chain_reference import ChainStep, expected
 from tvmdml.operators._contract import Array, Inputs, Operator, Operators, Outputs, Role, Shared, Uints
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise import Pointwise
@@ -149,9 +149,9 @@ class FusedPointwise(Pointwise):
         """The operators' references one after the other; what is not exact has a bound that follows from theirs."""
         return expected(self.steps_of(), [x for x in inputs if x is not None], self.results)
 
-    def steps_of(self) -> list[Step]:
+    def steps_of(self) -> list[ChainStep]:
         """The operators, and the numbers of the values that each takes."""
-        return [Step(part, some) for part, some in zip(self._parts(), self._wires(), strict=True)]
+        return [ChainStep(part, some) for part, some in zip(self._parts(), self._wires(), strict=True)]
 
     def with_first(self, number: int) -> FusedPointwise:
         """The same group, with one of its inputs before the others."""

@@ -20,7 +20,7 @@ from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._recurrent_default import Item
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators._recurrent_reference import run
-from tvmdml.operators._recurrent_step import Function, Stage
+from tvmdml.operators._recurrent_step import Stage, UnitFunction
 from tvmdml.operators._reduction_activated import activated
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -211,7 +211,7 @@ class Recurrent(Operator):
 
     # -- What schedules share
 
-    def functions(self, direction: int) -> tuple[Function, ...]:
+    def functions(self, direction: int) -> tuple[UnitFunction, ...]:
         """The activations of a direction."""
         own = self.activation_descs[direction * len(self.USUAL) :][: len(self.USUAL)]
         return tuple(partial(activated, one) for one in own)

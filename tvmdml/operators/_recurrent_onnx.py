@@ -20,7 +20,7 @@ _KNOWN = {
 _ACTIVATION = "ACTIVATION_"
 
 
-class Function(NamedTuple):
+class OnnxActivation(NamedTuple):
     """An activation."""
 
     name: str
@@ -35,17 +35,17 @@ class Function(NamedTuple):
 
 
 _FUNCTIONS = {
-    "affine": Function("LINEAR", {"alpha": 1.0, "beta": 0.0}),
-    "elu": Function("ELU", {"alpha": 1.0}),
-    "hardsigmoid": Function("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
-    "leakyrelu": Function("LEAKY_RELU", {"alpha": 0.01}),
-    "relu": Function("RELU"),
-    "scaledtanh": Function("SCALED_TANH", {"alpha": 1.0, "beta": 1.0}),
-    "sigmoid": Function("SIGMOID"),
-    "softplus": Function("SOFTPLUS", others={"steepness": 1.0}),
-    "softsign": Function("SOFTSIGN"),
-    "tanh": Function("TANH"),
-    "thresholdedrelu": Function("THRESHOLDED_RELU", {"alpha": 1.0}),
+    "affine": OnnxActivation("LINEAR", {"alpha": 1.0, "beta": 0.0}),
+    "elu": OnnxActivation("ELU", {"alpha": 1.0}),
+    "hardsigmoid": OnnxActivation("HARD_SIGMOID", {"alpha": 0.2, "beta": 0.5}),
+    "leakyrelu": OnnxActivation("LEAKY_RELU", {"alpha": 0.01}),
+    "relu": OnnxActivation("RELU"),
+    "scaledtanh": OnnxActivation("SCALED_TANH", {"alpha": 1.0, "beta": 1.0}),
+    "sigmoid": OnnxActivation("SIGMOID"),
+    "softplus": OnnxActivation("SOFTPLUS", others={"steepness": 1.0}),
+    "softsign": OnnxActivation("SOFTSIGN"),
+    "tanh": OnnxActivation("TANH"),
+    "thresholdedrelu": OnnxActivation("THRESHOLDED_RELU", {"alpha": 1.0}),
 }
 """ONNX's functions, in small letters."""
 
@@ -104,7 +104,7 @@ def _of_rank_4(tensor: ArrayTensorDesc, lengths: bool) -> ArrayTensorDesc:
     return ArrayTensorDesc(data_type, (1, 1, 1, 1, *tensor.sizes)[-max(4, tensor.rank) :])
 
 
-def functions_of(attributes: Mapping[str, Any]) -> Iterator[Function]:
+def functions_of(attributes: Mapping[str, Any]) -> Iterator[OnnxActivation]:
     """The functions that a node names; each that has a number takes the next one."""
     rest = {one: iter(attributes.get(f"activation_{one}", ())) for one in ("alpha", "beta")}
     for name in map(_text, attributes.get("activations", ())):

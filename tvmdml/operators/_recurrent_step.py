@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-Function = Callable[[Any], Any]
+UnitFunction = Callable[[Any], Any]
 
 
 class Unit(NamedTuple):
     """What a stage of a step knows of a unit, or of a vector of units."""
 
-    functions: tuple[Function, ...]
+    functions: tuple[UnitFunction, ...]
     """The activations, in the operator's order."""
     sums: Mapping[int, Any]
     """The sum of each of the stage's gates, biases included; of a gate that is apart only what the hidden state contributes."""

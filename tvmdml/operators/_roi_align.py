@@ -124,7 +124,7 @@ class RoiOperator(Operator):
 
     # -- Steps of kernels
 
-    def line(self, ends: tuple[Any, Any], scale: float, parts: Any, size: Any) -> Line:
+    def line(self, ends: tuple[Any, Any], scale: float, parts: Any, size: Any) -> SampleLine:
         """The samples along one side of a region, which is divided into parts, in an image of a size."""
         least, most = self.limits
         begin, end = (T.hold(T.rounded(one * T.like(one, scale))) for one in ends)
@@ -142,7 +142,7 @@ class RoiOperator(Operator):
             begin = T.hold(T.Select(alone > T.const(0, "int32"), (begin + end) / like(2.0), begin))
         step = T.hold(length / total)
         before, after = self.offsets
-        return Line(begin, step, count, T.hold(T.cast(count, "int32")), total, alone, valid, size, before, after, least)
+        return SampleLine(begin, step, count, T.hold(T.cast(count, "int32")), total, alone, valid, size, before, after, least)
 
 
 def _below(number: int, dtype: str) -> float:
@@ -162,7 +162,7 @@ def finite(value: Any) -> Any:
     return T.expression(T.abs(value) <= T.like(value, 3.4028234663852886e38 if T.bits_of(value) == 32 else 1.7976931348623157e308))
 
 
-class Line(NamedTuple):
+class SampleLine(NamedTuple):
     """The samples along one side of a region."""
 
     begin: Any
@@ -256,8 +256,8 @@ class Region(NamedTuple):
     """The image's number; 0 if it has none that exists."""
     valid: Any
     """Whether there is such an image, and the region is finite: 1 or 0."""
-    x: Line
-    y: Line
+    x: SampleLine
+    y: SampleLine
 
 
 def _first(count: Any, holds: Callable[[Any], Any], zero: Any) -> Any:

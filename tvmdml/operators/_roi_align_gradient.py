@@ -9,7 +9,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.channels import Channels
 from tvmdml.kernels.loops import nested
-from tvmdml.operators._roi_align import Corners, Line, Region, RoiOperator, as_float, image_of, region
+from tvmdml.operators._roi_align import Corners, Region, RoiOperator, SampleLine, as_float, image_of, region
 
 Some = Callable[[Sequence[Any]], AbstractContextManager[list[Any]]]
 """How a region's parts are gone through: ``with some(sizes) as at:`` gives coordinates, all of them or a share."""
@@ -67,7 +67,7 @@ def _known(size: Any) -> int:
     return size if isinstance(size, int) else 1
 
 
-def _ends(line: Line, place: Any) -> tuple[Any, Any]:
+def _ends(line: SampleLine, place: Any) -> tuple[Any, Any]:
     """The coordinates between which samples have an element beside them."""
     here = T.hold(T.cast(place, T.type_of(line.step)))
     like = here
@@ -76,7 +76,7 @@ def _ends(line: Line, place: Any) -> tuple[Any, Any]:
     return low, T.hold(T.Select(here > last - T.like(like, 0.5), as_float(like, line.size), here + T.like(like, 1)))
 
 
-def _weight(line: Line, x: Any, place: Any, linear: bool) -> Any:
+def _weight(line: SampleLine, x: Any, place: Any, linear: bool) -> Any:
     """The weight of an element in a sample."""
     low, high, past = line.taps(x, linear)
     here = T.cast(place, "int32")
@@ -85,7 +85,7 @@ def _weight(line: Line, x: Any, place: Any, linear: bool) -> Any:
     return T.hold(T.Select(T.expression(low == here), one - past, other))
 
 
-def _part(line: Line, part: Any, place: Any, some: tuple[Any, Any], desc: RoiOperator) -> Any:
+def _part(line: SampleLine, part: Any, place: Any, some: tuple[Any, Any], desc: RoiOperator) -> Any:
     """The sum of an element's weights in samples of a part, along one side."""
     total = T.Variable(T.type_of(line.step), T.like(line.step, 0))
     with T.loop(T.let(some[1] - some[0]), most=line.most) as i:

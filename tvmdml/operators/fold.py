@@ -18,7 +18,7 @@ from tvmdml.kernels import tensorir_values as V
 from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._accuracy import within_sum
 from tvmdml.operators._contract import Array, Shared, Uints
-from tvmdml.operators._movement import Coordinate, Source, inside
+from tvmdml.operators._movement import Coordinate, SourceCoordinates, inside
 from tvmdml.operators._movement_columns import Columns
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -60,7 +60,7 @@ class Unfold(Columns):
         self.check_image()
         return {"output_tensor": self.input_tensor.with_sizes(self.column_sizes())}
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         batch, d, column = at[-3:]
         channel, *window = d.digits(self.image().sizes[1], *self.window_sizes)
         block = column.digits(*self.counts())
@@ -139,7 +139,7 @@ class Fold(Columns):
         tiled = (size == count * window and stride == window and dilation == 1 for size, count, window, stride, dilation in parts)
         return all(tiled) and not any(self.start_padding)
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         batch, d, *place = at
         column = Coordinate({})
         for x, count, window in zip(place, self.counts(), self.window_sizes, strict=True):

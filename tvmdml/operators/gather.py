@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
-from tvmdml.operators._movement import Coordinate, Entry, Source, picked
+from tvmdml.operators._movement import Coordinate, IndexElement, SourceCoordinates, picked
 from tvmdml.operators._movement_indices import Indexed, Tuples, clamped
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -88,12 +88,12 @@ class Gather(Indexed):
         self.require_sizes("output_tensor", self.aligned(whole, rank))
         self.require_elements("input_tensor")
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         axis, count, rank = self.axis, self.index_dimensions, len(at)
         missing = rank - 1 + count - rank
         own = [*[Coordinate({})] * missing, *at[max(-missing, 0) :]]
         place = [*[Coordinate({})] * (rank - count), *own[axis : axis + count]]
-        return [*own[:axis], picked(Entry("indices_tensor", place)), *own[axis + count :]]
+        return [*own[:axis], picked(IndexElement("indices_tensor", place)), *own[axis + count :]]
 
     def numpy(self, x: Array, indices: Array) -> Array:
         own = indices.reshape(indices.shape[indices.ndim - self.index_dimensions :])
@@ -141,8 +141,8 @@ class GatherElements(Indexed):
         self.require_sizes("output_tensor", self.indices_tensor.sizes)
         self.require_elements("input_tensor")
 
-    def source(self, *at: Coordinate) -> Source:
-        return [picked(Entry("indices_tensor", at)) if i == self.axis else x for i, x in enumerate(at)]
+    def source(self, *at: Coordinate) -> SourceCoordinates:
+        return [picked(IndexElement("indices_tensor", at)) if i == self.axis else x for i, x in enumerate(at)]
 
     def numpy(self, x: Array, indices: Array) -> Array:
         return np.take_along_axis(x, clamped(indices, x.shape[self.axis]), self.axis)
@@ -181,11 +181,11 @@ class GatherNd(Tuples):
         self.require_sizes("output_tensor", self.aligned(whole, rank))
         self.require_elements("input_tensor")
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         rank, batch, count = len(at), self.batch(), self.indices_dimension_count
         own = at[rank - len(self.whole()) :]
         before = [*[Coordinate({})] * (rank - count), *own[: count - 1]]
-        places = [picked(Entry("indices_tensor", [*before, Coordinate({}, j)])) for j in range(self.tuple_size())]
+        places = [picked(IndexElement("indices_tensor", [*before, Coordinate({}, j)])) for j in range(self.tuple_size())]
         return [*[Coordinate({})] * (rank - self.input_dimension_count), *own[:batch], *places, *own[count - 1 :]]
 
     def numpy(self, x: Any, indices: Any) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.kernels.movement import Linear, Transfer
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uint
-from tvmdml.operators._movement import Coordinate, Source, equal
+from tvmdml.operators._movement import Coordinate, SourceCoordinates, equal
 from tvmdml.operators._movement_indices import Indexed, normal
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -72,7 +72,7 @@ class OneHot(Indexed):
         count = self.values_tensor.element_count
         self.require(count >= 2, "values_tensor.sizes", self.values_tensor.sizes, "at least two elements")
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         found = equal(at[self.axis], self.one_each("indices_tensor", at), self.output_tensor.sizes[self.axis])
         return [found, *[Coordinate({})] * (self.values_tensor.rank - 1)]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.operators._contract import Array, Input, Ints, Output, Uints
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._movement import Coordinate, Movement, Source, divided
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, divided
 from tvmdml.operators._movement_window import NO_ZERO, Window
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
@@ -49,7 +49,7 @@ class Slice(Movement):
             last = offset + step * (size - 1)
             self.require(last < n, f"sizes[{i}]", f"{size}, with the last element at {last}", f"elements up to {n - 1}")
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         return [offset + step * x for offset, step, x in zip(self.offsets, self.strides, at, strict=True)]
 
     def numpy(self, x: Array) -> Array:
@@ -108,7 +108,7 @@ class Slice1(Window):
     def part(self) -> TensorDesc:
         return self.output_tensor
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         return [start + step * x for (start, step), x in zip(self.starts(), at, strict=True)]
 
     def numpy(self, x: Array) -> Array:
@@ -156,7 +156,7 @@ class SliceGrad(Window):
     def part(self) -> TensorDesc:
         return self.input_gradient_tensor
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         found = []
         for x, (start, step) in zip(at, self.starts(), strict=True):
             found.append(divided(x - start if step > 0 else start - x, abs(step)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tvmdml.operators._contract import Array, Axis, Input, Output, Uints
-from tvmdml.operators._movement import Coordinate, Movement, Source, turned
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, turned
 from tvmdml.operators._onnx import OnnxNode, Refused
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
@@ -49,7 +49,7 @@ class Tile(Movement):
     def _sizes(self) -> tuple[int, ...]:
         return tuple(n * times for n, times in zip(self.input_tensor.sizes, self.repeats, strict=True))
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         return [x % n for x, n in zip(at, self.input_tensor.sizes, strict=True)]
 
     def numpy(self, x: Array) -> Array:
@@ -99,7 +99,7 @@ class ReverseSubsequences(Movement):
         self.require_axis()
         self.require_one_each("sequence_lengths_tensor", self.input_tensor.sizes)
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         length = self.one_each("sequence_lengths_tensor", at)
         return [turned(x, length) if i == self.axis else x for i, x in enumerate(at)]
 

@@ -11,7 +11,7 @@ from tvmdml.enums import InterpolationMode
 from tvmdml.kernels import tensorir as T
 from tvmdml.operators._accuracy import within_sum
 from tvmdml.operators._contract import Array, Input, Output, Shared, Size
-from tvmdml.operators._movement import Coordinate, Movement, Source
+from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates
 from tvmdml.operators._resampling import Resampled
 from tvmdml.operators._resampling_enlarged import Enlarged
 from tvmdml.operators._support import support
@@ -58,7 +58,7 @@ class Upsample2d(Movement):
     def is_moved(self) -> bool:
         return self.interpolation_mode is InterpolationMode.NEAREST_NEIGHBOR
 
-    def source(self, *at: Coordinate) -> Source:
+    def source(self, *at: Coordinate) -> SourceCoordinates:
         *outer, y, x = at
         return (*outer, y // self.scale_size.height, x // self.scale_size.width)
 

@@ -22,7 +22,7 @@ from tvmdml.onnx.packed_open import ranges_of
 from tvmdml.onnx.random_state import STATE
 from tvmdml.packs import _header_choices, _header_text
 from tvmdml.packs._header_data import Data, c_type, distinct, identifier, kind_of
-from tvmdml.packs._header_rows import Context, Recording, Rows, fixed_recording, open_recording, size_row, text_of
+from tvmdml.packs._header_rows import Context, Recording, TableRows, fixed_recording, open_recording, size_row, text_of
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 _LINE = 64
@@ -136,7 +136,7 @@ class GraphTables:
         Raises:
             PackError: it lacks a kernel or a weight, or has numbers that are too large for C.
         """
-        tables = Rows(self._pack, context, self._data)
+        tables = TableRows(self._pack, context, self._data)
         rows = tables.rows
         plans: list[str] = []
         tensors: list[str] = []

@@ -159,7 +159,7 @@ def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[s
                     yield PackAnswer.fixed(number, code, launch)
 
 
-class Rows:
+class TableRows:
     """The rows of all tables."""
 
     def __init__(self, pack: Pack, context: Context, data: Data) -> None:

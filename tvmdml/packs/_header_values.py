@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvmdml.packs import _header_choices
-from tvmdml.tensors.sizes.evaluating import Condition, Function, Polynomial
+from tvmdml.tensors.sizes.evaluating import Condition, GuardedIntegers, Polynomial
 from tvmdml.tensors.sizes.record import Open
 
 _SIZE, _NUMBER, _SUM, _PRODUCT, _QUOTIENT, _AT_MOST, _EQUALS, _DIFFERS, _CHOICE = range(9)
@@ -62,7 +62,7 @@ class Values:
     def _made(self, operation: int, a: int, b: int) -> int:
         return self._row(operation, a, b, (a, b))
 
-    def reading(self, function: Function, sizes: Sequence[int]) -> Reading:
+    def reading(self, function: GuardedIntegers, sizes: Sequence[int]) -> Reading:
         """What reads a function.
 
         Args:
@@ -110,7 +110,7 @@ class Values:
 class Reading:
     """A function's polynomials and conditions as values."""
 
-    def __init__(self, values: Values, function: Function, sizes: Sequence[int]) -> None:
+    def __init__(self, values: Values, function: GuardedIntegers, sizes: Sequence[int]) -> None:
         """``Values.reading`` makes it."""
         self._values, self.function = values, function
         self._atoms = dict(zip(function.symbols, sizes, strict=True))

@@ -105,7 +105,7 @@ def build(
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     names = tuple(targets) or wanted.targets
     require_joins(names)
-    plan = Plan(wanted, names, asking)
+    plan = PackPlan(wanted, names, asking)
     if not plan.operations and (plan.skipped or not (plan.graphs or plan.opened)):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
@@ -124,7 +124,7 @@ def require_joins(names: Iterable[str]) -> None:
         machine.require_join()
 
 
-def build_library(plan: Plan, path: str | os.PathLike[str], jobs: int | None, progress: Progress) -> Built:
+def build_library(plan: PackPlan, path: str | os.PathLike[str], jobs: int | None, progress: Progress) -> Built:
     """Build a pack of kernels without operations. Its parts are small, and stored as they are: a wheel is compressed itself.
 
     Raises:
@@ -136,14 +136,14 @@ def build_library(plan: Plan, path: str | os.PathLike[str], jobs: int | None, pr
     return _built(path, contents, compiled, plan)
 
 
-def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan: Plan) -> Built:
+def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan: PackPlan) -> Built:
     size, recordings = Path(path).stat().st_size, len(contents.head["graphs"]) if plan.opened else 0
     return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped), recordings)
 
 
 def plan(spec: Spec) -> tuple[bytes, ...]:
     """The keys of the kernels that a spec needs: nothing is compiled."""
-    return tuple(Plan(listed.complete(spec), spec.targets).wanted)
+    return tuple(PackPlan(listed.complete(spec), spec.targets).wanted)
 
 
 # -- Planning -----------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class _Wanted(NamedTuple):
     job: work.Job
 
 
-class Plan:
+class PackPlan:
     """Every operation with its launches, and every kernel once."""
 
     def __init__(self, spec: Spec, names: tuple[str, ...], asking: Progress | None = None) -> None:
@@ -255,7 +255,7 @@ class Plan:
 # -- Compiling ----------------------------------------------------------------------------------------------------
 
 
-def _compile(plan: Plan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
+def _compile(plan: PackPlan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
     """The compiled unit of every kernel, and how many of them had to be compiled."""
     store = stores.DiskStore()
     units: dict[bytes, bytes] = {}
@@ -397,7 +397,7 @@ def _suffix(machine: Target) -> str:
 # -- Writing ------------------------------------------------------------------------------------------------------
 
 
-def _assemble(plan: Plan, units: dict[bytes, bytes], most: int | None = None, level: int = 9) -> Contents:
+def _assemble(plan: PackPlan, units: dict[bytes, bytes], most: int | None = None, level: int = 9) -> Contents:
     """The contents of the pack; ``most`` limits the kernels of a part, in which those are together that are alike."""
     groups: dict[tuple[str, str, str], list[bytes]] = defaultdict(list)
     for key in sorted(units):
@@ -436,7 +436,7 @@ class _Parts(Sequence[Part]):
         return Part(machine.suffixes[0], next(iter(units.values())), self._level)
 
 
-def _head(plan: Plan) -> dict[str, Any]:
+def _head(plan: PackPlan) -> dict[str, Any]:
     return {
         "producer": {
             "tvmdml": tvmdml.__version__,

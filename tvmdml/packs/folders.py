@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.errors import InvalidArgument, message, reason, safe_repr
 from tvmdml.library.spec import Spec
 from tvmdml.onnx.origin import Origin
-from tvmdml.onnx.reading import Source as Opened
+from tvmdml.onnx.reading import ReadModel as Opened
 from tvmdml.packs.open_graphs import OpenSource
 from tvmdml.targets import Target
 

@@ -21,7 +21,7 @@ from tvmdml import targets
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
 from tvmdml.graph.launching import Launching
-from tvmdml.graph.launching import Source as Memory
+from tvmdml.graph.launching import MemorySource as Memory
 from tvmdml.graph.packers import reading
 from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
 from tvmdml.kernels import persistent
@@ -38,7 +38,7 @@ from tvmdml.targets import Target
 from tvmdml.tensors.arrays import NumpyArray
 
 
-class Source(NamedTuple):
+class GraphSource(NamedTuple):
     """A graph that a pack should have."""
 
     name: str
@@ -51,7 +51,7 @@ class Source(NamedTuple):
 class Planned(NamedTuple):
     """A graph for a kind of targets."""
 
-    source: Source
+    source: GraphSource
     kind: str
     plan: SavedPlan
     machines: tuple[tuple[str, Target], ...]
@@ -63,7 +63,7 @@ class Planned(NamedTuple):
 
 
 def planned(
-    sources: Sequence[Source | OpenSource],
+    sources: Sequence[GraphSource | OpenSource],
     machines: Sequence[tuple[str, Target]],
     asking: Callable[[int, int], object] | None = None,
 ) -> tuple[list[Planned], list[OpenPlanned], list[str]]:

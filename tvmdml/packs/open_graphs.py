@@ -20,7 +20,7 @@ from tvmdml.library import spec
 from tvmdml.library.scheduling import remembering
 from tvmdml.onnx import packed
 from tvmdml.onnx.origin import Origin
-from tvmdml.onnx.reading import Source as Opened
+from tvmdml.onnx.reading import ReadModel as Opened
 from tvmdml.onnx.recording import LEAST, Pattern, Recording, pattern_of
 from tvmdml.onnx.running import About
 from tvmdml.onnx.types import Exactness, Undecided

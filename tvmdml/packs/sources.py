@@ -17,16 +17,16 @@ from tvmdml.library.files import is_graph
 from tvmdml.library.spec import KnobValues, Spec, Wanted
 from tvmdml.onnx import model as onnx_model
 from tvmdml.onnx import origin, packed
-from tvmdml.onnx.reading import Source as Opened
+from tvmdml.onnx.reading import ReadModel as Opened
 from tvmdml.onnx.types import Exactness
 from tvmdml.operators import _shared
 from tvmdml.packs import folders
-from tvmdml.packs.graphs import Source
+from tvmdml.packs.graphs import GraphSource
 from tvmdml.packs.open_graphs import OpenSource
 from tvmdml.tensors import MAX_ELEMENTS, PRECISIONS
 
-Sizes = Mapping[str, int | range]
-_NO_SIZES: Sizes = MappingProxyType({})
+SizeChoices = Mapping[str, int | range]
+_NO_SIZES: SizeChoices = MappingProxyType({})
 _LONGEST_NAME = 48
 """How long a graph's name may be with the names of sizes."""
 
@@ -34,7 +34,7 @@ _LONGEST_NAME = 48
 def read(
     paths: Sequence[str | os.PathLike[str]],
     names: Sequence[str] = (),
-    sizes: Sizes = _NO_SIZES,
+    sizes: SizeChoices = _NO_SIZES,
     precision: str = PRECISIONS[0],
 ) -> Spec:
     """Read one spec from several files: ``.toml`` (specs), ``.json`` (DxDispatch models), ``.onnx`` (ONNX models),
@@ -104,11 +104,11 @@ def _joined(several: Iterable[KnobValues]) -> KnobValues:
     return joined
 
 
-def _read_spec(path: Path, sizes: Sizes, known: set[str]) -> Spec:
+def _read_spec(path: Path, sizes: SizeChoices, known: set[str]) -> Spec:
     return spec.read(path)
 
 
-def _read_dxdispatch(path: Path, sizes: Sizes, known: set[str]) -> Spec:
+def _read_dxdispatch(path: Path, sizes: SizeChoices, known: set[str]) -> Spec:
     wanted = []
     for dispatchable in dxdispatch.read(path).dispatchables.values():
         desc = spec.plain(dispatchable.desc)
@@ -116,7 +116,7 @@ def _read_dxdispatch(path: Path, sizes: Sizes, known: set[str]) -> Spec:
     return Spec(wanted=spec.once(wanted))
 
 
-def _read_onnx(path: Path, sizes: Sizes, known: set[str], exactness: Exactness = Exactness()) -> Spec:  # noqa: B008 - as Model's
+def _read_onnx(path: Path, sizes: SizeChoices, known: set[str], exactness: Exactness = Exactness()) -> Spec:  # noqa: B008 - as Model's
     model = Opened(path)
     open_sizes = origin.open_sizes(model)
     known.update(open_sizes)
@@ -127,7 +127,7 @@ def _read_onnx(path: Path, sizes: Sizes, known: set[str], exactness: Exactness =
     recorded = onnx_model.Model(model, given, targets.resolve("cpu"), exactness=exactness).recorded()
     described = {"model": packed.described(recorded.inputs, recorded.outputs, given, recorded.lengths)}
     name = _graph_name(path.stem, given)
-    return Spec(graphs=(Source(name, lambda target: saving.planned(recorded.finished(target), target), described),))
+    return Spec(graphs=(GraphSource(name, lambda target: saving.planned(recorded.finished(target), target), described),))
 
 
 def _graph_name(stem: str, sizes: Mapping[str, int]) -> str:
@@ -136,16 +136,16 @@ def _graph_name(stem: str, sizes: Mapping[str, int]) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{stem}_{'x'.join(map(str, sizes.values()))}"
 
 
-def _read_folder(path: Path, sizes: Sizes, known: set[str]) -> Spec:
+def _read_folder(path: Path, sizes: SizeChoices, known: set[str]) -> Spec:
     return folders.read(path, sizes, known, targets.resolve("cpu"))
 
 
-def _read_graph(path: Path, sizes: Sizes, known: set[str]) -> Spec:
+def _read_graph(path: Path, sizes: SizeChoices, known: set[str]) -> Spec:
     saved = saving.read(path)
-    return Spec(graphs=(Source(saved.name or path.stem, saved.plan, {}),))
+    return Spec(graphs=(GraphSource(saved.name or path.stem, saved.plan, {}),))
 
 
-_READERS: Mapping[str, Callable[[Path, Sizes, set[str]], Spec]] = {
+_READERS: Mapping[str, Callable[[Path, SizeChoices, set[str]], Spec]] = {
     ".toml": _read_spec,
     ".json": _read_dxdispatch,
     ".onnx": _read_onnx,

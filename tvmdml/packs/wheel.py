@@ -17,7 +17,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.library import files, installed
 from tvmdml.library import format as container
 from tvmdml.packs import building, listed, sources
-from tvmdml.packs.building import Built, Identity, Plan
+from tvmdml.packs.building import Built, Identity, PackPlan
 
 SPEC = Path(__file__).parent / "library.toml"
 """What the library has, if nothing else is said."""
@@ -76,7 +76,7 @@ def build(
     known: dict[str, set[Identity]] = {}
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:
         for target in sorted(spec.targets, key=len):
-            plan = Plan(spec, (target,))
+            plan = PackPlan(spec, (target,))
             for machine in targets.elsewhere(target):
                 for other, kernels in known.items():
                     if machine.takes(other):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.system import at_hand, whole
 from tvmdml.targets._sequence import Run as Run
-from tvmdml.targets._sequence import Step as Step
+from tvmdml.targets._sequence import SequenceStep as SequenceStep
 from tvmdml.targets._terms import Form as Form
 from tvmdml.targets._terms import Launch as Launch
 from tvmdml.targets._terms import Launcher as Launcher
@@ -239,7 +239,7 @@ class Target(abc.ABC):
 
         return RuntimeLaunch(launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
         """Launches that run in turn by one call.
 
         Args:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
 from tvmdml.targets._hazards import Access, waiting
-from tvmdml.targets._sequence import Place, Step, check_arrays, checked, farthest
+from tvmdml.targets._sequence import SequenceStep, SlotOffset, check_arrays, checked, farthest
 from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Step(NamedTuple):
     """A step that was checked."""
 
     launch: DeviceLaunch
-    places: tuple[Place, ...]
+    places: tuple[SlotOffset, ...]
     sizes: tuple[int, ...]
     number: int
 
@@ -64,7 +64,7 @@ class DeviceSequence:
         InvalidArgument: a launch is no launch on this device, or a place is impossible.
     """
 
-    def __init__(self, target: DeviceTarget, steps: Sequence[Step], slots: int) -> None:
+    def __init__(self, target: DeviceTarget, steps: Sequence[SequenceStep], slots: int) -> None:
         self._target = target
         self._steps = [_own(target, number, step) for number, step in enumerate(checked(steps, slots))]
         self._farthest = farthest(steps, slots)
@@ -201,7 +201,7 @@ class DeviceSequence:
         return prepared
 
 
-def _own(target: DeviceTarget, number: int, step: Step) -> _Step:
+def _own(target: DeviceTarget, number: int, step: SequenceStep) -> _Step:
     """A step whose launch is one on this device, with as many places as it takes arrays."""
     launch, where = step.launch, f"steps[{number}] of a sequence"
     if not isinstance(launch, DeviceLaunch) or launch.target.home != target.home:

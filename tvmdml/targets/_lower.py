@@ -22,7 +22,7 @@ _PASSES: tuple[tuple[Any, ...], ...] = (
 )  # fmt: skip
 
 
-class Step(NamedTuple):
+class LoweredStep(NamedTuple):
     """One launch: a device function's name and its arguments. A buffer is a parameter's number, a scalar an expression."""
 
     name: str
@@ -36,7 +36,7 @@ class Lowered(NamedTuple):
 
     functions: dict[str, PrimFunc]
     """The device functions, by name."""
-    steps: tuple[Step, ...]
+    steps: tuple[LoweredStep, ...]
     parameters: tuple[str, ...]
     """The type of each parameter; empty for a buffer."""
 
@@ -77,9 +77,9 @@ def lower(function: PrimFunc) -> Lowered:
 
 def launches(
     lowered: Lowered, emitted: Mapping[str, Emitted], numbers: Mapping[str, int]
-) -> tuple[tuple[_program.Step, ...], tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[_program.ProgramStep, ...], tuple[int, ...], tuple[int, ...]]:
     """The launches of a program, and the buffers that they read and write; ``numbers`` are the functions' numbers, by name."""
-    steps: list[_program.Step] = []
+    steps: list[_program.ProgramStep] = []
     reads: set[int] = set()
     writes: set[int] = set()
     for step in lowered.steps:
@@ -89,7 +89,7 @@ def launches(
         writes.update(buffer for buffer, written in zip(buffers, found.writes, strict=True) if written)
         scalars = tuple(step.arguments[position] for position, _ in found.scalars)
         x, y, z = (step.extents.get(f"blockIdx.{axis}", 1) for axis in "xyz")
-        steps.append(_program.Step(numbers[step.name], buffers, scalars, (x, y, z)))
+        steps.append(_program.ProgramStep(numbers[step.name], buffers, scalars, (x, y, z)))
     return tuple(steps), tuple(sorted(reads)), tuple(sorted(writes))
 
 
@@ -114,7 +114,7 @@ def _read(module: IRModule) -> Lowered:
     places: dict[Any, Any] = {parameter: number for number, parameter in enumerate(host.params)}
     parameters = tuple(_scalar_type(parameter) for parameter in host.params)
     named: dict[Any, int | Expression] = {p: ("scalar", places[p]) for p, kind in zip(host.params, parameters, strict=True) if kind}
-    steps: list[Step] = []
+    steps: list[LoweredStep] = []
 
     def expression(node: Any) -> int | Expression:
         kind = type(node).__name__
@@ -146,7 +146,7 @@ def _read(module: IRModule) -> Lowered:
             axes = [str(axis) for axis in call.attrs["launch_params"]]
             own = len(given) - len(axes)
             extents = dict(zip(axes, map(expression, given[own:]), strict=True))
-            steps.append(Step(str(name.value), tuple(map(argument, given[:own])), extents))
+            steps.append(LoweredStep(str(name.value), tuple(map(argument, given[:own])), extents))
         elif kind == "DeclBuffer":
             places[statement.buffer] = argument(statement.data)  # another name for a parameter
         elif kind == "Bind":

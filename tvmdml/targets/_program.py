@@ -75,7 +75,7 @@ class Image(NamedTuple):
     content: bytes
 
 
-class Function(NamedTuple):
+class DeviceFunction(NamedTuple):
     """One compiled device function."""
 
     name: str
@@ -89,7 +89,7 @@ class Function(NamedTuple):
     """Threads of a group."""
 
 
-class Step(NamedTuple):
+class ProgramStep(NamedTuple):
     """One launch of a function."""
 
     function: int
@@ -113,8 +113,8 @@ class Program(NamedTuple):
     """A kernel: buffers first, then integers."""
 
     images: tuple[Image, ...]
-    functions: tuple[Function, ...]
-    steps: tuple[Step, ...]
+    functions: tuple[DeviceFunction, ...]
+    steps: tuple[ProgramStep, ...]
     parameters: int
     """The number of buffers and integers together."""
     reads: tuple[int, ...]
@@ -196,24 +196,24 @@ def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
     return Program(tuple(images), functions, steps, parameters, reads, writes)
 
 
-def _function(given: dict[str, Any], images: int, parameters: int) -> Function:
+def _function(given: dict[str, Any], images: int, parameters: int) -> DeviceFunction:
     if not _NAME.fullmatch(given["name"]):
         raise ValueError(f"a function with the invalid name {given['name'][:100]!r}")
     scalar_bytes = _whole(given["scalar_bytes"], 0, _MAX_SCALAR_BYTES)
     scalars = tuple((_whole(at, 0, scalar_bytes - _SCALAR_SIZES[form]), form) for at, form in given["scalars"])
     x, y, z = (_whole(count, 1, 1 << 16) for count in given["threads"])
     image = _whole(given["image"], -1, images - 1)
-    return Function(given["name"], image, _whole(given["buffers"], 0, parameters), scalars, scalar_bytes, (x, y, z))
+    return DeviceFunction(given["name"], image, _whole(given["buffers"], 0, parameters), scalars, scalar_bytes, (x, y, z))
 
 
-def _step(given: dict[str, Any], functions: Sequence[Function], parameters: int) -> Step:
+def _step(given: dict[str, Any], functions: Sequence[DeviceFunction], parameters: int) -> ProgramStep:
     number = _whole(given["function"], 0, len(functions) - 1)
     buffers = _buffers(given["buffers"], parameters)
     scalars = tuple([_expression(one, parameters, _MAX_DEPTH) for one in given["scalars"]])
     x, y, z = (_expression(one, parameters, _MAX_DEPTH) for one in given["groups"])
     if len(buffers) != functions[number].buffers or len(scalars) != len(functions[number].scalars):
         raise ValueError(f"a launch of {functions[number].name} with {len(buffers)} buffers and {len(scalars)} scalars")
-    return Step(number, buffers, scalars, (x, y, z))
+    return ProgramStep(number, buffers, scalars, (x, y, z))
 
 
 def _expression(given: Any, parameters: int, depth: int) -> Expression:

@@ -15,16 +15,16 @@ from tvmdml.targets._terms import Launch
 if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
 
-Place = tuple[int, int]
+SlotOffset = tuple[int, int]
 """Where an array begins: the number of a slot, and the offset in bytes from its start."""
 
 
-class Step(NamedTuple):
+class SequenceStep(NamedTuple):
     """One launch of a sequence."""
 
     launch: Launch
     """What the target's ``launch`` made."""
-    places: tuple[Place, ...]
+    places: tuple[SlotOffset, ...]
     """Where each of the launch's arrays begins, in order; then where each condition is, if there are any."""
     sizes: tuple[int, ...] = ()
     """The bytes of each of them. A device needs them where a place is not aligned: there it works on copies."""
@@ -59,7 +59,7 @@ class Run(Protocol):
         """Prepare repeated runs on these arrays: everything that can be done once is done now."""
 
 
-def checked(steps: Sequence[Step], slots: int) -> tuple[Step, ...]:
+def checked(steps: Sequence[SequenceStep], slots: int) -> tuple[SequenceStep, ...]:
     """The steps, all of whose places exist.
 
     Raises:
@@ -83,7 +83,7 @@ def checked(steps: Sequence[Step], slots: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def farthest(steps: Sequence[Step], slots: int) -> tuple[int, ...]:
+def farthest(steps: Sequence[SequenceStep], slots: int) -> tuple[int, ...]:
     """The largest offset in each slot."""
     found = [0] * slots
     for step in steps:
@@ -116,7 +116,7 @@ def _reach(array: Any) -> int:
 class InTurn:
     """A sequence whose launches Python calls one by one, on bytes in the host's memory."""
 
-    def __init__(self, steps: Sequence[Step], slots: int) -> None:
+    def __init__(self, steps: Sequence[SequenceStep], slots: int) -> None:
         self._steps = checked(steps, slots)
         self._farthest = farthest(self._steps, slots)
 
@@ -154,7 +154,7 @@ class InTurn:
         return run
 
 
-def _found(step: Step, arrays: Sequence[NumpyArray]) -> tuple[list[NumpyArray], Callable[[], bool]]:
+def _found(step: SequenceStep, arrays: Sequence[NumpyArray]) -> tuple[list[NumpyArray], Callable[[], bool]]:
     """The arrays of a launch, and whether its conditions hold."""
     parts = [_bytes_at(arrays[slot], offset) for slot, offset in step.places]
     count = len(parts) - len(step.wanted)

@@ -20,8 +20,8 @@ from tvmdml.tensors.sizes import is_open
 
 aten = torch.ops.aten
 
-Entry = Callable[..., Any]
-TABLE: dict[Any, Entry] = {}
+AtenFunction = Callable[..., Any]
+TABLE: dict[Any, AtenFunction] = {}
 """The functions, by overloads such as ``aten.add.Tensor``."""
 MIXED: set[Any] = set()
 """Those whose tensors may have different types."""
@@ -35,10 +35,10 @@ FIRST_ONLY = {
 """Those of whose results only the first is made: gradients need the others, and then PyTorch computes them all."""
 
 
-def entry(*overloads: Any, mixed: bool = False) -> Callable[[Entry], Entry]:
+def entry(*overloads: Any, mixed: bool = False) -> Callable[[AtenFunction], AtenFunction]:
     """Put a function into the table."""
 
-    def put(function: Entry) -> Entry:
+    def put(function: AtenFunction) -> AtenFunction:
         TABLE.update(dict.fromkeys(overloads, function))
         MIXED.update(overloads if mixed else ())
         return function
@@ -65,7 +65,7 @@ def _number(x: Any) -> Any:
     return x.view(np.uint8) if isinstance(x, Expression) and x.dtype == np.bool_ else x
 
 
-def _compared(function: Entry) -> Entry:
+def _compared(function: AtenFunction) -> AtenFunction:
     return lambda a, b: _truth(function(_number(a), _number(b)))
 
 
@@ -92,7 +92,7 @@ for _overload, _name in {
     TABLE[_overload] = getattr(tvmdml, _name)
 
 
-def _with_number(function: Entry) -> Entry:
+def _with_number(function: AtenFunction) -> AtenFunction:
     """With a number that is not one of half precision, PyTorch computes in single precision."""
 
     def computed(a: Any, b: Any) -> Any:

@@ -23,7 +23,7 @@ class Share(NamedTuple):
     trials: int
 
 
-def shares(source: graphs.Source, target: Target, trials: int) -> list[Share]:
+def shares(source: graphs.GraphSource, target: Target, trials: int) -> list[Share]:
     """The distinct kernels of a graph, the heaviest first.
 
     Args:

@@ -11,7 +11,7 @@ from tvmdml.library.log_terms import Tuned
 from tvmdml.operators import _shared
 from tvmdml.proof.bench import measure, peers, runner, work
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.results import Entry
+from tvmdml.proof.bench.results import ContenderResult
 from tvmdml.proof.bench.work import Work
 from tvmdml.targets import Target
 from tvmdml.tuning.display import title
@@ -81,5 +81,5 @@ def _raced(wanted: Work, tuned: Tuned, target: Target) -> Peer | str:
     return Peer(_who(result.best), result.best.seconds, result.ours.seconds)
 
 
-def _who(entry: Entry) -> str:
+def _who(entry: ContenderResult) -> str:
     return f"{entry.library} {entry.name}" + (f", {entry.threads} threads" if entry.threads > 1 else "")

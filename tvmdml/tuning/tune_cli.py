@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tvmdml.library.log_terms import Tuned
     from tvmdml.library.spec import Wanted
-    from tvmdml.packs.graphs import Source
+    from tvmdml.packs.graphs import GraphSource
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -168,7 +168,7 @@ def _wanted(
     spec: Path | None,
     sizes: Mapping[str, int],
     bench: bool,
-) -> tuple[Sequence[Wanted], Sequence[str], Sequence[Source]]:
+) -> tuple[Sequence[Wanted], Sequence[str], Sequence[GraphSource]]:
     """The operations to tune, the targets that a spec names, and graphs."""
     from tvmdml.library.spec import Wanted
     from tvmdml.operators import _shared
@@ -184,7 +184,7 @@ def _wanted(
 
 
 def _by_trials(
-    wanted: Sequence[Wanted], graphs: Sequence[Source], target: str, trials: int
+    wanted: Sequence[Wanted], graphs: Sequence[GraphSource], target: str, trials: int
 ) -> Iterator[tuple[Sequence[Wanted], int]]:
     """What to tune with how many trials: the kernels of graphs by their shares of the time."""
     if wanted:

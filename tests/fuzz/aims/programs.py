@@ -15,7 +15,7 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml.errors import CompileError
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
-from tvmdml.targets._program import Function, Image, Program, Step
+from tvmdml.targets._program import DeviceFunction, Image, Program, ProgramStep
 from tvmdml.tensors.arrays.device_array import DeviceArray
 
 EXAMPLES = 250
@@ -59,10 +59,10 @@ def check(content: bytes) -> None:
 @functools.cache
 def _program() -> Program:
     images = (Image("spirv", b"\x03\x02\x23\x07"), Image("spirv", b"\x03\x02\x23\x07" * 3))
-    functions = (Function("one", 0, 2, ((0, "i"), (8, "q")), 16, (8, 1, 1)), Function("two", 1, 1, (), 0, (64, 2, 1)))
+    functions = (DeviceFunction("one", 0, 2, ((0, "i"), (8, "q")), 16, (8, 1, 1)), DeviceFunction("two", 1, 1, (), 0, (64, 2, 1)))
     steps = (
-        Step(1, (2,), (), (1, 1, 1)),
-        Step(0, (0, 2), (("scalar", 4), ("*", ("scalar", 3), -2)), (("truncdiv", ("scalar", 3), 2), 1, ("scalar", 4))),
+        ProgramStep(1, (2,), (), (1, 1, 1)),
+        ProgramStep(0, (0, 2), (("scalar", 4), ("*", ("scalar", 3), -2)), (("truncdiv", ("scalar", 3), 2), 1, ("scalar", 4))),
     )
     return Program(images, functions, steps, 5, (0,), (2,))
 

@@ -182,23 +182,23 @@ def test_a_write_into_a_gap_is_seen() -> None:
 
 # -- Windows that reach far over an edge of the image: a kernel serves many sizes, with the same numbers of windows.
 
-AT_EDGES = (_window.Form(2, end=3, beside=(0, 40)), _window.Form(3, 2, start=2, beside=(50, 9), more=True))
+AT_EDGES = (_window.WindowForm(2, end=3, beside=(0, 40)), _window.WindowForm(3, 2, start=2, beside=(50, 9), more=True))
 """Forms of which more windows reach over an edge than a vector has."""
 WINDOWS = {**pooling.MADE, **pooling_grad.MADE, operators.by_name("CONVOLUTION"): None}
 
 
-def _form(rng: random.Random) -> _window.Form:
+def _form(rng: random.Random) -> _window.WindowForm:
     """Windows of any size, that may lie in the padding or leave gaps."""
     window, stride, dilation = rng.choice((1, 2, 3, 3, 5, 7, 99)), rng.choice((1, 1, 2, 3, 5)), rng.choice((1, 1, 2, 3))
     start, end = (rng.choice((0, 1, rng.randrange(9))) for _ in range(2))
     beside = tuple(rng.choice((0, rng.randrange(70))) for _ in range(2))
-    return _window.Form(window, stride, dilation, start, end, rng.random() < 0.5, rng.random() < 0.5, (beside[0], beside[1]))
+    return _window.WindowForm(window, stride, dilation, start, end, rng.random() < 0.5, rng.random() < 0.5, (beside[0], beside[1]))
 
 
-def _of_form(cls: type[Operator], x: TensorDesc, form: _window.Form) -> Operator:
+def _of_form(cls: type[Operator], x: TensorDesc, form: _window.WindowForm) -> Operator:
     if make := WINDOWS[cls]:
         return make(x, form)
-    own = convolution.Form(form.window, form.stride, form.dilation, form.start, form.end, filters=5, turned=form.more)
+    own = convolution.ConvolutionForm(form.window, form.stride, form.dilation, form.start, form.end, filters=5, turned=form.more)
     return convolution.convolution(x, own._replace(groups=x.sizes[1] if form.option else 1, beside=form.beside))
 
 

@@ -332,7 +332,7 @@ def test_memory_past_the_limits_is_refused() -> None:
 
 def test_what_is_too_deep_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = store_of("int32", lambda i, x: x[i])
-    monkeypatch.setattr(source.Writer, "value", lambda writer, node: writer.value(node))
+    monkeypatch.setattr(source.FunctionWriter, "value", lambda writer, node: writer.value(node))
     with pytest.raises(errors.CompileError, match=r"^cuda: main_kernel: expressions are nested too deeply: name parts of them$"):
         source.emit(kernel.function)
 

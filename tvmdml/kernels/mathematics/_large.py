@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.mathematics._steps import Form, fixed
+from tvmdml.kernels.mathematics._steps import FloatFormat, fixed
 from tvmdml.kernels.mathematics.coefficients import QUADRANT, TWO_OVER_PI
 
 _HIGH_BITS = {32: 12, 64: 31}
@@ -22,7 +22,7 @@ _LIMBS = 6
 
 def reduced_large(x: Any) -> tuple[Any, Any]:
     """The rest of x and the number of its quadrant, for x that is not near 0; of infinities and NaN they are any numbers."""
-    form = Form(x)
+    form = FloatFormat(x)
     half = form.width // 2
     bits = fixed(T.reinterpret(x, form.word))
 
@@ -68,7 +68,7 @@ def _angle(turns: list[Any]) -> Any:
         rest = fixed(rest + part)
     total = fixed(first + rest)
     lost = fixed(rest - fixed(total - first))
-    form, parts = Form(total), QUADRANT[T.scalar_type(total)]
+    form, parts = FloatFormat(total), QUADRANT[T.scalar_type(total)]
     # The product of the high bits of both is exact.
     bits = T.reinterpret(total, form.word)
     low = _HIGH_BITS[form.width]
@@ -97,7 +97,7 @@ def _window(limbs: list[int], first: Any, half: int) -> list[Any]:
     return [fixed((((one << word(half)) | other) >> (word(half) - shift)) & low) for one, other in pairs]
 
 
-def _to_float(digit: Any, form: Form) -> Any:
+def _to_float(digit: Any, form: FloatFormat) -> Any:
     """An integer of few bits as a float: its bits below those of 2**fraction, less that."""
     power = T.like(digit, (form.bias + form.fraction) << form.fraction)
     return fixed(T.reinterpret(digit | power, form.dtype)) - T.like(T.reinterpret(digit, form.dtype), 2.0**form.fraction)

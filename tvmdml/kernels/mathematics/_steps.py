@@ -9,7 +9,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 
 
-class Form:
+class FloatFormat:
     """What a float type is made of: the numbers that bits are taken apart with."""
 
     def __init__(self, value: Any) -> None:
@@ -44,15 +44,15 @@ def fixed(value: Any) -> Any:
 
 
 def rounded_to_integer(x: Any) -> tuple[Any, Any]:
-    """A small float as an integral float, halves to even, and that with ``Form.magic`` added: its low bits are the integer's."""
-    magic = T.like(x, Form(x).magic)
+    """A small float as an integral float, halves to even, and that plus ``FloatFormat.magic``: its low bits are the integer's."""
+    magic = T.like(x, FloatFormat(x).magic)
     raised = fixed(x + magic)
     return fixed(raised - magic), raised
 
 
 def rounded_product(x: Any, number: float) -> tuple[Any, Any]:
     """``rounded_to_integer`` of a product, which is not rounded before."""
-    magic = T.like(x, Form(x).magic)
+    magic = T.like(x, FloatFormat(x).magic)
     raised = fused(x, T.like(x, number), magic)
     return fixed(raised - magic), raised
 
@@ -62,7 +62,7 @@ def power_of_two(raised: Any, less: int = 0) -> tuple[Any, Any]:
 
     Their product may be out of range. Of NaN the powers are any floats.
     """
-    form = Form(raised)
+    form = FloatFormat(raised)
     bits = T.reinterpret(raised, form.word)
     exponent = fixed(bits - T.like(bits, form.magic_bits - 2 * form.bias + less))
     first = fixed(exponent >> T.like(bits, 1))
@@ -90,7 +90,7 @@ def not_below(x: Any, limit: float) -> Any:
 
 def nan(x: Any) -> Any:
     """A quiet NaN of a value's type and lanes."""
-    form = Form(x)
+    form = FloatFormat(x)
     bits = T.word(((2 * form.bias + 1) << form.fraction) | (1 << (form.fraction - 1)), form.width)
     return T.reinterpret(T.splat(bits, T.lanes(x)) if T.lanes(x) > 1 else bits, form.dtype)
 
@@ -105,7 +105,7 @@ def scaled(x: Any, raised: Any, less: int = 0, limit: tuple[Any, float] | None =
 
     ``limit``: a value and the least for which the result is not 0; below, ``x`` and ``raised`` may be anything if ``T.has_steps``.
     """
-    number = fixed(raised - T.like(x, Form(x).magic + less))
+    number = fixed(raised - T.like(x, FloatFormat(x).magic + less))
     if T.has_steps(x):
         if limit is None:
             return T.by_instruction("scale", x, number)
@@ -130,7 +130,7 @@ def apart(x: Any) -> tuple[Any, Any]:
     """A positive normal float as an exponent, which is a float, and a mantissa from 3/4 to 3/2."""
     if (parts := apart_of_any(x)) is not None:
         return parts
-    form = Form(x)
+    form = FloatFormat(x)
     bits = T.reinterpret(x, form.word)
     one = form.bias << form.fraction
     root = one - (1 << (form.fraction - 1))  # 3/4

@@ -13,7 +13,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.kernels.mathematics._steps import (
-    Form,
+    FloatFormat,
     choice,
     fixed,
     fused,
@@ -47,7 +47,7 @@ def exp_between(x: Any, low: float, high: float, where: Any = None, less: int = 
 
 
 def exp_above(x: Any, low: float, where: Any = None, less: int = 0) -> Any:
-    """The same for an x that is not so great that an integer in ``Form.magic`` is none. Below ``low`` it is as there, or 0."""
+    """The same for an x whose integer fits into ``FloatFormat.magic``. Below ``low`` it is as there, or 0."""
     x = fixed(x)
     r, raised = _rest(x if T.has_steps(x) else not_below(x, low))
     raised = raised if where is None else choice(where, fixed(raised - T.like(x, less)), raised)
@@ -61,7 +61,7 @@ def decay(x: Any) -> Any:
     It may be off by ``2 - x`` spacings of the type at 1, relative to it, and differs between targets: it is for differences, which
     have been rounded already, and for sums.
     """
-    form, factor = Form(x), T.like(x, 1 / math.log(2))
+    form, factor = FloatFormat(x), T.like(x, 1 / math.log(2))
     least = T.like(x, math.log(float(np.finfo(form.dtype).tiny)))
     product = x * factor
     rest = T.by_instruction("rest", product)
@@ -89,7 +89,7 @@ def expm1(x: Any) -> Any:
     low, high = _LIMITS[T.bits_of(x)]
     fraction, raised = reduced(not_below(not_above(x, high), low))
     first, second = power_of_two(raised)
-    form = Form(x)
+    form = FloatFormat(x)
     bits = T.reinterpret(second, form.word)
     inverse = T.reinterpret(T.like(bits, (2 * form.bias) << form.fraction) - bits, form.dtype)  # of a power of two
     return T.rounded(fused(fraction, first, fixed(first - inverse)) * second)
@@ -137,7 +137,7 @@ def _rest(x: Any) -> tuple[Any, Any]:
 
 def _single_power(raised: Any, less: int = 0) -> Any:
     """2 to the integer in ``raised`` (``rounded_to_integer``), less a number, if that is a normal number."""
-    form = Form(raised)
+    form = FloatFormat(raised)
     bits = T.reinterpret(raised, form.word)
     field = (bits - T.like(bits, form.magic_bits - form.bias + less)) << T.like(bits, form.fraction)
     return fixed(T.reinterpret(field, form.dtype))

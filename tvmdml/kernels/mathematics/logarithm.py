@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.kernels.mathematics._steps import Form, apart, apart_of_any, choice, fixed, fused, infinity, nan, polynomial
+from tvmdml.kernels.mathematics._steps import FloatFormat, apart, apart_of_any, choice, fixed, fused, infinity, nan, polynomial
 from tvmdml.kernels.mathematics.coefficients import ACOSH, ASINH, ATANH, LN2, LOG, LOG_RATIO, LOG_WHOLE
 
 _FAR = {32: 2.0**28, 64: 2.0**60}
@@ -26,7 +26,7 @@ def log(x: Any) -> Any:
     dtype, x = T.scalar_type(x), T.wide(x)
     if (parts := apart_of_any(x)) is not None:
         return _logarithm(parts[0], fixed(parts[1] - T.like(x, 1)), dtype)
-    form = Form(x)
+    form = FloatFormat(x)
     small = x < T.like(x, 2.0 ** (1 - form.bias))
     digits = form.fraction + 1
     # A device may take a subnormal for 0 here, although it does not when it compares: only this number is looked at from here on.
@@ -105,7 +105,7 @@ def _log_of_one_and(x: Any) -> Any:
     back = fixed(total - one)
     lost = fixed((x - back) + (one - (total - back)))  # total + lost is 1 + x exactly
     exponent, mantissa = apart(total)
-    form = Form(x)
+    form = FloatFormat(x)
     # lost / 2**exponent: the total and the mantissa differ in the exponent only. Half and twice: the exponent may be the largest.
     bits, own = T.reinterpret(total, form.word), T.reinterpret(mantissa, form.word)
     twice = T.reinterpret(T.like(bits, (form.bias + 1) << form.fraction) + own - bits, form.dtype)

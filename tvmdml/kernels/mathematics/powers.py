@@ -9,7 +9,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.mathematics._steps import (
-    Form,
+    FloatFormat,
     apart,
     choice,
     fixed,
@@ -35,7 +35,7 @@ def power(x: Any, y: Any) -> Any:
     one, zero, most = T.like(x, 1), T.like(x, 0), infinity(x)
     size = fixed(T.absolute(x))
     found, whole, odd = _of_size(size, y), *_integral(y)
-    form = Form(x)
+    form = FloatFormat(x)
     bits, sign = (T.reinterpret(number, form.word) for number in (found, x))
     sign = choice(odd, sign & T.like(sign, 1 << (form.width - 1)), T.like(sign, 0))
     signed = T.reinterpret(fixed(bits | sign), form.dtype)
@@ -69,7 +69,7 @@ def _log2(x: Any) -> tuple[Any, Any]:
 
     It is the exponent and ``2 / (3 * ln(2)) * s * (3 + s**2 + s**4 * p(s**2))`` with ``s = (m - 1) / (m + 1)``.
     """
-    form = Form(x)
+    form = FloatFormat(x)
     one, three = T.like(x, 1), T.like(x, 3)
     small = x < T.like(x, 2.0 ** (1 - form.bias))
     digits = form.fraction + 1
@@ -101,7 +101,7 @@ def _log2(x: Any) -> tuple[Any, Any]:
 
 def _upper(x: Any) -> Any:
     """A number cut to half of its bits."""
-    form = Form(x)
+    form = FloatFormat(x)
     bits = T.reinterpret(x, form.word)
     cut = form.fraction // 2 + 1
     return fixed(T.reinterpret(bits & ~T.like(bits, (1 << cut) - 1), form.dtype))
@@ -109,7 +109,7 @@ def _upper(x: Any) -> Any:
 
 def _integral(y: Any) -> tuple[Any, Any]:
     """Whether a number, or infinity, is integral, and whether it is odd."""
-    form = Form(y)
+    form = FloatFormat(y)
     size = fixed(T.absolute(y))
     point = T.like(y, 2.0**form.fraction)
     raised = fixed(size + point)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.mathematics._large import reduced_large
-from tvmdml.kernels.mathematics._steps import Form, choice, fixed, fused, infinity, nan, polynomial, rounded_product
+from tvmdml.kernels.mathematics._steps import FloatFormat, choice, fixed, fused, infinity, nan, polynomial, rounded_product
 from tvmdml.kernels.mathematics.coefficients import COS, HALF_PI, QUADRANT, SIN, TAN
 
 _FAR = {32: 4096.0, 64: 2.0**22}
@@ -50,7 +50,7 @@ def tan(x: Any) -> Any:
 
 def _by_quadrant(r: Any, quadrant: Any, dtype: str) -> Any:
     """The sine of the angle r in a quadrant."""
-    form = Form(r)
+    form = FloatFormat(r)
     s, c = _both(r, dtype)
     is_odd = T.expression((quadrant & T.like(quadrant, 1)) != T.like(quadrant, 0))
     found = T.reinterpret(choice(is_odd, c, s), form.word)
@@ -68,7 +68,7 @@ def _both(r: Any, dtype: str) -> tuple[Any, Any]:
 def _reduced(x: Any) -> tuple[Any, Any]:
     """The rest r, and the number of the quadrant, of which the two lowest bits count."""
     is_short, x = T.scalar_type(x) == "float16", T.wide(x)
-    form = Form(x)
+    form = FloatFormat(x)
     number, raised = rounded_product(x, 2 / math.pi)
     r = x
     # A float16 has at most 2**16 quadrants, and what is left is a multiple of 2**-23: the first fused sum is exact.

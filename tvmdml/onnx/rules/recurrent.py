@@ -13,7 +13,7 @@ from tvmdml.onnx import described
 from tvmdml.onnx.descriptors import Refused
 from tvmdml.onnx.node import Node, Results, rule
 from tvmdml.onnx.values import Value
-from tvmdml.operators._recurrent_onnx import Function, activation, functions_of
+from tvmdml.operators._recurrent_onnx import OnnxActivation, activation, functions_of
 
 _MOST_STEPS = 1 << 12
 
@@ -124,7 +124,7 @@ def _unrolled(node: Node, clip: float) -> Results:
     return [one.astype(node.dtype()) for one in found]
 
 
-def _functions(node: Node, *usual: str) -> list[Function]:
+def _functions(node: Node, *usual: str) -> list[OnnxActivation]:
     """The functions of each direction."""
     count = node.shape(2)[0]
     found = list(functions_of(node.attributes if node.attributes.get("activations") else {"activations": usual * count}))
@@ -133,7 +133,7 @@ def _functions(node: Node, *usual: str) -> list[Function]:
     return found
 
 
-def _clipped(one: Function, clip: float) -> Callable[[Expression], Expression]:
+def _clipped(one: OnnxActivation, clip: float) -> Callable[[Expression], Expression]:
     """A function of sums that are bounded first."""
     function = getattr(tvmdml, f"activation_{one.name.lower()}")
     return lambda x: function(tvmdml.clip(x, min=-clip, max=clip), **one.numbers, **one.others)

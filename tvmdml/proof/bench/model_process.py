@@ -20,8 +20,8 @@ import numpy as np
 from tvmdml.proof.bench import measure, models, runner
 from tvmdml.proof.bench.measure import Contender
 from tvmdml.proof.bench.networks.table import TABLE
-from tvmdml.proof.bench.results import Entry
-from tvmdml.proof.bench.sources import Source, sources
+from tvmdml.proof.bench.results import ContenderResult
+from tvmdml.proof.bench.sources import ModelSource, sources
 
 Run = Callable[[], Any]
 
@@ -39,7 +39,7 @@ def main() -> None:
     json.dump(answer, sys.stdout)
 
 
-def _loaded(source: Source, path: Path, threads: int, library: str) -> dict[str, float]:
+def _loaded(source: ModelSource, path: Path, threads: int, library: str) -> dict[str, float]:
     """Seconds until a library that is imported has the first result, and the memory that this took."""
     feeds = source.arrays()
     importlib.import_module(_MODULES[library])
@@ -61,7 +61,7 @@ def _memory(what: str) -> float:
     return 0.0
 
 
-def _tvmdml(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
+def _tvmdml(source: ModelSource, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
     from tvmdml.onnx import load
 
     model = load(path)
@@ -69,7 +69,7 @@ def _tvmdml(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> 
     return _turning(source, model, given) if source.turns > 1 else lambda: model(given)
 
 
-def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
+def _onnxruntime(source: ModelSource, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
     session, note = models.peer_session(str(path), threads)
     if session is None:
         raise RuntimeError(note)
@@ -81,7 +81,7 @@ def _onnxruntime(source: Source, path: Path, threads: int, feeds: dict[str, Any]
     return _turning(source, once, given) if source.turns > 1 else lambda: once(given)
 
 
-def _as_written(source: Source, path: Path, feeds: dict[str, Any]) -> Any:
+def _as_written(source: ModelSource, path: Path, feeds: dict[str, Any]) -> Any:
     """What ONNX Runtime computes without its optimizer, which changes results of bytes; of a decoder in turn, the last word's."""
     runtime = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()
@@ -91,7 +91,7 @@ def _as_written(source: Source, path: Path, feeds: dict[str, Any]) -> Any:
     return _turning(source, lambda now: session.run(None, now), given)() if source.turns > 1 else session.run(None, given)
 
 
-def _torch(source: Source, path: Path, threads: int, feeds: dict[str, Any], compiled: bool = False) -> Run:
+def _torch(source: ModelSource, path: Path, threads: int, feeds: dict[str, Any], compiled: bool = False) -> Run:
     import torch
 
     from tvmdml.proof.bench.networks import exporting
@@ -111,7 +111,7 @@ def _torch(source: Source, path: Path, threads: int, feeds: dict[str, Any], comp
     return _turning(source, once, tensors) if source.turns > 1 else lambda: once(tensors)
 
 
-def _openvino(source: Source, path: Path, threads: int, feeds: dict[str, Any], **options: str) -> Run:
+def _openvino(source: ModelSource, path: Path, threads: int, feeds: dict[str, Any], **options: str) -> Run:
     openvino = importlib.import_module("openvino")
     settings = {"INFERENCE_NUM_THREADS": str(threads), "PERFORMANCE_HINT": "LATENCY", **options}
     request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
@@ -123,7 +123,7 @@ def _openvino(source: Source, path: Path, threads: int, feeds: dict[str, Any], *
     return _turning(source, once, given) if source.turns > 1 else lambda: once(given)
 
 
-def _turning(source: Source, once: Callable[[Mapping[str, Any]], Any], given: Mapping[str, Any]) -> Run:
+def _turning(source: ModelSource, once: Callable[[Mapping[str, Any]], Any], given: Mapping[str, Any]) -> Run:
     """Runs of a decoder in turn, each with the keys and values of the words before. Texts of several lengths follow each other."""
     word, *past = given
     now = dict(given)
@@ -142,7 +142,7 @@ def _turning(source: Source, once: Callable[[Mapping[str, Any]], Any], given: Ma
 
 OPENVINO = "OpenVINO"
 """It computes in bfloat16 where the processor has instructions for that: it is shown, and no goal."""
-_RUNS: dict[str, Callable[[Source, Path, int, dict[str, Any]], Run]] = {
+_RUNS: dict[str, Callable[[ModelSource, Path, int, dict[str, Any]], Run]] = {
     "tvmdml": _tvmdml,
     "ONNX Runtime": _onnxruntime,
     "PyTorch": _torch,
@@ -155,7 +155,7 @@ _TEXTS = 8
 """How many times the words of a line's turns a text grows before the next one begins."""
 
 
-def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -> dict[str, Any]:
+def _race(source: ModelSource, path: Path, threads: int, full: bool, prepare: bool) -> dict[str, Any]:
     """The libraries in turns; to prepare that, each runs once, and nothing is timed."""
     feeds = source.arrays()
     runs: dict[str, Run] = {}
@@ -185,7 +185,8 @@ def _race(source: Source, path: Path, threads: int, full: bool, prepare: bool) -
     timings = [None] * len(racers) if prepare else measure.race(racers, pace, clock)
     timed = dict(zip(runs, timings, strict=True))
     entries = [
-        Entry(roles.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, "")) for name in wanted
+        ContenderResult(roles.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, ""))
+        for name in wanted
     ]
     return {
         "entries": [{**vars(one), "timing": one.timing and one.timing._asdict()} for one in entries],

@@ -28,7 +28,7 @@ FAMILIES = {
 _INCHES, _DPI = (6.4, 3.2), 100
 
 
-class Line(NamedTuple):
+class FamilyLine(NamedTuple):
     """A line of the table: a model, and how many times as fast as its fastest peer."""
 
     model: str
@@ -44,16 +44,16 @@ class Line(NamedTuple):
         return f"{name}, int8" if _INT8.search(self.model) else name
 
 
-def lines(page: str) -> list[Line]:
+def lines(page: str) -> list[FamilyLine]:
     """The lines of the page's table of models."""
     (table,) = re.findall(r"^\| model \|.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
-    return [Line(row[0], float(row[3]), float(row[7]) if row[7] else None) for row in cells]
+    return [FamilyLine(row[0], float(row[3]), float(row[7]) if row[7] else None) for row in cells]
 
 
 def families(page: str) -> dict[str, tuple[float, float]]:
     """The geometric mean of each family's ratios, with one thread and with two."""
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[FamilyLine]] = {}
     for line in lines(page):
         found.setdefault(line.family, []).append(line)
     return {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.errors import counted
 from tvmdml.proof.bench.means import each_operator, families, geometric_mean
-from tvmdml.proof.bench.results import Entry, Result, Run
+from tvmdml.proof.bench.results import ContenderResult, Result, Run
 from tvmdml.system.console import shown_seconds
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _shown_ratio(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
 
 
-def shown_entry(entry: Entry | None, spread: bool = False) -> str:
+def shown_entry(entry: ContenderResult | None, spread: bool = False) -> str:
     """``1.2 µs``, with the spread ``1.2 µs ±3 %``; empty without a timing."""
     if entry is None or entry.timing is None:
         return ""
@@ -37,11 +37,11 @@ def shown_entry(entry: Entry | None, spread: bool = False) -> str:
     return f"{text} ±{entry.timing.spread * 100:.0f} %" if spread else text
 
 
-def _shown_host(entry: Entry | None) -> str:
+def _shown_host(entry: ContenderResult | None) -> str:
     return shown_seconds(entry.timing.host) if entry and entry.timing and entry.timing.host else ""
 
 
-def who(entry: Entry | None) -> str:
+def who(entry: ContenderResult | None) -> str:
     """``torch topk, 2 threads``."""
     if entry is None:
         return ""

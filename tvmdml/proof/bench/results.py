@@ -37,7 +37,7 @@ _LATER_TIMING = {"host": 0.0}
 
 
 @dataclasses.dataclass
-class Entry:
+class ContenderResult:
     """One contender's result in a race."""
 
     role: str
@@ -87,7 +87,7 @@ class Result:
     goal: float | None
     against_base: bool
     threads: int
-    entries: list[Entry]
+    entries: list[ContenderResult]
     failures: list[str]
     """Wrong outputs, and kernels that do not compile."""
     traffic: dict[str, int]
@@ -108,22 +108,22 @@ class Result:
     group_goal: float | None = None
     """What the geometric mean of the group's ratios must be."""
 
-    def _best(self, *roles: str) -> Entry | None:
+    def _best(self, *roles: str) -> ContenderResult | None:
         timed = [entry for entry in self.entries if entry.role in roles and entry.timing is not None]
         return min(timed, key=lambda entry: entry.seconds, default=None)
 
     @property
-    def ours(self) -> Entry | None:
+    def ours(self) -> ContenderResult | None:
         """The result of tvmdml."""
         return self._best("ours")
 
     @property
-    def best(self) -> Entry | None:
+    def best(self) -> ContenderResult | None:
         """The best peer with its best number of threads, or the baseline."""
         return self._best("peer", "base")
 
     @property
-    def aside(self) -> Entry | None:
+    def aside(self) -> ContenderResult | None:
         """The best of the libraries that are not part of the goals."""
         return self._best("aside")
 
@@ -137,7 +137,7 @@ class Result:
         """The same, against the libraries that are not part of the goals."""
         return self._ratio_to(self.aside)
 
-    def _ratio_to(self, other: Entry | None) -> float | None:
+    def _ratio_to(self, other: ContenderResult | None) -> float | None:
         return other.seconds / self.ours.seconds if self.ours and other else None
 
     @property
@@ -284,14 +284,14 @@ def _log(log: dict[str, Any]) -> LogUsed:
     return LogUsed(str(log["kind"]), str(log["folder"]), dict(log["knobs"]))
 
 
-def entry_of(entry: dict[str, Any]) -> Entry:
+def entry_of(entry: dict[str, Any]) -> ContenderResult:
     """An entry as JSON has it."""
     timing = entry["timing"]
     if timing is not None:
         timing = Timing(**_fields(Timing, {**_LATER_TIMING, **timing}))
         if not all(isinstance(number, (int, float)) and number >= 0 for number in timing):
             raise TypeError("a timing that is not made of numbers")
-    return Entry(**{**_fields(Entry, entry), "timing": timing})
+    return ContenderResult(**{**_fields(ContenderResult, entry), "timing": timing})
 
 
 def _fields(cls: Any, content: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tvmdml.proof.bench import blas, checks, inputs, limits, logs_in_force, meas
 from tvmdml.proof.bench.cases import Case
 from tvmdml.proof.bench.measure import Contender, Pace
 from tvmdml.proof.bench.peers import Attempt
-from tvmdml.proof.bench.results import Entry, Result, Run
+from tvmdml.proof.bench.results import ContenderResult, Result, Run
 from tvmdml.proof.bench.task import Task, kind
 from tvmdml.proof.bench.venues import Venue
 from tvmdml.system import imports
@@ -75,7 +75,7 @@ class _Race:
         self._case, self._options, self._venue, self._threads = case, options, venue, threads
         self._task = Task(case.work)
         self._contenders: list[Contender] = []
-        self._entries: list[Entry] = []
+        self._entries: list[ContenderResult] = []
         self._failures: list[str] = []
         self._compile_seconds, self._compiled = 0.0, 0
 
@@ -116,7 +116,7 @@ class _Race:
         bounds = self._venue.limits(traffic, self._threads)
         timings = measure.race([*self._contenders, *bounds], self._options.pace, self._venue.clock(traffic))
         entered = [entry for entry in self._entries if not entry.problem]
-        entered += [Entry(bound.role, bound.library, bound.name, bound.threads) for bound in bounds]
+        entered += [ContenderResult(bound.role, bound.library, bound.name, bound.threads) for bound in bounds]
         for entry, timing in zip(entered, timings, strict=True):
             entry.timing = timing
         self._entries += entered[len(self._contenders) :]
@@ -124,7 +124,7 @@ class _Race:
         return limits.seconds(timed, self._venue.limit_of(traffic))
 
     def _enter_ours(self, role: str, task: Task) -> None:
-        entry = Entry(role, OURS, task.work.door, self._threads)
+        entry = ContenderResult(role, OURS, task.work.door, self._threads)
         before, start = finding.compiled_count, time.perf_counter()
         try:
             attempt = ours(task, self._options.target)
@@ -142,7 +142,7 @@ class _Race:
             library = peers.LIBRARIES[peer.where][peer.library]
             counts = sorted({1, every}) if library.threaded else [1]
             for threads in counts:
-                entry = Entry("aside" if library.aside else "peer", peer.library, peer.name, threads, note=peer.note)
+                entry = ContenderResult("aside" if library.aside else "peer", peer.library, peer.name, threads, note=peer.note)
                 try:
                     attempt = peer.make(task, threads)
                     attempt.prepare()
@@ -153,7 +153,7 @@ class _Race:
                     continue
                 self._enter(entry, attempt, problem)
 
-    def _enter(self, entry: Entry, attempt: Attempt, problem: str) -> None:
+    def _enter(self, entry: ContenderResult, attempt: Attempt, problem: str) -> None:
         if problem:
             self._fail(entry, problem)
             return
@@ -161,7 +161,7 @@ class _Race:
         who = (entry.role, entry.library, entry.name, entry.threads)
         self._contenders.append(Contender(*who, attempt.call, attempt.prepare, attempt.repeat, stream=attempt.stream))
 
-    def _fail(self, entry: Entry, problem: str) -> None:
+    def _fail(self, entry: ContenderResult, problem: str) -> None:
         entry.problem = problem
         self._entries.append(entry)
         self._failures.append(f"{entry.library} {entry.name}: {problem}")

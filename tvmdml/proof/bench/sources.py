@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tvmdml.proof.bench import networks
-from tvmdml.proof.bench.networks.table import NONE, TABLE, Form, Input, arrays
+from tvmdml.proof.bench.networks.table import NONE, TABLE, ExportForm, Input, arrays
 from tvmdml.system.disk import stores
 
 BATCHES = (1, 8)
@@ -17,7 +17,7 @@ _SPEECH = {"input": Input(("batch", 576)), "state": Input((2, "batch", 128))}
 _RATE = {"sr": Input((), 16001, 16000)}
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """A model with sizes."""
 
     name: str
@@ -29,7 +29,7 @@ class Source(NamedTuple):
     """The values of the sizes in the inputs' shapes."""
     network: str = ""
     """The name in the table of networks; empty for a package's model."""
-    form: Form = Form.RAW
+    form: ExportForm = ExportForm.RAW
     package: str = ""
     turns: int = 1
     """How many runs of a decoder follow each other: each adds its words to the past of the next."""
@@ -50,7 +50,7 @@ class Source(NamedTuple):
 
     def lacks(self) -> str:
         """The package that is missing; empty if there is none."""
-        needed = (self.package,) if self.package else ("torch", *(("onnxruntime",) if self.form is not Form.RAW else ()))
+        needed = (self.package,) if self.package else ("torch", *(("onnxruntime",) if self.form is not ExportForm.RAW else ()))
         return next((name for name in needed if importlib.util.find_spec(name) is None), "")
 
     def path(self, folder: Path) -> Path:
@@ -118,7 +118,7 @@ def _version() -> str:
     return digest.hexdigest()[:8]
 
 
-def sources() -> Iterator[Source]:
+def sources() -> Iterator[ModelSource]:
     """All models, in the order of the report."""
     for name, network in TABLE.items():
         taken = network.taken(network.full)
@@ -128,7 +128,7 @@ def sources() -> Iterator[Source]:
             for variant, sizes, turns in _VARIANTS.get(name, (("", NONE, 1),)):
                 for batch in BATCHES if "batch" in network.open else BATCHES[:1]:
                     values = {**network.full.sizes, **sizes, "batch": batch}
-                    yield Source(full + variant, batch, file, taken, values, name, form, turns=turns)
+                    yield ModelSource(full + variant, batch, file, taken, values, name, form, turns=turns)
     for name, one in _PACKAGED.items():
         for batch in one.batches:
-            yield Source(name, batch, one.file, one.inputs, {"batch": batch}, package=one.package)
+            yield ModelSource(name, batch, one.file, one.inputs, {"batch": batch}, package=one.package)

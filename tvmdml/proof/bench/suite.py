@@ -15,7 +15,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.proof.bench import command, logs_in_force, results
 from tvmdml.proof.bench.command import Request
 from tvmdml.proof.bench.results import Result, Run
-from tvmdml.proof.bench.sources import Source, exported, sources
+from tvmdml.proof.bench.sources import ModelSource, exported, sources
 from tvmdml.system import children
 from tvmdml.system.console import shown_seconds
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -35,7 +35,7 @@ _SHARES = 2
 class Point(NamedTuple):
     """A line of the report."""
 
-    source: Source
+    source: ModelSource
     threads: int
     loads: bool
     """Whether loading is measured, too: once for each file, with the most threads."""

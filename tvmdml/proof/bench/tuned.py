@@ -34,7 +34,7 @@ PACE = Pace(rounds=41, budget=2.5, least_rounds=11)
 """More samples than in other races: most ratios are near 1."""
 
 
-class Row(NamedTuple):
+class TunedRow(NamedTuple):
     """The result of a case."""
 
     name: str
@@ -72,7 +72,7 @@ class Row(NamedTuple):
 # -- Measuring ----------------------------------------------------------------------------------------------------
 
 
-def measured(case: Case, options: Options) -> Row:
+def measured(case: Case, options: Options) -> TunedRow:
     """Race a case's two kernels, if they differ."""
     if options.size is not None:
         case = case.at_most(options.size)
@@ -94,11 +94,11 @@ class _Pair:
         self._name, self._target = case.name, target
         self._work = dataclasses.replace(case.work, door=door)
 
-    def row(self, venue: Venue, pace: Pace) -> Row:
+    def row(self, venue: Venue, pace: Pace) -> TunedRow:
         """Compare the two kernels, and time them if they differ."""
         desc = self._work.describe().canonical()
         log = logs_in_force.used(desc, self._work.shared(), self._target)
-        row = Row(self._name, log.kind, log.knobs, folder=log.folder)
+        row = TunedRow(self._name, log.kind, log.knobs, folder=log.folder)
         try:
             tuned = _decided(compiler.ready(desc, self._target, self._work.shared())[0])
             with knobs.untuned():
@@ -107,7 +107,7 @@ class _Pair:
         except Exception as error:  # a defect in one kernel must not stop the run: the row reports it
             return row._replace(problem=f"{type(error).__name__}: {error}")
 
-    def _race(self, row: Row, venue: Venue, pace: Pace) -> Row:
+    def _race(self, row: TunedRow, venue: Venue, pace: Pace) -> TunedRow:
         task = Task(self._work)
         room = runner.room(task, self._target)  # one for both: the addresses of arrays may change times by some per cent
         with knobs.untuned():
@@ -167,7 +167,7 @@ def run(request: Request) -> int:
     if path is not None:
         _save([], request.target, path)  # if this fails, it should fail before the first case
     options = Options(PACE, threads=request.threads, target=request.target)
-    rows: list[Row] = []
+    rows: list[TunedRow] = []
     stopped, code = "", 0
     try:
         with command.bar(cases) as each:
@@ -189,7 +189,7 @@ def run(request: Request) -> int:
     return 1 if any(row.problem for row in rows) else 0
 
 
-def _save(rows: Sequence[Row], target: Target | None, path: Path) -> None:
+def _save(rows: Sequence[TunedRow], target: Target | None, path: Path) -> None:
     about: dict[str, Any] = {"machine": results.machine(target), "versions": results.versions(), "updated": results.now()}
     about["logs"] = [dataclasses.asdict(folder) for folder in logs_in_force.folders()]
     ratios = [row.ratio for row in rows if row.ratio is not None]
@@ -197,7 +197,7 @@ def _save(rows: Sequence[Row], target: Target | None, path: Path) -> None:
     results.save({"schema": SCHEMA, "version": VERSION, **about, **figures, "rows": [row.as_json() for row in rows]}, path)
 
 
-def _shown(row: Row) -> dict[str, str]:
+def _shown(row: TunedRow) -> dict[str, str]:
     return {
         "case": row.name,
         "knobs": ", ".join(f"{name}={value}" for name, value in row.knobs.items()),
@@ -209,7 +209,7 @@ def _shown(row: Row) -> dict[str, str]:
     }
 
 
-def summary(rows: Sequence[Row], target: Target) -> Iterator[str]:
+def summary(rows: Sequence[TunedRow], target: Target) -> Iterator[str]:
     """The lines after the table."""
     ratios = {row.name: row.ratio for row in rows if row.ratio is not None}
     if (mean := geometric_mean(ratios.values())) is not None:

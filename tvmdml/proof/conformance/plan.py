@@ -1,4 +1,4 @@
-"""``Plan``: the checks to run, and their targets."""
+"""``CheckPlan``: the checks to run, and their targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tvmdml.system import imports, installing
 _SEEDS = 1 << 64
 
 
-class Plan(NamedTuple):
+class CheckPlan(NamedTuple):
     """The checks to run."""
 
     targets: tuple[str, ...]
@@ -63,7 +63,7 @@ def plan(
     feature_level: str | FeatureLevel | None = None,
     isolated: bool = True,
     every_case: bool = False,
-) -> Plan:
+) -> CheckPlan:
     """The plan for ``conformance.run``, with the same arguments."""
     parts, level = tuple(parts), FeatureLevel.of(feature_level)
     for part in parts:
@@ -86,7 +86,7 @@ def plan(
         from tvmdml.proof.conformance import onnx_cases
 
         found += onnx_cases.checks(wanted, level)
-    return Plan(where, tuple(found), seed, level, isolated, len(cases))
+    return CheckPlan(where, tuple(found), seed, level, isolated, len(cases))
 
 
 def _answering(device: str) -> str:

@@ -26,7 +26,7 @@ _SETTINGS, _KERNEL, _PACKS = "settings", "kernel", "packs"
 _CHILD = "from tvmdml.proof import doctor; doctor.answer({name!r})"
 
 
-class Row(NamedTuple):
+class FindingRow(NamedTuple):
     """A finding, with its check and group."""
 
     group: str
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 # -- Running the checks -------------------------------------------------------------------------------------------
 
 
-def examine(names: Iterable[str] = (), *, apart: bool = True) -> list[Row]:
+def examine(names: Iterable[str] = (), *, apart: bool = True) -> list[FindingRow]:
     """Run checks. If a check itself fails, that is a finding too.
 
     Args:
@@ -57,10 +57,10 @@ def examine(names: Iterable[str] = (), *, apart: bool = True) -> list[Row]:
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)  # drop the checks that have not begun
             raise
-    return _each_fault_once([Row(check.group, check.name, *finding) for check, findings in found for finding in findings])
+    return _each_fault_once([FindingRow(check.group, check.name, *finding) for check, findings in found for finding in findings])
 
 
-def verdict(rows: Iterable[Row]) -> str:
+def verdict(rows: Iterable[FindingRow]) -> str:
     """The overall result in one sentence."""
     rows = list(rows)
     count = Counter(row.state for row in rows)
@@ -75,19 +75,19 @@ def verdict(rows: Iterable[Row]) -> str:
     return f"tvmdml works here{limited}."
 
 
-def is_well(rows: Iterable[Row]) -> bool:
+def is_well(rows: Iterable[FindingRow]) -> bool:
     """Whether nothing is broken, and kernels can run."""
     rows = list(rows)
     return all(row.state != BROKEN for row in rows) and not cannot_run(rows)
 
 
-def cannot_run(rows: Iterable[Row]) -> bool:
+def cannot_run(rows: Iterable[FindingRow]) -> bool:
     """Whether running a kernel on the processor was tried, and no check has shown that kernels can run."""
     rows = list(rows)
     return any(row.check == _KERNEL for row in rows) and not any(row.runs for row in rows)
 
 
-def _each_fault_once(rows: list[Row]) -> list[Row]:
+def _each_fault_once(rows: list[FindingRow]) -> list[FindingRow]:
     """Report each wrong variable once. Other checks that failed because of it only refer to that report."""
     broken = [row for row in rows if row.state == BROKEN]
     told = {row.words.partition("=")[0]: _SETTINGS for row in broken if row.check == _SETTINGS}

@@ -54,7 +54,7 @@ class Artifact(NamedTuple):
     content: bytes
 
 
-class Entry(NamedTuple):
+class StoredKernel(NamedTuple):
     """One stored kernel."""
 
     path: Path
@@ -142,7 +142,7 @@ class DiskStore:
                 stack.enter_context(locked(path, LOCK_TIMEOUT, again=True))
             yield
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoredKernel]:
         """All complete entries, the least recently used first."""
         return self._entries(checked=True)
 
@@ -253,7 +253,7 @@ class DiskStore:
                 with suppress(OSError), opened(self.cache, kind, place, checked=checked) as folder:
                     yield folder
 
-    def _entries(self, checked: bool) -> list[Entry]:
+    def _entries(self, checked: bool) -> list[StoredKernel]:
         """As ``entries``. Without ``checked``, for removal, it includes other users' entries."""
         found = []
         latest = time.time() + STALE
@@ -268,10 +268,10 @@ class DiskStore:
                 except _NOT_WHOLE:
                     continue
                 used = about.st_mtime if 0 <= about.st_mtime < latest else 0.0
-                found.append(Entry(self._manifest(name[:40]), manifest, about.st_size + artifact.st_size, used))
+                found.append(StoredKernel(self._manifest(name[:40]), manifest, about.st_size + artifact.st_size, used))
         return sorted(found, key=lambda entry: entry.used)
 
-    def _plans(self) -> list[Entry]:
+    def _plans(self) -> list[StoredKernel]:
         """The files of plans, the least recently used first. Those that killed processes left are removed."""
         found = []
         latest = time.time() + STALE
@@ -281,7 +281,7 @@ class DiskStore:
                     about = folder.about(name)
                     if re.fullmatch(_cache_files.PLAN, name):
                         used = about.st_mtime if 0 <= about.st_mtime < latest else 0.0
-                        found.append(Entry(Path(folder.path, name), {}, about.st_size, used))
+                        found.append(StoredKernel(Path(folder.path, name), {}, about.st_size, used))
                     elif re.fullmatch(_cache_files.BESIDE, name) and is_stale(about):
                         folder.remove(name)
         return sorted(found, key=lambda entry: entry.used)
@@ -293,7 +293,7 @@ class DiskStore:
     def _manifest(self, digest: str) -> Path:
         return self.root / digest[:2] / f"{digest}.json"
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: StoredKernel) -> None:
         with suppress(OSError), opened(self.cache, "kernels", entry.path.parent.name, checked=False) as folder:
             artifact, lock = str(entry.manifest["artifact"]), entry.path.with_suffix(".lock").name
             for name in (entry.path.name, artifact, lock):

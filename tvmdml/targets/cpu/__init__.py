@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.system import imports, not_collected
-from tvmdml.targets import Build, Launch, Launcher, Machine, Run, Step, Target
+from tvmdml.targets import Build, Launch, Launcher, Machine, Run, SequenceStep, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_from_memory, load_library
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -205,7 +205,7 @@ class CpuTarget(Target):
             return super().launch(runtime_function(launcher), scalars, temporaries)
         return found
 
-    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
         """In C, if all of its launches are the C extension's; else in Python."""
         extension = threads.connected()
         if extension is None or any(type(step.launch) is not extension.Launch for step in steps):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.system import not_collected
-from tvmdml.targets import Launch, Launcher, Machine, Run, Step, Target
+from tvmdml.targets import Launch, Launcher, Machine, Run, SequenceStep, Target
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets._program import Function, Program
+from tvmdml.targets._program import DeviceFunction, Program
 from tvmdml.targets.cuda import architectures, driver
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class CudaTarget(DeviceTarget):
         assert isinstance(launcher, Loaded)
         return CudaLaunch(self, launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
         """Launched together on the current stream."""
         from tvmdml.targets._device_sequence import DeviceSequence
 
@@ -211,7 +211,7 @@ def translate(function: PrimFunc) -> tuple[str, Program]:
         lowered = lower(function)
         emitted = {name: emit(device_function) for name, device_function in lowered.functions.items()}
     steps, reads, writes = launches(lowered, emitted, {name: number for number, name in enumerate(emitted)})
-    functions = tuple(Function(f.name, -1, len(f.buffers), f.block, f.block_bytes, f.threads) for f in emitted.values())
+    functions = tuple(DeviceFunction(f.name, -1, len(f.buffers), f.block, f.block_bytes, f.threads) for f in emitted.values())
     return unit(list(emitted.values())), Program((), functions, steps, len(lowered.parameters), reads, writes)
 
 

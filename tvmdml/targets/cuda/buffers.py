@@ -8,19 +8,19 @@ from typing import Any, NamedTuple, NoReturn
 
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets.cuda.terms import PRIMARY, SIZES, TYPES, Term, binary, typed
-from tvmdml.targets.cuda.text import Line, Text
+from tvmdml.targets.cuda.text import SourceLine, Text
 
 _PLACES = {"shared": "__shared__ ", "shared.dyn": "__shared__ ", "local": "", "global": "", "": ""}
 
 
-class Memory:
+class BufferMemory:
     """The memory of one or more buffers."""
 
     def __init__(self, key: int, name: str, dtype: str, place: str) -> None:
         self.key, self.name, self.dtype = key, name, dtype
         self.place = place
         """``parameter``, ``shared`` or ``thread``."""
-        self.line: Line | None = None
+        self.line: SourceLine | None = None
         """The line that declares it, if it is an array."""
         self.read = self.written = self.aliased = False
 
@@ -30,7 +30,7 @@ class Array(NamedTuple):
 
     name: str
     dtype: str
-    memory: Memory
+    memory: BufferMemory
     is_variable: bool = False
     """It has a single element, and takes no index."""
 
@@ -42,7 +42,7 @@ class Buffers:
     """
 
     def __init__(self, text: Text, refuse: Callable[[str], NoReturn], of_data: set[int]) -> None:
-        self.parameters: list[Memory] = []
+        self.parameters: list[BufferMemory] = []
         self.shared_bytes = self.thread_bytes = 0
         self.of_data = of_data
         self.trusted: set[int] = set()
@@ -55,11 +55,11 @@ class Buffers:
     def parameter(self, node: Any, dtype: str) -> None:
         """Add the next pointer parameter."""
         key = node.__chandle__()
-        memory = Memory(key, self._text.fresh(str(node.name).removesuffix("_ptr")), dtype, "parameter")
+        memory = BufferMemory(key, self._text.fresh(str(node.name).removesuffix("_ptr")), dtype, "parameter")
         self.parameters.append(memory)
         self._arrays[key] = Array(memory.name, dtype, memory)
 
-    def pointer(self, memory: Memory, restrict: bool) -> str:
+    def pointer(self, memory: BufferMemory, restrict: bool) -> str:
         """A parameter's declaration."""
         const = "" if memory.written else "const "
         alone = "__restrict__ " if restrict and not (memory.aliased and memory.written) else ""
@@ -76,7 +76,7 @@ class Buffers:
         count = max(math.prod(int(size.value) for size in sizes), 1)
         key, name = node.__chandle__(), self._text.fresh(str(node.name))
         place, size = _PLACES[scope], SIZES[dtype]
-        memory = Memory(key, name, dtype, "shared" if place else "thread")
+        memory = BufferMemory(key, name, dtype, "shared" if place else "thread")
         if place:
             self.shared_bytes = -(-self.shared_bytes // size) * size + count * size
         elif count > 1:
@@ -112,7 +112,7 @@ class Buffers:
         self._text.line(f"{element} *{name} = ({element} *){'&' if found.is_variable else ''}{found.name};", defines=name)
         self._arrays[key] = Array(name, dtype, found.memory)
 
-    def align(self, memory: Memory) -> None:
+    def align(self, memory: BufferMemory) -> None:
         """Align an array as parameters are."""
         line = memory.line
         if line is not None and "__align__" not in line.text:

@@ -75,7 +75,7 @@ def emit(function: Any) -> Emitted:
     """
     of_data: set[int] = set()
     while True:
-        writer = Writer(function, of_data)
+        writer = FunctionWriter(function, of_data)
         try:
             emitted = writer.emitted()
         except terms.Refusal as error:
@@ -93,7 +93,7 @@ def unit(functions: list[Emitted]) -> str:
     return "\n".join([prelude.text(used), *(function.text for function in functions)])
 
 
-class Writer:
+class FunctionWriter:
     """Translates one function. ``visit`` handles statements, ``value`` expressions."""
 
     def __init__(self, function: Any, of_data: set[int]) -> None:
@@ -454,34 +454,34 @@ def _table(name: str, numbers: str) -> str:
     return f"  static const __align__({2 * VECTOR_BYTES}) float {name}[{len(values)}] = {{{', '.join(values)}}};"
 
 
-_STATEMENTS: dict[str, Callable[[Writer, Any], None]] = {
-    "AllocBuffer": Writer._allocate,
-    "AssertStmt": Writer._nothing,
-    "AttrStmt": Writer._attribute,
-    "Bind": Writer._bind,
-    "BufferStore": Writer._store,
-    "DeclBuffer": Writer._declare,
-    "Evaluate": Writer._evaluate,
-    "For": Writer._for,
-    "IfThenElse": Writer._if,
-    "SeqStmt": Writer._sequence,
-    "While": Writer._while,
+_STATEMENTS: dict[str, Callable[[FunctionWriter, Any], None]] = {
+    "AllocBuffer": FunctionWriter._allocate,
+    "AssertStmt": FunctionWriter._nothing,
+    "AttrStmt": FunctionWriter._attribute,
+    "Bind": FunctionWriter._bind,
+    "BufferStore": FunctionWriter._store,
+    "DeclBuffer": FunctionWriter._declare,
+    "Evaluate": FunctionWriter._evaluate,
+    "For": FunctionWriter._for,
+    "IfThenElse": FunctionWriter._if,
+    "SeqStmt": FunctionWriter._sequence,
+    "While": FunctionWriter._while,
 }
-_EXPRESSIONS: dict[str, Callable[[Writer, Any], Term]] = {
-    "And": Writer._both,
-    "BitwiseNot": Writer._inverse,
-    "Broadcast": Writer._broadcast,
-    "BufferLoad": Writer._load,
-    "Call": Writer._call,
-    "Cast": Writer._cast,
-    "FloatImm": Writer._number,
-    "IntImm": Writer._number,
-    "Let": Writer._let,
-    "Not": Writer._inverse,
-    "Or": Writer._both,
-    "Ramp": Writer._ramp,
-    "Select": Writer._select,
-    "Shuffle": Writer._shuffle,
-    "TensorLoad": Writer._load,
-    "Var": Writer._variable,
+_EXPRESSIONS: dict[str, Callable[[FunctionWriter, Any], Term]] = {
+    "And": FunctionWriter._both,
+    "BitwiseNot": FunctionWriter._inverse,
+    "Broadcast": FunctionWriter._broadcast,
+    "BufferLoad": FunctionWriter._load,
+    "Call": FunctionWriter._call,
+    "Cast": FunctionWriter._cast,
+    "FloatImm": FunctionWriter._number,
+    "IntImm": FunctionWriter._number,
+    "Let": FunctionWriter._let,
+    "Not": FunctionWriter._inverse,
+    "Or": FunctionWriter._both,
+    "Ramp": FunctionWriter._ramp,
+    "Select": FunctionWriter._select,
+    "Shuffle": FunctionWriter._shuffle,
+    "TensorLoad": FunctionWriter._load,
+    "Var": FunctionWriter._variable,
 }

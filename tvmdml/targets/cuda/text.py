@@ -46,7 +46,7 @@ def identifier(name: str) -> str:
     return f"{base}_" if base in RESERVED or _MACRO.match(base) else base
 
 
-class Line:
+class SourceLine:
     """A line, and the name that it defines, if it has no other effect."""
 
     __slots__ = ("defines", "depth", "text")
@@ -61,15 +61,15 @@ class Text:
     def __init__(self, *taken: str) -> None:
         self._names = dict.fromkeys(("lane", *taken), 0)
         """The names in use, each with the last number that was appended to it."""
-        self._lines: list[Line] = []
+        self._lines: list[SourceLine] = []
         self._depth = 1
         self._block = self._blocks = 0
-        self._declared: dict[str, tuple[Line, int, str]] = {}
+        self._declared: dict[str, tuple[SourceLine, int, str]] = {}
         """Declared variables that are not used yet: their lines, blocks and types."""
 
-    def line(self, text: str, defines: str = "") -> Line:
+    def line(self, text: str, defines: str = "") -> SourceLine:
         """Write a line. If it defines a name (``defines``), it may be dropped when nothing uses the name."""
-        line = Line(self._depth, text, defines)
+        line = SourceLine(self._depth, text, defines)
         self._lines.append(line)
         return line
 
@@ -82,14 +82,14 @@ class Text:
         self.line("}")
 
     @contextmanager
-    def aside(self) -> Iterator[list[Line]]:
+    def aside(self) -> Iterator[list[SourceLine]]:
         """Collect the lines that are written meanwhile, for ``add``."""
         lines, self._lines = self._lines, []
         with self._inside():
             yield self._lines
         self._lines = lines
 
-    def add(self, lines: list[Line]) -> None:
+    def add(self, lines: list[SourceLine]) -> None:
         """Write lines that were collected before."""
         moved = self._depth - lines[0].depth if lines else 0
         for line in lines:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml.errors import DeviceError, InvalidArgument, Lacking, Unsupported, message
 from tvmdml.system import not_collected
-from tvmdml.targets import Launch, Launcher, Machine, Run, Step, Target
+from tvmdml.targets import Launch, Launcher, Machine, Run, SequenceStep, Target
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets._program import Function, Image, Program
+from tvmdml.targets._program import DeviceFunction, Image, Program
 from tvmdml.targets.vulkan import driver, physical
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 
@@ -200,7 +200,7 @@ class VulkanTarget(DeviceTarget):
         assert isinstance(launcher, Loaded)
         return VulkanLaunch(self, launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[Step], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
         """Recorded together as one command."""
         from tvmdml.targets._device_sequence import DeviceSequence
 
@@ -249,7 +249,7 @@ def compile_function(function: PrimFunc, capabilities: Capabilities) -> Program:
         numbers[name] = list(shaders).index(same)
     images = tuple(Image("spirv", shader.code) for _, shader in shaders.values())
     functions = tuple(
-        Function(name, number, len(shader.buffers), shader.push, shader.push_bytes, shader.block)
+        DeviceFunction(name, number, len(shader.buffers), shader.push, shader.push_bytes, shader.block)
         for number, (name, shader) in enumerate(shaders.values())
     )
     steps, reads, writes = launches(lowered, emitted, numbers)

@@ -22,7 +22,7 @@ from tvmdml.targets.vulkan.loader import Instance, OutOfMemory
 from tvmdml.targets.vulkan.memory import CACHED, LOCAL, MAPPED, SMALL, Memory, Pool, Slice
 from tvmdml.targets.vulkan.physical import Physical
 from tvmdml.targets.vulkan.pipelines import Pipeline, Pipelines
-from tvmdml.targets.vulkan.prepared import Binding, Groups, Prepared, Step
+from tvmdml.targets.vulkan.prepared import Binding, DispatchArguments, Groups, Prepared
 from tvmdml.targets.vulkan.timer import Timer
 from tvmdml.targets.vulkan.timestamps import Queries
 
@@ -273,7 +273,7 @@ class Device:
 
         self.queue.record(command)
 
-    def prepare(self, steps: Sequence[Step], waits: Sequence[bool] = (), keep: bool = True) -> Prepared:
+    def prepare(self, steps: Sequence[DispatchArguments], waits: Sequence[bool] = (), keep: bool = True) -> Prepared:
         """Record dispatches that run together repeatedly; see ``Prepared``."""
         self.connection.usable()
         with self.queue.lock:

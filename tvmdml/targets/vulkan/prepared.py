@@ -17,7 +17,7 @@ from tvmdml.targets.vulkan.pipelines import Pipeline
 Binding: TypeAlias = tuple[Memory, int, int]
 """The binding of one buffer of a shader: memory, an offset in it, and the size in bytes."""
 Groups: TypeAlias = tuple[int, int, int]
-Step: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
+DispatchArguments: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
 """The arguments of ``Device.dispatch``."""
 
 
@@ -47,7 +47,7 @@ class Prepared:
         keep: whether they keep their memory alive. If not, they may run only while memory that uses the same slices is.
     """
 
-    def __init__(self, device: Recorder, steps: Sequence[Step], waits: Sequence[bool] = (), keep: bool = True) -> None:
+    def __init__(self, device: Recorder, steps: Sequence[DispatchArguments], waits: Sequence[bool] = (), keep: bool = True) -> None:
         self._device, self._dropped = device, device.dropped_prepared
         self._commands, self._last_use = 0, 0
         self._sets: list[DescriptorSet] = []
@@ -101,7 +101,7 @@ class Prepared:
             self._dropped.append((self._commands, self._sets, self._last_use))
 
 
-def _without_empty(steps: Sequence[Step], waits: Sequence[bool]) -> list[bool]:
+def _without_empty(steps: Sequence[DispatchArguments], waits: Sequence[bool]) -> list[bool]:
     """What the dispatches that do anything wait for: also for what those that do nothing would have."""
     found, wait = [], False
     for (_, _, _, groups), each in zip(steps, waits, strict=True):

@@ -13,7 +13,7 @@ from tvmdml.errors import message
 from tvmdml.targets.vulkan.capabilities import Capabilities
 from tvmdml.targets.vulkan.spirv_arithmetic import Arithmetic, Value, each
 from tvmdml.targets.vulkan.spirv_calls import Calls
-from tvmdml.targets.vulkan.spirv_memory import Memory
+from tvmdml.targets.vulkan.spirv_memory import ShaderMemory
 from tvmdml.targets.vulkan.spirv_module import ENTRY, Module
 from tvmdml.targets.vulkan.spirv_tables import BINARY, BOOL, COMPARE, LOOP_CONTROL, SCALARS, SELECTION_CONTROL, UINT, Scalar
 
@@ -74,7 +74,7 @@ class _Writer:
         self.module = Module(str(attributes["global_symbol"]) if "global_symbol" in attributes else "a function", device)
         self.arithmetic = Arithmetic(self.module)
         self.module.has_matrices = has_matrices
-        self.memory = Memory(self.arithmetic, "tirx.noalias" in attributes and bool(attributes["tirx.noalias"]))
+        self.memory = ShaderMemory(self.arithmetic, "tirx.noalias" in attributes and bool(attributes["tirx.noalias"]))
         self.calls = Calls(self)
         self._values: dict[int, Value] = {}
         self._extents: dict[str, Any] = {}

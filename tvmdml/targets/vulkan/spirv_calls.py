@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tvmdml.targets.vulkan import spirv_tables as tables
 from tvmdml.targets.vulkan.spirv_arithmetic import Arithmetic, Value, each
 from tvmdml.targets.vulkan.spirv_matrices import Matrices
-from tvmdml.targets.vulkan.spirv_memory import Memory, Pointer
+from tvmdml.targets.vulkan.spirv_memory import Pointer, ShaderMemory
 from tvmdml.targets.vulkan.spirv_module import Module
 from tvmdml.targets.vulkan.spirv_tables import BOOL, FLOAT, UINT, Scalar
 
@@ -23,7 +23,7 @@ class Translator(Protocol):
 
     module: Module
     arithmetic: Arithmetic
-    memory: Memory
+    memory: ShaderMemory
 
     def value(self, node: Any) -> Value:
         """Translate an expression."""

@@ -20,7 +20,7 @@ _BELOW_QUOTIENT, _BELOW_ROOT = 32, 16
 """More than a device's quotient or root may be too large, in units of the last bit that is computed here."""
 
 
-class Steps(Protocol):
+class ExactArithmetic(Protocol):
     """What this module needs of ``Arithmetic``."""
 
     def constant(self, scalar: Scalar, value: float) -> int:
@@ -69,7 +69,7 @@ class Steps(Protocol):
 class _Words:
     """Short names for steps with the bits of a float type, as integers."""
 
-    def __init__(self, steps: Steps, scalar: Scalar = FLOAT) -> None:
+    def __init__(self, steps: ExactArithmetic, scalar: Scalar = FLOAT) -> None:
         self.steps = steps
         self.word = Scalar("uint", scalar.bits)
         self.fraction_bits = {32: 23, 64: 52}[scalar.bits]
@@ -113,7 +113,7 @@ class _Words:
         return self.pick(up, self.op("Add", kept, one), kept)
 
 
-def quotient(steps: Steps, a: int, b: int) -> int:
+def quotient(steps: ExactArithmetic, a: int, b: int) -> int:
     """``a / b`` for float32."""
     w = _Words(steps)
     first, second = (steps.bits(FLOAT, UINT, value) for value in (a, b))
@@ -150,7 +150,7 @@ def quotient(steps: Steps, a: int, b: int) -> int:
     return steps.bits(UINT, FLOAT, w.op("BitwiseOr", w.pick(nan, w.n(_NAN), found), sign))
 
 
-def root(steps: Steps, value: int) -> int:
+def root(steps: ExactArithmetic, value: int) -> int:
     """The square root of a float32: of -0 it is -0, and of other negative numbers NaN."""
     w = _Words(steps)
     whole = steps.bits(FLOAT, UINT, value)
@@ -175,7 +175,7 @@ def root(steps: Steps, value: int) -> int:
     return steps.bits(UINT, FLOAT, w.pick(same, whole, found))
 
 
-def remainder(steps: Steps, scalar: Scalar, a: int, b: int) -> int:
+def remainder(steps: ExactArithmetic, scalar: Scalar, a: int, b: int) -> int:
     """C's fmod: what is left of ``a`` after subtracting a whole multiple of ``b``; for float32 and float64. It is exact.
 
     This is long division of the significands, in as many steps as the exponents differ by, whatever the device takes for 0.
@@ -208,7 +208,7 @@ def remainder(steps: Steps, scalar: Scalar, a: int, b: int) -> int:
     return steps.bits(w.word, scalar, w.pick(nan, w.op("BitwiseOr", infinity, w.n(hidden >> 1)), found))
 
 
-def fused(steps: Steps, scalar: Scalar, a: int, b: int, c: int) -> int:
+def fused(steps: ExactArithmetic, scalar: Scalar, a: int, b: int, c: int) -> int:
     """``a * b + c``, rounded once, unless a part of it is below the normal numbers, or a factor next to the largest.
 
     Boldo's and Melquiond's way: the product and the sum are two floats each, and what their roundings lose is rounded to odd.

@@ -1,4 +1,4 @@
-"""``Memory``: TensorIR's buffers as SPIR-V's variables, and access to their elements."""
+"""``ShaderMemory``: TensorIR's buffers as SPIR-V's variables, and access to their elements."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pointer(NamedTuple):
     storage: str
 
 
-class Memory:
+class ShaderMemory:
     """Declares a variable when an element is first accessed."""
 
     def __init__(self, arithmetic: Arithmetic, restrict: bool) -> None:

@@ -16,7 +16,7 @@ _ORDERS = {"LT": (False, False), "GE": (False, True), "GT": (True, False), "LE":
 """Each order as "less than": whether the operands change places, and whether the result is negated."""
 
 
-class Steps(Protocol):
+class PairArithmetic(Protocol):
     """What is needed of ``Arithmetic``."""
 
     module: Module
@@ -58,7 +58,7 @@ class Steps(Protocol):
 class Pairs:
     """Operations on pairs of words. Arguments and results are ids."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: PairArithmetic) -> None:
         self._steps = steps
         self._module = steps.module
         self._words: dict[int, tuple[int, int]] = {}

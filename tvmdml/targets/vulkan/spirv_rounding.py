@@ -16,7 +16,7 @@ _ALL_WHOLE = 2.0**52
 """From here on every float64 is an integer."""
 
 
-class Steps(Protocol):
+class RoundingArithmetic(Protocol):
     """What this module needs of ``Arithmetic``."""
 
     def constant(self, scalar: Scalar, value: float) -> int:
@@ -44,7 +44,7 @@ class Steps(Protocol):
         """The same bits as another type."""
 
 
-def odd_float32(steps: Steps, scalar: Scalar, value: int) -> int:
+def odd_float32(steps: RoundingArithmetic, scalar: Scalar, value: int) -> int:
     """A float64 as a float32: itself, or of the two neighbours the one whose last bit is 1.
 
     A float16 of this float32 is rounded once: the last bit keeps a number beside the middle of two float16 away from it. Drivers
@@ -59,12 +59,12 @@ def odd_float32(steps: Steps, scalar: Scalar, value: int) -> int:
     return steps.select(FLOAT, steps.compare("NE", scalar, back, value), odd, near)
 
 
-def rounded(steps: Steps, name: str, scalar: Scalar, value: int) -> int:
+def rounded(steps: RoundingArithmetic, name: str, scalar: Scalar, value: int) -> int:
     """The value rounded by one of ``ROUNDINGS``. NaN and infinities stay as they are, and zeros keep their signs."""
     return ROUNDINGS[name](steps, scalar, value)
 
 
-def _whole(steps: Steps, scalar: Scalar, magnitude: int) -> int:
+def _whole(steps: RoundingArithmetic, scalar: Scalar, magnitude: int) -> int:
     """A number that is not negative, rounded down.
 
     Adding 2**52 rounds to an integer, up or down, whatever the device's rounding mode is. What was rounded up is one too much.
@@ -76,23 +76,23 @@ def _whole(steps: Steps, scalar: Scalar, magnitude: int) -> int:
     return steps.select(scalar, steps.compare("LT", scalar, magnitude, large), down, magnitude)
 
 
-def _trunc(steps: Steps, scalar: Scalar, value: int) -> int:
+def _trunc(steps: RoundingArithmetic, scalar: Scalar, value: int) -> int:
     return steps.copy_sign(scalar, _whole(steps, scalar, steps.math("fabs", scalar, value)), value)
 
 
-def _floor(steps: Steps, scalar: Scalar, value: int) -> int:
+def _floor(steps: RoundingArithmetic, scalar: Scalar, value: int) -> int:
     whole = _trunc(steps, scalar, value)
     less = steps.binary("Sub", scalar, whole, steps.constant(scalar, 1.0))
     return steps.select(scalar, steps.compare("GT", scalar, whole, value), less, whole)
 
 
-def _ceil(steps: Steps, scalar: Scalar, value: int) -> int:
+def _ceil(steps: RoundingArithmetic, scalar: Scalar, value: int) -> int:
     whole = _trunc(steps, scalar, value)
     more = steps.binary("Add", scalar, whole, steps.constant(scalar, 1.0))
     return steps.select(scalar, steps.compare("LT", scalar, whole, value), more, whole)
 
 
-def _round_even(steps: Steps, scalar: Scalar, value: int) -> int:
+def _round_even(steps: RoundingArithmetic, scalar: Scalar, value: int) -> int:
     magnitude = steps.math("fabs", scalar, value)
     whole = _whole(steps, scalar, magnitude)
     rest = steps.binary("Sub", scalar, magnitude, whole)  # NaN for infinity, so that no comparison holds
@@ -105,7 +105,7 @@ def _round_even(steps: Steps, scalar: Scalar, value: int) -> int:
     return steps.copy_sign(scalar, steps.select(scalar, steps.compare("EQ", scalar, rest, middle), even, up), value)
 
 
-ROUNDINGS: dict[str, Callable[[Steps, Scalar, int], int]] = {
+ROUNDINGS: dict[str, Callable[[RoundingArithmetic, Scalar, int], int]] = {
     "Ceil": _ceil,
     "Floor": _floor,
     "RoundEven": _round_even,

@@ -1,4 +1,4 @@
-"""``Function``: what makes integers of the symbols' values, and says for which of them. It is data, and becomes code."""
+"""``GuardedIntegers``: what makes integers of the symbols' values, and says for which of them. It is data, and becomes code."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
     answer: Any
 
 
-class Function(NamedTuple):
+class GuardedIntegers(NamedTuple):
     """Conditions, and the integers that hold where they do."""
 
     symbols: tuple[int, ...]
@@ -71,7 +71,7 @@ class Function(NamedTuple):
     wanted: tuple[Polynomial, ...]
 
     @classmethod
-    def of(cls, record: Record, wanted: Sequence[Polynomial], within: Record | None = None) -> Function:
+    def of(cls, record: Record, wanted: Sequence[Polynomial], within: Record | None = None) -> GuardedIntegers:
         """The function of polynomials of a record, with its guards.
 
         Args:
@@ -181,7 +181,7 @@ class Function(NamedTuple):
         return [self.symbols, self.quotients, self.conditions, choices, self.wanted]
 
     @classmethod
-    def read(cls, given: Any, asks_schedules: bool = False) -> Function:
+    def read(cls, given: Any, asks_schedules: bool = False) -> GuardedIntegers:
         """A function that was written.
 
         Args:
@@ -223,8 +223,8 @@ class Function(NamedTuple):
 
 
 def evaluator(record: Record, wanted: Sequence[Polynomial], within: Record | None = None) -> Evaluator:
-    """``Function.of``, compiled."""
-    return Function.of(record, wanted, within).compiled()
+    """``GuardedIntegers.of``, compiled."""
+    return GuardedIntegers.of(record, wanted, within).compiled()
 
 
 # -- Of a record

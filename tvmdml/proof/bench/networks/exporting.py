@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tvmdml.proof.bench.networks.table import TABLE, Form, Network, Size, arrays
+from tvmdml.proof.bench.networks.table import TABLE, ExportForm, Network, Size, arrays
 
 _SEED = 7
 _OPSET = 17
@@ -39,7 +39,7 @@ def inputs(network: Network, size: Size, seed: int = 5, **sizes: int) -> dict[st
     return arrays(network.taken(size), {**size.sizes, **sizes}, seed)
 
 
-def export(name: str, size: Size, form: Form, path: Path) -> None:
+def export(name: str, size: Size, form: ExportForm, path: Path) -> None:
     """Write the network as an ONNX file, which appears whole or not at all."""
     network = TABLE[name]
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
@@ -109,11 +109,11 @@ def _dynamic(raw: Path, done: Path, network: Network, size: Size) -> None:
     quantization.quantize_dynamic(str(raw), str(done), op_types_to_quantize=["MatMul", "Gemm"], reduce_range=_NARROW)
 
 
-_FORMS: Mapping[Form, Callable[[Path, Path, Network, Size], None]] = {
-    Form.RAW: _same,
-    Form.FUSED: _fused,
-    Form.QDQ: _qdq,
-    Form.DYNAMIC: _dynamic,
+_FORMS: Mapping[ExportForm, Callable[[Path, Path, Network, Size], None]] = {
+    ExportForm.RAW: _same,
+    ExportForm.FUSED: _fused,
+    ExportForm.QDQ: _qdq,
+    ExportForm.DYNAMIC: _dynamic,
 }
 
 

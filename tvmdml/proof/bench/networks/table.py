@@ -12,7 +12,7 @@ import numpy as np
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-class Form(enum.Enum):
+class ExportForm(enum.Enum):
     """What is done with an exported file."""
 
     RAW = ""
@@ -69,7 +69,7 @@ class Network(NamedTuple):
     small: Size
     open: tuple[str, ...] = ("batch",)
     """The sizes that the file leaves open."""
-    forms: tuple[Form, ...] = (Form.RAW,)
+    forms: tuple[ExportForm, ...] = (ExportForm.RAW,)
     continues: bool = False
     """Whether it is a decoder: after its other inputs it takes the keys and values of earlier words, a pair for each layer, and
     gives those of all words."""
@@ -94,10 +94,14 @@ TABLE: Mapping[str, Network] = {
         _IMAGE,
         Size({"layers": (3, 4, 6, 3), "widen": 4}, _LARGE),
         Size({"layers": (1, 2, 1), "width": 8, "widen": 4, "classes": 50}, _SMALL),
-        forms=(Form.RAW, Form.QDQ),
+        forms=(ExportForm.RAW, ExportForm.QDQ),
     ),
     "MobileNetV3": Network(
-        "images.mobilenet", _IMAGE, Size(sizes=_LARGE), Size({"rows": 7, "classes": 50}, _SMALL), forms=(Form.RAW, Form.QDQ)
+        "images.mobilenet",
+        _IMAGE,
+        Size(sizes=_LARGE),
+        Size({"rows": 7, "classes": 50}, _SMALL),
+        forms=(ExportForm.RAW, ExportForm.QDQ),
     ),
     "EfficientNet-B0": Network("images.efficientnet", _IMAGE, Size(sizes=_LARGE), Size({"rows": 3, "classes": 50}, _SMALL)),
     "UNet block": Network(
@@ -118,7 +122,7 @@ TABLE: Mapping[str, Network] = {
         Size(sizes={"batch": 1, "rows": 128}),
         Size({"width": 64, "heads": 4, "layers": 2, "words": _WORDS, "places": 64}, {"batch": 1, "rows": 17}),
         ("batch", "rows"),
-        (Form.RAW, Form.FUSED, Form.DYNAMIC),
+        (ExportForm.RAW, ExportForm.FUSED, ExportForm.DYNAMIC),
     ),
     "GPT-2": Network(
         "sequences.decoder",
@@ -132,7 +136,7 @@ TABLE: Mapping[str, Network] = {
             {"batch": 1, "rows": 3, "past": 7, "heads": 4, "head": 16},
         ),
         ("batch", "rows", "past"),
-        (Form.RAW, Form.DYNAMIC),
+        (ExportForm.RAW, ExportForm.DYNAMIC),
         continues=True,
     ),
     "Llama": Network(

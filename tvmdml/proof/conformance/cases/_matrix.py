@@ -10,7 +10,7 @@ from tvmdml.proof.conformance.cases._common import DISTINCT, Broken, Case, Sizes
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 
-class Form(NamedTuple):
+class MatrixForm(NamedTuple):
     """Sizes, layouts, and which of several ways."""
 
     batch: Sizes
@@ -38,7 +38,7 @@ class Form(NamedTuple):
         return tensor(kind, sizes, "spread" if self.way % 5 == 4 else "packed")
 
 
-Make = Callable[[Sequence[TensorDataType], Form], Operator]
+Make = Callable[[Sequence[TensorDataType], MatrixForm], Operator]
 
 SIZES = (
     (1, 1, 1), (2, 3, 1), (1, 5, 7), (3, 1, 5), (7, 9, 3), (16, 16, 16), (17, 31, 33), (32, 64, 48), (65, 70, 67),
@@ -71,17 +71,17 @@ def cases(
 def _cases(make: Make, types: Sequence[Sequence[TensorDataType]], fills: Sequence[str], ranks: Sequence[int]) -> Iterator[Case]:
     for number, kinds in enumerate(types):
         for way, sizes in enumerate(SIZES):
-            yield Case(make(kinds, Form((2,) * (way % 3), *sizes, way + number)), fills[(way + number) % 2])
+            yield Case(make(kinds, MatrixForm((2,) * (way % 3), *sizes, way + number)), fills[(way + number) % 2])
         for rank in range(2, 9):
             batch = (2, 1, 3, 1, 1, 2)[: rank - 2]
-            yield Case(make(kinds, Form(batch, 5, 6, 7, rank + number)), fills[0])
+            yield Case(make(kinds, MatrixForm(batch, 5, 6, 7, rank + number)), fills[0])
         for way, fill in enumerate(fills):
-            yield Case(make(kinds, Form((3,), 9, 11, 10, way + number)), fill)
-            yield Case(make(kinds, Form((), 20, 290, 18, way + number + 5)), fill)
+            yield Case(make(kinds, MatrixForm((3,), 9, 11, 10, way + number)), fill)
+            yield Case(make(kinds, MatrixForm((), 20, 290, 18, way + number + 5)), fill)
         for way, layouts in enumerate(LAYOUTS):
-            yield Case(make(kinds, Form((3, 2) if way % 2 else (), 19, 21, 22, way + number, layouts)), fills[0])
+            yield Case(make(kinds, MatrixForm((3, 2) if way % 2 else (), 19, 21, 22, way + number, layouts)), fills[0])
     for way, sizes in enumerate(LARGE):
-        yield Case(make(types[0], Form((), *sizes, way)), fills[0])
+        yield Case(make(types[0], MatrixForm((), *sizes, way)), fills[0])
 
 
 def rules(name: str, good: Any, result: str, other: str) -> dict[str, Broken]:

@@ -23,7 +23,7 @@ from tvmdml.tensors import TensorDataType, TensorDesc
 X = TensorDesc("float32", (2, 3, 5, 6))
 
 
-class Form(NamedTuple):
+class WindowForm(NamedTuple):
     """The numbers of windows, the same in each spatial dimension."""
 
     window: int
@@ -40,22 +40,22 @@ class Form(NamedTuple):
 
 
 FORMS = (
-    Form(3, 2, start=1, end=1),
-    Form(2, 2, option=True),
-    Form(3, start=1, end=1, option=True),
-    Form(2, dilation=2, end=2, option=True),
-    Form(3, 3, start=1, more=True, option=True),
-    Form(2, 3, start=2, end=3, more=True),
-    Form(1, 2),
-    Form(5, 1, start=4, end=4),
-    Form(99),
-    Form(99, start=2, end=1, option=True),
-    Form(2, end=3, beside=(0, 40)),
-    Form(3, start=1, beside=(40, 0), option=True),
-    Form(3, 2, start=2, end=2, beside=(19, 40), more=True),
-    Form(2, 5, 3, end=9, beside=(30, 7), option=True),
-    Form(4, 4, 2, start=7, beside=(4, 60), option=True),
-    Form(99, 3, start=9, beside=(30, 30)),
+    WindowForm(3, 2, start=1, end=1),
+    WindowForm(2, 2, option=True),
+    WindowForm(3, start=1, end=1, option=True),
+    WindowForm(2, dilation=2, end=2, option=True),
+    WindowForm(3, 3, start=1, more=True, option=True),
+    WindowForm(2, 3, start=2, end=3, more=True),
+    WindowForm(1, 2),
+    WindowForm(5, 1, start=4, end=4),
+    WindowForm(99),
+    WindowForm(99, start=2, end=1, option=True),
+    WindowForm(2, end=3, beside=(0, 40)),
+    WindowForm(3, start=1, beside=(40, 0), option=True),
+    WindowForm(3, 2, start=2, end=2, beside=(19, 40), more=True),
+    WindowForm(2, 5, 3, end=9, beside=(30, 7), option=True),
+    WindowForm(4, 4, 2, start=7, beside=(4, 60), option=True),
+    WindowForm(99, 3, start=9, beside=(30, 30)),
 )
 SHAPES: Mapping[int, tuple[Sizes, ...]] = {
     3: ((2, 3, 7),),
@@ -70,7 +70,7 @@ ORDERED: tuple[tuple[Sizes, Sizes], ...] = (
 )
 """Shapes, and their dimensions in memory: neighbours are in a dimension that is not the last, and long."""
 LARGE = ((1, 3, 40, 70), (1, 2, 9, 64), (2, 64, 14, 15), (1, 2, 7, 150), (1, 1, 70, 71))
-Make = Callable[[TensorDesc, Form], Operator]
+Make = Callable[[TensorDesc, WindowForm], Operator]
 
 
 def beside(form: Any, k: int) -> tuple[list[int], list[int]]:
@@ -79,7 +79,7 @@ def beside(form: Any, k: int) -> tuple[list[int], list[int]]:
     return [form.start] * (k - 1) + [form.start + start], [form.end] * (k - 1) + [form.end + end]
 
 
-def numbers(x: TensorDesc, form: Form, dilated: bool = True) -> dict[str, Any]:
+def numbers(x: TensorDesc, form: WindowForm, dilated: bool = True) -> dict[str, Any]:
     """The attributes of windows that fit into a tensor: cut to its size, if they are larger."""
     k = max(x.rank - 2, 1)
     dilation = form.dilation if dilated else 1
@@ -96,7 +96,7 @@ def numbers(x: TensorDesc, form: Form, dilated: bool = True) -> dict[str, Any]:
     return found
 
 
-def sizes(x: TensorDesc, form: Form, dilated: bool = True) -> Sizes:
+def sizes(x: TensorDesc, form: WindowForm, dilated: bool = True) -> Sizes:
     """The sizes of the pooled tensor; those of the tensor itself if it has no spatial dimensions."""
     if x.rank < 3:
         return x.sizes
@@ -167,7 +167,7 @@ def _reference(cls: type[Operator], make: Make) -> Iterator[Case]:
     types = dict.fromkeys(one for row in allows for one in row.types)
     ranks = range(min(row.min_rank for row in allows), max(row.max_rank for row in allows) + 1)
 
-    def made(data_type: TensorDataType, shape: Sizes, form: Form) -> Iterator[Operator]:
+    def made(data_type: TensorDataType, shape: Sizes, form: WindowForm) -> Iterator[Operator]:
         try:
             desc = make(TensorDesc(data_type, shape), form)
             desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)

@@ -23,7 +23,7 @@ from tvmdml.tensors import TensorDesc as T
 INT8, UINT8 = TensorDataType.INT8, TensorDataType.UINT8
 
 
-class Form(NamedTuple):
+class ConvolutionForm(NamedTuple):
     """A convolution, with the same numbers in each spatial dimension."""
 
     kernel: int = 3
@@ -50,50 +50,50 @@ class Form(NamedTuple):
 
 RELU, LEAKY, TANH = ActivationRelu.fused(), ActivationLeakyRelu.fused(alpha=0.25), ActivationTanh.fused()
 FORMS = (
-    Form(start=1, end=1),
-    Form(1, bias=False, filters=19),
-    Form(3, 2, start=1, end=1, groups=3, filters=1, activation=RELU),
-    Form(2, 3, 2, end=3, turned=True, filters=2, activation=LEAKY),
-    Form(2, 2, backward=True, filters=5),
-    Form(3, 2, start=1, end=1, backward=True, more=1, filters=3, turned=True, bias=False),
-    Form(3, 1, 2, start=1, end=2, zeros=2, groups=3, filters=2, activation=TANH),
-    Form(2, 3, backward=True, groups=3, filters=2, zeros=1, start=1, activation=RELU),
-    Form(5, 1, start=4, end=4, filters=1, width=1),
-    Form(2, 1, 3, backward=True, start=1, end=1, filters=2, more=2),
-    Form(7, 2, start=3, end=3, filters=33, bias=False),
-    Form(3, start=1, end=1, groups=3, filters=1),
-    Form(4, 4, filters=3, width=3),
-    Form(2, end=3, beside=(0, 40), filters=17),
-    Form(3, 2, start=4, beside=(40, 19), filters=5, turned=True),
-    Form(3, 5, 3, end=9, beside=(30, 7), groups=3, filters=1),
-    Form(9, 3, 2, start=8, end=8, beside=(9, 30), filters=20, bias=False),
-    Form(3, 2, 4, start=3, end=4, backward=True, filters=3, beside=(9, 0)),
+    ConvolutionForm(start=1, end=1),
+    ConvolutionForm(1, bias=False, filters=19),
+    ConvolutionForm(3, 2, start=1, end=1, groups=3, filters=1, activation=RELU),
+    ConvolutionForm(2, 3, 2, end=3, turned=True, filters=2, activation=LEAKY),
+    ConvolutionForm(2, 2, backward=True, filters=5),
+    ConvolutionForm(3, 2, start=1, end=1, backward=True, more=1, filters=3, turned=True, bias=False),
+    ConvolutionForm(3, 1, 2, start=1, end=2, zeros=2, groups=3, filters=2, activation=TANH),
+    ConvolutionForm(2, 3, backward=True, groups=3, filters=2, zeros=1, start=1, activation=RELU),
+    ConvolutionForm(5, 1, start=4, end=4, filters=1, width=1),
+    ConvolutionForm(2, 1, 3, backward=True, start=1, end=1, filters=2, more=2),
+    ConvolutionForm(7, 2, start=3, end=3, filters=33, bias=False),
+    ConvolutionForm(3, start=1, end=1, groups=3, filters=1),
+    ConvolutionForm(4, 4, filters=3, width=3),
+    ConvolutionForm(2, end=3, beside=(0, 40), filters=17),
+    ConvolutionForm(3, 2, start=4, beside=(40, 19), filters=5, turned=True),
+    ConvolutionForm(3, 5, 3, end=9, beside=(30, 7), groups=3, filters=1),
+    ConvolutionForm(9, 3, 2, start=8, end=8, beside=(9, 30), filters=20, bias=False),
+    ConvolutionForm(3, 2, 4, start=3, end=4, backward=True, filters=3, beside=(9, 0)),
 )
 SHAPES: dict[int, tuple[Sizes, ...]] = {
     3: ((2, 3, 37), (1, 6, 9)),
     4: ((2, 3, 5, 7), (1, 6, 8, 19), (1, 3, 1, 1)),
     5: ((1, 3, 3, 4, 9), (2, 3, 2, 3, 5)),
 }
-LARGE: tuple[tuple[Sizes, Form], ...] = (
-    ((1, 16, 14, 64), Form(start=1, end=1, filters=16, activation=RELU)),
-    ((1, 24, 23, 70), Form(3, 1, start=1, end=1, groups=24, filters=1)),
-    ((1, 24, 23, 70), Form(3, 2, start=1, end=1, groups=24, filters=1, bias=False)),
-    ((1, 32, 7, 65), Form(1, filters=48)),
-    ((1, 64, 9, 11), Form(3, start=1, end=1, filters=10)),
-    ((1, 8, 12, 33), Form(4, 2, start=1, end=1, backward=True, filters=6)),
-    ((1, 300, 5, 5), Form(1, filters=70, bias=False)),
-    ((2, 3, 40, 40), Form(7, 2, start=3, end=3, filters=16)),
+LARGE: tuple[tuple[Sizes, ConvolutionForm], ...] = (
+    ((1, 16, 14, 64), ConvolutionForm(start=1, end=1, filters=16, activation=RELU)),
+    ((1, 24, 23, 70), ConvolutionForm(3, 1, start=1, end=1, groups=24, filters=1)),
+    ((1, 24, 23, 70), ConvolutionForm(3, 2, start=1, end=1, groups=24, filters=1, bias=False)),
+    ((1, 32, 7, 65), ConvolutionForm(1, filters=48)),
+    ((1, 64, 9, 11), ConvolutionForm(3, start=1, end=1, filters=10)),
+    ((1, 8, 12, 33), ConvolutionForm(4, 2, start=1, end=1, backward=True, filters=6)),
+    ((1, 300, 5, 5), ConvolutionForm(1, filters=70, bias=False)),
+    ((2, 3, 40, 40), ConvolutionForm(7, 2, start=3, end=3, filters=16)),
 )
 
-DEPTHWISE: tuple[tuple[Sizes, Form], ...] = (
-    ((2, 21, 7, 9), Form(3, 1, start=1, end=1, groups=21, filters=1, activation=RELU)),
-    ((1, 6, 5, 12), Form(3, 2, 2, start=3, end=2, groups=6, filters=1, turned=True)),
-    ((1, 40, 31), Form(5, 2, start=2, end=1, groups=40, filters=1)),
-    ((1, 12, 4, 18), Form(3, 1, start=4, end=1, groups=12, filters=1, beside=(30, 40))),
+DEPTHWISE: tuple[tuple[Sizes, ConvolutionForm], ...] = (
+    ((2, 21, 7, 9), ConvolutionForm(3, 1, start=1, end=1, groups=21, filters=1, activation=RELU)),
+    ((1, 6, 5, 12), ConvolutionForm(3, 2, 2, start=3, end=2, groups=6, filters=1, turned=True)),
+    ((1, 40, 31), ConvolutionForm(5, 2, start=2, end=1, groups=40, filters=1)),
+    ((1, 12, 4, 18), ConvolutionForm(3, 1, start=4, end=1, groups=12, filters=1, beside=(30, 40))),
 )
 
 
-def numbers(x: T, form: Form) -> dict[str, Any]:
+def numbers(x: T, form: ConvolutionForm) -> dict[str, Any]:
     """The numbers of a form, with filters that fit, and the sizes of filter and output."""
     k, groups = max(x.rank - 2, 1), form.groups if len(x.sizes) > 1 and x.sizes[1] % form.groups == 0 else 1
     channels = x.sizes[1] if x.rank > 1 else 1
@@ -126,7 +126,7 @@ def numbers(x: T, form: Form) -> dict[str, Any]:
     }
 
 
-def convolution(x: T, form: Form) -> Operator:
+def convolution(x: T, form: ConvolutionForm) -> Operator:
     """A convolution of a form."""
     found = numbers(x, form)
     return Convolution(
@@ -142,7 +142,7 @@ def convolution(x: T, form: Form) -> Operator:
     )
 
 
-def integer(x: T, form: Form, way: int = 0) -> Operator:
+def integer(x: T, form: ConvolutionForm, way: int = 0) -> Operator:
     """A convolution of integers: with and without zero points, of the filter one or one for each channel, of both types."""
     found = numbers(x, form)
     other = INT8 if way % 3 == 1 else x.data_type
@@ -159,7 +159,7 @@ def integer(x: T, form: Form, way: int = 0) -> Operator:
     )
 
 
-def quantized(x: T, form: Form, way: int = 0) -> Operator:
+def quantized(x: T, form: ConvolutionForm, way: int = 0) -> Operator:
     """The same of quantized numbers; with and without a bias, of three types."""
     found, desc = numbers(x, form), integer(x, form, way)
     rank, result = 1 + way % 4, UINT8 if way % 4 == 2 else x.data_type
@@ -191,16 +191,16 @@ _MADE: dict[type[Operator], Callable[..., Operator]] = {
     QuantizedLinearConvolution: quantized,
 }
 DESCRIBED: dict[type[Operator], Callable[[T], Operator]] = {
-    Convolution: lambda x: convolution(x, Form(2)),
-    ConvolutionInteger: lambda x: integer(x, Form(2), 3),
-    QuantizedLinearConvolution: lambda x: quantized(x, Form(2), 3),
+    Convolution: lambda x: convolution(x, ConvolutionForm(2)),
+    ConvolutionInteger: lambda x: integer(x, ConvolutionForm(2), 3),
+    QuantizedLinearConvolution: lambda x: quantized(x, ConvolutionForm(2), 3),
 }
 
 # -- Rules --------------------------------------------------------------------------------------------------------
 
 X, BYTES = T("float32", (2, 4, 5, 6)), T("uint8", (2, 4, 5, 6))
-_GOOD: Any = convolution(X, Form(start=1, end=1, groups=2))
-_BACK: Any = convolution(X, Form(3, 2, backward=True, filters=2))
+_GOOD: Any = convolution(X, ConvolutionForm(start=1, end=1, groups=2))
+_BACK: Any = convolution(X, ConvolutionForm(3, 2, backward=True, filters=2))
 
 
 def _shared(cls: type[Operator], good: Any) -> dict[str, Broken]:
@@ -255,7 +255,7 @@ def _scales(name: str, good: Any) -> dict[str, Broken]:
     }
 
 
-_FORM = Form(start=1, end=1, groups=2)
+_FORM = ConvolutionForm(start=1, end=1, groups=2)
 _INTEGER: Any = integer(BYTES, _FORM)
 _QUANTIZED: Any = quantized(BYTES, _FORM)
 _N, _I, _Q = (cls.NAME for cls in _MADE)

@@ -16,7 +16,7 @@ from tvmdml.operators.element_wise_unary import ElementWiseClip
 from tvmdml.operators.gemm import Gemm
 from tvmdml.proof.conformance.cases import _matrix
 from tvmdml.proof.conformance.cases._common import FLOATING, Broken, Case, change, tensor
-from tvmdml.proof.conformance.cases._matrix import Form
+from tvmdml.proof.conformance.cases._matrix import MatrixForm
 from tvmdml.tensors import TensorDesc
 
 _NUMBERS = ((1.0, 1.0), (1.0, 1.0), (0.5, 1.0), (1.0, -2.0), (-1.25, 0.375), (0.0, 1.0), (1.0, 0.0))
@@ -32,7 +32,7 @@ _ACTIVATIONS: tuple[Any, ...] = (
 )
 
 
-def product(kinds: Sequence[Any], form: Form) -> Gemm:
+def product(kinds: Sequence[Any], form: MatrixForm) -> Gemm:
     """Transposed or not, with something added or not, and an activation or not."""
     way, kind = form.way, kinds[0]
     turned = bool(way & 1), bool(way & 2)
@@ -121,7 +121,7 @@ def reference(cls: type[Operator]) -> Iterator[Case]:
     yield from _matrix.cases(product, [(kind,) for kind in FLOATING], ("normal", "factors", "special", "mixed", "zeros"))
     for number, kind in enumerate(FLOATING):
         for sizes, axes in (((), (1,)), ((), (0,)), ((2, 3), (3,)), ((2, 3), (1, 2)), ((3,), (0, 1, 2))):
-            form = Form(sizes, 7, 12, 9, 0 if len(sizes) == 1 else 4)
+            form = MatrixForm(sizes, 7, 12, 9, 0 if len(sizes) == 1 else 4)
             yield Case(change(product((kind,), form), fused_activation=ActivationSoftmax1.fused(axes=axes))(), "normal")
-        alone = change(product((kind,), Form((1, 1), 40, 30, 70, 3 + number)), fused_activation=ActivationSoftmax.fused())
+        alone = change(product((kind,), MatrixForm((1, 1), 40, 30, 70, 3 + number)), fused_activation=ActivationSoftmax.fused())
         yield Case(alone(), "normal")

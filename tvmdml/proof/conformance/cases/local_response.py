@@ -8,14 +8,14 @@ from tvmdml.operators import Operator
 from tvmdml.operators.local_response import LocalResponseNormalization, LocalResponseNormalizationGrad
 from tvmdml.proof.conformance.cases import _window
 from tvmdml.proof.conformance.cases._common import Broken, change
-from tvmdml.proof.conformance.cases._window import Form
+from tvmdml.proof.conformance.cases._window import WindowForm
 from tvmdml.tensors import TensorDesc
 
 
 def _made(cls: type[Operator], inputs: int) -> _window.Make:
     """Regions of a window's size, larger than the image, too; the exponent differs."""
 
-    def make(x: TensorDesc, form: Form) -> Operator:
+    def make(x: TensorDesc, form: WindowForm) -> Operator:
         own = {"alpha": 0.5, "beta": 0.75 if form.option else (1.25, 1.0)[form.more], "bias": 1.5}
         return cls.of(*[x] * inputs, cross_channel=form.stride < 3, local_size=min(form.window, 9), **own)
 
@@ -28,7 +28,7 @@ MADE: dict[type[Operator], _window.Make] = {
 }
 RULES: dict[str, Broken] = {}
 for _cls, _make in MADE.items():
-    _good = _make(_window.X, Form(3))
+    _good = _make(_window.X, WindowForm(3))
     RULES |= {
         f"{_cls.NAME}: an empty region": Broken(change(_good, local_size=0), f"{_cls.NAME} local_size", "0", "1 or more"),
         f"{_cls.NAME}: an infinite factor": Broken(change(_good, alpha=math.inf), f"{_cls.NAME} alpha", "inf", "a finite number"),

@@ -14,14 +14,14 @@ from tvmdml.operators.matrix_multiply_integer import (
 )
 from tvmdml.proof.conformance.cases import _matrix
 from tvmdml.proof.conformance.cases._common import Broken, Case, change
-from tvmdml.proof.conformance.cases._matrix import Form
+from tvmdml.proof.conformance.cases._matrix import MatrixForm
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 _BYTES = (TensorDataType.UINT8, TensorDataType.INT8)
 _WIDER = tuple(TensorDataType[name] for name in ("INT16", "UINT16", "INT32", "UINT32"))
 
 
-def _zeros(form: Form, kinds: Sequence[Any], rank: int) -> dict[str, Any]:
+def _zeros(form: MatrixForm, kinds: Sequence[Any], rank: int) -> dict[str, Any]:
     """Zero points: none, for all, for each row or column."""
     own = form.way % 9
     return {
@@ -30,21 +30,21 @@ def _zeros(form: Form, kinds: Sequence[Any], rank: int) -> dict[str, Any]:
     }
 
 
-def _scales(form: Form, kind: Any, rank: int) -> dict[str, TensorDesc]:
+def _scales(form: MatrixForm, kind: Any, rank: int) -> dict[str, TensorDesc]:
     return {
         "a_scale_tensor": form.small(kind, rank, bool(form.way & 1)),
         "b_scale_tensor": form.small(kind, rank, bool(form.way & 2), True),
     }
 
 
-def integers(kinds: Sequence[Any], form: Form, rank: int = 0) -> Operator:
+def integers(kinds: Sequence[Any], form: MatrixForm, rank: int = 0) -> Operator:
     """The product itself."""
     a, b = form.factors(kinds)
     zeros = _zeros(form, kinds, rank or 1 + (form.way + form.m + form.n) % 8)
     return MatrixMultiplyInteger(a_tensor=a, b_tensor=b, output_tensor=form.output("int32"), **zeros)
 
 
-def floats(kinds: Sequence[Any], form: Form, rank: int = 0) -> Operator:
+def floats(kinds: Sequence[Any], form: MatrixForm, rank: int = 0) -> Operator:
     """Scaled, and with something added or not."""
     a, b = form.factors(kinds)
     rank = rank or 1 + (form.way + form.m + form.n) % 8
@@ -60,7 +60,7 @@ def floats(kinds: Sequence[Any], form: Form, rank: int = 0) -> Operator:
     )
 
 
-def quantized(kinds: Sequence[Any], form: Form, rank: int = 0) -> Operator:
+def quantized(kinds: Sequence[Any], form: MatrixForm, rank: int = 0) -> Operator:
     """Quantized, for all or for each row."""
     a, b = form.factors(kinds)
     rank, each = rank or 1 + (form.way + form.m + form.n) % 8, bool(form.way & 4)
@@ -80,7 +80,7 @@ def _described(make: Any, more: tuple[Any, ...], cls: Any, x: TensorDesc) -> Ope
     if x.rank == 1:  # no operator takes it
         small = {field.name: TensorDesc(x.data_type, (1,)) for field in cls.fields() if field.name.endswith("_tensor")}
         return cls(**small)
-    form = Form(x.sizes[:-2], x.sizes[-2], x.sizes[-1], 6, 8)
+    form = MatrixForm(x.sizes[:-2], x.sizes[-2], x.sizes[-1], 6, 8)
     return make((x.data_type, x.data_type, *more), form, min(x.rank, 4))
 
 
@@ -146,7 +146,7 @@ def reference(cls: type[Operator]) -> Iterator[Case]:
     (u, i), fills = _BYTES, ("bits", "factors", "special", "constant")
     if cls is MatrixMultiplyInteger:
         yield from _matrix.cases(integers, ((u, i), (i, i), (i, u), (u, u)), fills)
-        yield Case(integers((u, u), Form((), 2, 33_026, 3, 0)), "all NaN")  # every product is the largest: sums wrap
+        yield Case(integers((u, u), MatrixForm((), 2, 33_026, 3, 0)), "all NaN")  # every product is the largest: sums wrap
     elif cls is QuantizedLinearMatrixMultiply:
         yield from _matrix.cases(quantized, ((u, i, u, f32), (i, i, i, f32), (u, u, i, f32), (i, u, u, f16)), fills)
     else:
@@ -156,7 +156,7 @@ def reference(cls: type[Operator]) -> Iterator[Case]:
                 other = (kind, i, u, _WIDER[number - 1])[way % 4]
                 output = (f32, f16)[number % 2]
                 sizes = (12 + way, 270 if way == 3 else 20, 19)
-                yield Case(floats((kind, other, output), Form((2,) * (way % 2), *sizes, way + number)), fills[way % 4])
+                yield Case(floats((kind, other, output), MatrixForm((2,) * (way % 2), *sizes, way + number)), fills[way % 4])
         for rank in range(2, 9):
             kinds = (_WIDER[rank % 4], _WIDER[rank // 2 % 4], f16 if rank % 2 else f32)
-            yield Case(floats(kinds, Form((1,) * (rank - 2), 5, 6, 7, rank), rank), "bits")
+            yield Case(floats(kinds, MatrixForm((1,) * (rank - 2), 5, 6, 7, rank), rank), "bits")

@@ -9,7 +9,7 @@ from typing import Any
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.operators import Operator
 from tvmdml.operators._attention_masks import mask_sizes
-from tvmdml.operators._attention_steps import Sizes
+from tvmdml.operators._attention_steps import AttentionSizes
 from tvmdml.operators.multihead_attention import MultiheadAttention, MultiheadAttention1
 from tvmdml.proof.conformance.cases._common import LAYOUTS, Broken, Case, change, in_place
 from tvmdml.tensors import TensorDesc as T
@@ -84,7 +84,7 @@ def attention(
         if sizes is not None:
             values[name] = T(dtype, sizes, LAYOUTS[(layouts or {}).get(name, "packed")](sizes))
     if mask is not MaskType.NONE:
-        sizes = mask_sizes(mask, Sizes(batch, rows, new, past, total, n, joint, h, v))
+        sizes = mask_sizes(mask, AttentionSizes(batch, rows, new, past, total, n, joint, h, v))
         steps = LAYOUTS["packed"](sizes)
         if repeated:
             own, step = [], 1

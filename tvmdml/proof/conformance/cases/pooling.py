@@ -16,7 +16,7 @@ from tvmdml.operators.pooling import (
 )
 from tvmdml.proof.conformance.cases import _window
 from tvmdml.proof.conformance.cases._common import Broken, change
-from tvmdml.proof.conformance.cases._window import Form
+from tvmdml.proof.conformance.cases._window import WindowForm
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 
@@ -24,7 +24,7 @@ def _made(cls: type[Operator], **own: tuple[Any, Any]) -> _window.Make:
     """Descriptors with one of two values of each of the operator's own attributes."""
     dilated = any(field.name == "dilations" for field in cls.fields())
 
-    def make(x: TensorDesc, form: Form) -> Operator:
+    def make(x: TensorDesc, form: WindowForm) -> Operator:
         output = TensorDesc(x.data_type, _window.sizes(x, form, dilated))
         given = {name: values[form.option] for name, values in own.items()}
         return cls.of(x, output_tensor=output, **_window.numbers(x, form, dilated), **given)
@@ -36,7 +36,7 @@ def _with_indices(cls: type[Operator]) -> _window.Make:
     """Descriptors with indices for one of the two values; some of them have 64 bits."""
     plain = _made(cls)
 
-    def make(x: TensorDesc, form: Form) -> Operator:
+    def make(x: TensorDesc, form: WindowForm) -> Operator:
         desc = plain(x, form)
         if not form.option:
             return desc
@@ -56,7 +56,7 @@ MADE: dict[type[Operator], _window.Make] = {
     MaxPooling1: _with_indices(MaxPooling1),
     MaxPooling2: _with_indices(MaxPooling2),
 }
-_FORM = Form(3, 2, start=1, end=1, option=True)
+_FORM = WindowForm(3, 2, start=1, end=1, option=True)
 _INDEXED = MADE[MaxPooling2](_window.X, _FORM)
 RULES = {
     "LP_POOLING: no power": Broken(change(MADE[LpPooling](_window.X, _FORM), p=0), "LP_POOLING p", "0", "1 or more"),

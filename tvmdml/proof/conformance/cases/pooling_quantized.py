@@ -6,11 +6,11 @@ from tvmdml.operators import Operator
 from tvmdml.operators.pooling_quantized import QuantizedLinearAveragePooling
 from tvmdml.proof.conformance.cases import _window
 from tvmdml.proof.conformance.cases._common import Broken, change
-from tvmdml.proof.conformance.cases._window import Form
+from tvmdml.proof.conformance.cases._window import WindowForm
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 
-def _made(x: TensorDesc, form: Form) -> Operator:
+def _made(x: TensorDesc, form: WindowForm) -> Operator:
     """With one number for all and no zero point for the output, or with numbers for each channel and another type."""
     each = (1, x.sizes[min(1, x.rank - 1)], *[1] * (x.rank - 2)) if form.option else (1,) * (1 + form.window % 3)
     scale, zero = TensorDesc("float32", each), TensorDesc(x.data_type, each)
@@ -27,7 +27,7 @@ def _made(x: TensorDesc, form: Form) -> Operator:
 
 
 X = TensorDesc("uint8", _window.X.sizes)
-GOOD = _made(X, Form(3, 2, start=1, end=1, option=True))
+GOOD = _made(X, WindowForm(3, 2, start=1, end=1, option=True))
 _NAME = "QUANTIZED_LINEAR_AVERAGE_POOLING"
 RULES = {
     f"{_NAME}: a zero point of another type": Broken(

@@ -8,18 +8,18 @@ from tvmdml.operators import Operator
 from tvmdml.operators.roi_pooling import RoiPooling
 from tvmdml.proof.conformance.cases import _window
 from tvmdml.proof.conformance.cases._common import Broken, change
-from tvmdml.proof.conformance.cases._window import Form
+from tvmdml.proof.conformance.cases._window import WindowForm
 from tvmdml.tensors import TensorDesc
 
 
-def _made(x: TensorDesc, form: Form) -> Operator:
+def _made(x: TensorDesc, form: WindowForm) -> Operator:
     """As many regions as a window has taps, with different bins."""
     roi = TensorDesc(x.data_type, (*[1] * (x.rank - 2), min(form.window, 20), 5)[-x.rank :])
     bins = (form.stride, form.window % 7 + 1)
     return RoiPooling.of(x, roi, spatial_scale=0.5 if form.option else 1.0, pooled_size=bins)
 
 
-GOOD = _made(_window.X, Form(3))
+GOOD = _made(_window.X, WindowForm(3))
 RULES = {
     "ROI_POOLING: regions of four numbers": Broken(
         change(GOOD, roi_tensor=TensorDesc("float32", (1, 1, 3, 4))),
