@@ -287,7 +287,12 @@ def test_a_window_of_no_keys_gives_zeros() -> None:
 # -- One memory ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limits", [{}, {"local_window_size": 5, "softcap": 2.0}], ids=["plain", "limited"])
+ROOM_FOR_ALL = {"local_window_size": 5, "sliding_window_cache": 1}
+
+
+@pytest.mark.parametrize(
+    "limits", [{}, {"local_window_size": 5, "softcap": 2.0}, ROOM_FOR_ALL], ids=["plain", "limited", "room for all"]
+)
 def test_past_and_present_may_be_one_array(limits: Any) -> None:
     """Only new rows are written; results are those of arrays that are apart. Outputs without memory get new arrays in each run."""
     made, _ = decoder(**limits)
@@ -316,8 +321,9 @@ def test_past_and_present_may_be_one_array(limits: Any) -> None:
     assert not any(np.may_share_memory(one, other) for i, one in enumerate(results) for other in results[:i])
 
 
-def test_a_graph_is_bound_to_one_array_where_rows_are_kept_and_nowhere_else() -> None:
-    made, _ = decoder()
+@pytest.mark.parametrize("limits", [{}, ROOM_FOR_ALL], ids=["plain", "room for all"])
+def test_a_graph_is_bound_to_one_array_where_rows_are_kept_and_nowhere_else(limits: Any) -> None:
+    made, _ = decoder(**limits)
     loaded = tvmdml.onnx.load(made)
     whole = np.zeros(2 * J * 40 * D + 8, np.float32)
     key, value = (whole[i * J * 40 * D :][: J * 40 * D].reshape(1, J, 40, D) for i in range(2))

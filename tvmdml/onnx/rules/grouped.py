@@ -155,13 +155,16 @@ class _Rows(NamedTuple):
     def of_window(self) -> list[Any]:
         """The same where only the last rows are kept, in increasing order from the first row on.
 
-        They stay where they are until there is no room, and then as many are dropped as are not in the window, and one more. Rows
-        are put behind all that was kept, so that the first new one sees its whole window.
+        If there is room for all, they are kept as everywhere. Else they stay where they are until there is none, and then as many
+        are dropped as are not in the window, and one more. Rows are put behind all that was kept: the first new one sees its
+        whole window.
         """
         node, past = self.node, self.past
         window, room, rows = node.integer("local_window_size", -1), past.room, self.new[0].shape[1]
         if not (node.has(3) and 0 < window <= room):
             raise Refused(f"it keeps a window of {window} rows in {room}")
+        if node.count(6) <= room:  # nothing is dropped, and rows may be written where they are kept
+            return self.seen(past.lengths, room)
         step = room - window + 1
 
         def kept(total: Expression) -> Expression:
