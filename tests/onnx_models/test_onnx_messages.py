@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,11 @@ assert tvmdml.onnx.load(sys.argv[1])(x)[0].tolist() == [[1, 0]]
 assert "onnx" not in sys.modules, "the whole package was imported"
 mine = sys.modules["onnx.onnx_ml_pb2"]
 
+import importlib.resources, importlib.util, pkgutil
+loader = importlib.util.find_spec("onnx").loader
+assert "SPDX" in loader.get_source("onnx") and loader.is_package("onnx")
+assert "onnx" not in sys.modules
+assert pkgutil.get_data("onnx", "__init__.py") and importlib.resources.files("onnx").joinpath("__init__.py").is_file()
 import onnx, onnx.helper, onnx.checker
 assert onnx.onnx_ml_pb2 is mine and onnx.ModelProto is mine.ModelProto
 assert onnx.onnx_cpp2py_export is sys.modules["onnx.onnx_cpp2py_export"]
@@ -50,25 +56,58 @@ assert onnx.__spec__.loader is onnx.__loader__ and onnx.__loader__.get_data(onnx
 """
 
 
-def test_a_model_needs_messages_and_schemas_only(tmp_path: Path) -> None:
-    """And a program that imports the package afterwards has each module once."""
+_REFUSED = """
+import gc, sys
+import tvmdml.onnx
+sys.modules["onnx"] = None  # it is not installed
+try:
+    tvmdml.onnx.load(sys.argv[1])
+except tvmdml.Unsupported:
+    pass
+gc.collect()
+"""
+
+
+def _small(path: Path) -> Path:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "small", [x], [y])
-    path = tmp_path / "small.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_a_model_that_is_not_read_leaves_no_file_open(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "default::ResourceWarning", "-c", _REFUSED, str(_small(tmp_path / "small.onnx"))]
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, "TVMDML_CACHE_DIR": str(tmp_path)}
+    )
+    assert "ResourceWarning" not in done.stderr, done.stderr
+
+
+def test_a_model_needs_messages_and_schemas_only(tmp_path: Path) -> None:
+    """And a program that imports the package afterwards has each module once."""
+    path = _small(tmp_path / "small.onnx")
     subprocess.run([sys.executable, "-c", _PROGRAM, str(path)], check=True)
 
 
 @pytest.mark.parametrize(
     "value",
-    [3, 2.5, "text", b"bytes", [1, 2], [1.5, 2.0], ["a", b"b"], numpy_helper.from_array(np.arange(3)), onnx.TypeProto()],
+    [
+        *(3, 2.5, "text", b"bytes", [1, 2], [1.5, 2.0], ["a", b"b"], numpy_helper.from_array(np.arange(3)), onnx.TypeProto()),
+        *(np.int8(3), np.float16(0.5), np.float32(2.5), np.float64(0.1), [np.float32(1), 2], np.arange(3), np.arange(3.0)),
+    ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_attributes_are_those_of_the_package(value: Any) -> None:
     """Made, and read."""
     right = helper.make_attribute("name", value)
     assert attribute_of("name", value) == right
     assert attribute_value(right) == helper.get_attribute_value(right)
+
+
+@pytest.mark.parametrize("value", [None, 1j, object(), np.zeros((2, 2)), [1.5, None], {}])
+def test_what_is_no_attribute_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="a number, a text"):
+        attribute_of("name", value)
 
 
 def test_attributes_without_a_value() -> None:

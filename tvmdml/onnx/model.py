@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeGuard
 from weakref import WeakValueDictionary
 
@@ -225,7 +226,8 @@ class Model(Runnable):
 
                 content = None if self._kept is None else self._kept.content
                 file = None if content is None else content.opened()
-                read = Origin(self._given, file, self.target, self._following, self._fallback, self._exactness)
+                with nullcontext() if file is None else file:
+                    read = Origin(self._given, file, self.target, self._following, self._fallback, self._exactness)
                 if content is not None and not content.is_unchanged():
                     if self._is_known:
                         given = "a file that changed after it was loaded"

@@ -15,14 +15,38 @@ from typing import Any
 
 import numpy as np
 
+from tvmdml.errors import message, safe_repr
 from tvmdml.system import at_hand, imported
 from tvmdml.tensors.arrays import NumpyArray
 
 _MESSAGES, _SCHEMAS = "onnx.onnx_ml_pb2", "onnx.onnx_cpp2py_export"
 
 
+class _Loader:
+    """The package's own loader, which gives the package the modules that are there already as its attributes."""
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        """What else it has, such as ``get_data``."""
+        return getattr(self._own, name)
+
+    def create_module(self, spec: Any) -> ModuleType:
+        """Only makes it: the loader of the module, and from now on of its spec, is the package's own one."""
+        spec.loader = self._own
+        made = ModuleType(spec.name)
+        _bind(made)
+        return made
+
+    def exec_module(self, module: Any) -> None:
+        """Load it anew: this is the loader only then."""
+        module.__spec__.loader = module.__loader__ = self._own
+        self._own.exec_module(module)
+
+
 class _Binder:
-    """Finds and loads the package as it would be without this, but with the modules that are there already as its attributes."""
+    """Finds the package as it would be found without this."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """As a finder of modules."""
@@ -31,22 +55,8 @@ class _Binder:
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
         spec: Any = next((spec for spec in others if spec is not None), None)
         if spec is not None:
-            spec.loader_state, spec.loader = (spec.loader, spec.loader_state), self
+            spec.loader = _Loader(spec.loader)
         return spec
-
-    def create_module(self, spec: Any) -> ModuleType:
-        """As a loader: it makes room for the package's own one."""
-        spec.loader, spec.loader_state = spec.loader_state
-        made = ModuleType(spec.name)
-        _bind(made)
-        return made
-
-    def exec_module(self, module: Any) -> None:
-        """Load it anew: this is the loader only then, as ``create_module`` gives a new one its own."""
-        spec = module.__spec__
-        spec.loader, spec.loader_state = spec.loader_state
-        module.__loader__ = spec.loader
-        spec.loader.exec_module(module)
 
 
 def _bind(package: Any) -> None:
@@ -122,6 +132,7 @@ def attribute_value(attribute: Any) -> Any:
 
 def attribute_of(name: str, value: Any, kind: int = 0) -> Any:
     """An ``AttributeProto`` of what ``attribute_value`` returns. ``kind`` is the number of its type, if that is known."""
+    value = value.tolist() if isinstance(value, np.ndarray) and value.ndim < 2 else value
     several = isinstance(value, (list, tuple))
     made = messages().AttributeProto(name=name, type=kind or _kind(value))
     field = _FIELDS[made.type]
@@ -135,19 +146,31 @@ def attribute_of(name: str, value: Any, kind: int = 0) -> Any:
 
 
 def _kind(value: Any) -> int:
-    """The number of the type of an attribute."""
+    """The number of the type of an attribute.
+
+    Raises:
+        TypeError: there is none for such a value.
+    """
     if isinstance(value, (list, tuple)):
-        return max((5 + _kind(one) for one in value), default=7) if not any(isinstance(one, float) for one in value) else 6
+        kinds = [5 + _kind(one) for one in value]
+        return 6 if 6 in kinds else max(kinds, default=7)
     if isinstance(value, (int, np.integer)):
         return 2
-    return 1 if isinstance(value, float) else 3 if isinstance(value, (str, bytes)) else _OF_MESSAGES[type(value).__name__]
+    if isinstance(value, (float, np.floating)):
+        return 1
+    kind = 3 if isinstance(value, (str, bytes)) else _OF_MESSAGES.get(type(value).__name__)
+    if kind is None:
+        raise TypeError(
+            message("ONNX attribute", safe_repr(value), "a number, a text, bytes, a message of ONNX, or a list of these")
+        )
+    return kind
 
 
 _OF_MESSAGES = {"TensorProto": 4, "GraphProto": 5, "SparseTensorProto": 11, "TypeProto": 13}
 
 
 def _plain(value: Any) -> Any:
-    return value.encode() if isinstance(value, str) else value
+    return value.encode() if isinstance(value, str) else float(value) if isinstance(value, np.floating) else value
 
 
 def node_of(kind: str, inputs: Sequence[str], outputs: Sequence[str], name: str = "", domain: str = "", **attributes: Any) -> Any:
