@@ -35,6 +35,39 @@ def test_importing_loads_neither_numpy_nor_tvm() -> None:
     assert {name for name in loaded if name.startswith("tvmdml.")} == {"tvmdml.system"}, "more than what forks go through"
 
 
+_LASTING = """
+import gc, weakref
+from tvmdml import system
+
+class Node:
+    pass
+
+def garbage():
+    node = Node()
+    node.itself = node
+    return weakref.ref(node)
+
+looks = []
+young = garbage()
+gc.callbacks.append(lambda phase, about: looks.append(about))
+made = system.imported(lambda: [[] for _ in range(100_000)])
+others = [[] for _ in range(gc.get_threshold()[0] // 2)]
+assert gc.isenabled() and not looks, "what was imported was looked at"
+assert not gc.get_freeze_count() and young() is not None
+gc.collect()
+assert young() is None, "garbage from before the import stayed"
+
+gc.freeze()
+frozen = gc.get_freeze_count()
+system.imported(lambda: None)
+assert gc.get_freeze_count() == frozen, "what the program froze is not frozen any more"
+"""
+
+
+def test_what_is_imported_is_no_garbage_to_look_for() -> None:
+    subprocess.run([sys.executable, "-c", _LASTING], check=True)
+
+
 @pytest.mark.full
 def test_names_are_found_without_a_compiler() -> None:
     loaded = modules_after("import tvmdml; assert {'top_k', 'TopK1', 'compile'} <= set(dir(tvmdml)); tvmdml.TopK1; tvmdml.top_k")

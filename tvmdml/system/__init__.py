@@ -159,14 +159,21 @@ def _given(answer: _Answer[Any]) -> bool:
 
 
 @contextmanager
-def not_collected() -> Iterator[None]:
-    """No garbage is collected inside: what is imported, or part of a graph, is none, and to look at all of it takes long."""
+def not_collected(*, lasting: bool = False) -> Iterator[None]:
+    """No garbage is collected inside: what is imported, or part of a graph, is none, and to look at all of it takes long.
+
+    Args:
+        lasting: what is made inside stays as long as the process, so it counts as old at the end: nobody looks at it soon after.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
+            if lasting and not gc.get_freeze_count():  # a program's own frozen objects stay so
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -177,7 +184,7 @@ def imported(load: Callable[[], T]) -> T:
     """
 
     def work() -> T:
-        with whole(), not_collected():
+        with whole(), not_collected(lasting=True):
             return load()
 
     return work() if threading.get_ident() in _importing() else apart(work)

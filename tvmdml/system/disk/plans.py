@@ -105,7 +105,8 @@ def _replace(path: Path, pieces: Iterable[Any]) -> int:
             stream.flush()
             size = stream.tell()
             stream.seek(ALIGNMENT)
-            checksum = _checksum(np.frombuffer(piece, np.uint8) for piece in iter(lambda: stream.read(_PIECE), b""))
+            piece = np.empty(min(size, _PIECE), np.uint8)  # memory that is new for each costs more than the sums
+            checksum = _checksum(piece[:count] for count in iter(lambda: stream.readinto(piece.data), 0))
             stream.seek(0)
             stream.write(_HEADER.pack(_MAGIC, _FORMAT, 0, size, checksum))
         os.replace(beside, path)
