@@ -117,13 +117,13 @@ def function(device: Device, name: str = "scale") -> int:
     return device.module(image(device)).function(name)
 
 
-def scale(device: Device, x: Memory, y: Memory, a: int = 1, b: int = 0, n: int | None = None) -> driver.Launch:
+def scale(device: Device, x: Memory, y: Memory, a: int = 1, b: int = 0, n: int | None = None) -> driver.LaunchArguments:
     n = min(x.nbytes, y.nbytes) // 4 if n is None else n
     parameters = struct.pack("<QQIII", x.address, y.address, n, a, b)
     return function(device), (-(-n // THREADS), 1, 1), (THREADS, 1, 1), parameters
 
 
-def churn(device: Device, x: Memory, rounds: int) -> driver.Launch:
+def churn(device: Device, x: Memory, rounds: int) -> driver.LaunchArguments:
     """Work that takes a while: ``churned`` says what comes of it."""
     n = x.nbytes // 4
     return function(device, "churn"), (-(-n // THREADS), 1, 1), (THREADS, 1, 1), struct.pack("<QII", x.address, n, rounds)
@@ -136,7 +136,7 @@ def churned(values: np.ndarray, rounds: int) -> np.ndarray:
     return values
 
 
-def launch(device: Device, what: driver.Launch, *used: Memory) -> None:
+def launch(device: Device, what: driver.LaunchArguments, *used: Memory) -> None:
     stream = device.stream()
     for memory in used:
         device.order(memory, stream)

@@ -26,7 +26,7 @@ from tvmdml.kernels.knobs import Value
 from tvmdml.library import scheduling
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._contract import NumpyArray, Role
 from tvmdml.operators._trial import Trial, Values, any_values
 from tvmdml.proof.conformance import cases, references
 from tvmdml.proof.conformance.cases import Case
@@ -122,10 +122,10 @@ class Drawn(NamedTuple):
         """The function that fills the inputs."""
         return functools.partial(FILLS[self.case.fill], np.random.default_rng([seed, self.number]))
 
-    def inputs(self, seed: int) -> list[Array | None]:
+    def inputs(self, seed: int) -> list[NumpyArray | None]:
         """The inputs, which lie as the descriptor says; ``None`` for an absent one. Those in one output's memory are the same."""
         values, taken = self.values(seed), dict(self.case.shared)
-        found: dict[str, Array | None] = {}
+        found: dict[str, NumpyArray | None] = {}
         for name, tensor in self.case.desc.tensors(Role.INPUT):
             first = next((other for other in found if name in taken and taken.get(other) == taken[name]), "")
             if tensor is None or first:

@@ -14,7 +14,7 @@ from tvmdml import TensorDataType
 from tvmdml import tensorir as T
 from tvmdml.system import imports
 from tvmdml.targets._lower import lower
-from tvmdml.targets._program import Expression
+from tvmdml.targets._program import IntegerExpression
 
 INTEGERS = tuple(f"{kind}{bits}" for bits in (8, 16, 32, 64) for kind in ("int", "uint"))
 FLOATS = ("float16", "float32", "float64")
@@ -28,7 +28,7 @@ class Written(NamedTuple):
 
     function: Any
     parameters: tuple[str, ...]
-    groups: Expression
+    groups: IntegerExpression
     """How many are launched along x."""
 
 

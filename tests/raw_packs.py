@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from tvmdml.library.format import Contents, Part
-from tvmdml.library.records import Kernel, Launch, Operation
+from tvmdml.library.records import Kernel, LaunchRecord, Operation
 
 NO_PART = 0xFFFFFFFF
 PARTS = [Part(".so", b"\x7fELF" + bytes(40)), Part(".cuda", hashlib.sha256(b"code").digest()), Part(".o", b"")]
@@ -22,10 +22,10 @@ def contents() -> Contents:
         Kernel("element_wise_round", "default", (), "cuda sm_80,sm_90", 1),
     ]
     line = {"operator": "TOP_K1", "InputTensor": "float32[2, 3]", "K": 2, "Fill": "-inf", "Epsilon": 0.5}
-    launches = (Launch(1, kernels[0].key, (3, -1), ()), Launch(8, kernels[1].key, (), (("int32", 7),)))
+    launches = (LaunchRecord(1, kernels[0].key, (3, -1), ()), LaunchRecord(8, kernels[1].key, (), (("int32", 7),)))
     operations = [
         Operation(line, False, "cpu:x86-64-v3", launches),
-        Operation({"operator": "ELEMENT_WISE_ROUND"}, True, "cuda sm_80,sm_90", (Launch(0, kernels[2].key, (), ()),)),
+        Operation({"operator": "ELEMENT_WISE_ROUND"}, True, "cuda sm_80,sm_90", (LaunchRecord(0, kernels[2].key, (), ()),)),
     ]
     head = {
         "producer": {"tvmdml": "0.1"},

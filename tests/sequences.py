@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml import TensorDesc, compiler
-from tvmdml.targets import Launch, Run, SequenceStep, Target
+from tvmdml.targets import Launch, ReadySequence, SequenceStep, Target
 from tvmdml.tensors.arrays.device_array import DeviceArray
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -65,5 +65,5 @@ def fibonacci(count: int) -> Array:
     return values
 
 
-def ways(run: Run) -> list[Callable[[Any], object]]:
+def ways(run: ReadySequence) -> list[Callable[[Any], object]]:
     return [run, lambda arrays: run.bind(arrays)(), run.timed, lambda arrays: run(tuple(arrays))]

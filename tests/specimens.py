@@ -12,7 +12,6 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels import tensorir_values as V
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import (
-    Array,
     Bool,
     Float,
     Floats,
@@ -20,6 +19,7 @@ from tvmdml.operators._contract import (
     Inputs,
     Int,
     Ints,
+    NumpyArray,
     Operators,
     OptionalFloat,
     OptionalInput,
@@ -70,7 +70,7 @@ class Pairs(Operator):
                         T.store(tensors["output_tensor"], offset, T.const(factor, result.data_type.tvm))
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         (x,) = inputs
         assert x is not None
         out = np.broadcast_to(x, self.output_tensor.sizes).copy()
@@ -193,7 +193,7 @@ class Mixed(Operator):
                 T.store(tensors["output_tensor"], T.dot(at, self.output_tensor.layout), mixed)
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         a, b = (x.astype(np.float32) if x.dtype == np.float16 else x for x in inputs if x is not None)
         return (_mixed(a, b).astype(inputs[0].dtype),)
 
@@ -207,7 +207,7 @@ class MixedByFamily(Binary):
     def value(self, a: Any, b: Any) -> Any:
         return _mixed(a, b)
 
-    def numpy(self, *arrays: Array) -> Any:
+    def numpy(self, *arrays: NumpyArray) -> Any:
         return _mixed(*arrays)
 
 
@@ -226,7 +226,7 @@ class Parted(Pointwise):
     def value(self, a: Any, b: Any) -> Any:
         return _mixed(a, b), _mixed(b, a)
 
-    def numpy(self, *arrays: Array) -> Any:
+    def numpy(self, *arrays: NumpyArray) -> Any:
         a, b = arrays
         return _mixed(a, b), _mixed(b, a)
 
@@ -274,7 +274,7 @@ class Pick(Operator):
                 )
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         x, indices = inputs
         assert x is not None
         assert indices is not None
@@ -301,7 +301,7 @@ class Less(Binary):
     def value(self, a: Any, b: Any) -> Any:
         return V.to(a + V.like(a, self.number(self.offset)) < b, "uint8")
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return np.less(a + a.dtype.type(self.number(self.offset)), b)
 
 
@@ -329,7 +329,7 @@ class Recoded(Operator):
             V.store_each(each, result, tensors["output_tensor"], value)
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         values = self.input_tensor.unpack(inputs[0])
         return (self.output_tensor.pack(values.astype(self.output_tensor.data_type.numpy)),)
 

@@ -16,7 +16,7 @@ from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, sa
 from tvmdml.genai.cli import generate
 from tvmdml.options import (
     EXACT,
-    Operation,
+    OperationOptions,
     device_option,
     device_rows,
     feature_level_option,
@@ -281,7 +281,7 @@ def prune(size: int | None) -> None:
 @feature_level_option
 def source(
     operator: str | None,
-    operation: Operation,
+    operation: OperationOptions,
     kind: str,
     device: Target | None,
     feature_level: FeatureLevel | None,

@@ -18,7 +18,7 @@ from tvmdml.kernels import persistent
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.persistent import Packing
 from tvmdml.library import notices, shelf
-from tvmdml.library.finding import Missing, absent, find
+from tvmdml.library.finding import KernelMissing, absent, find
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role, Shared
@@ -73,7 +73,7 @@ def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
         raise CompileError(shelf.missing(desc, target, shared, "and only packs may be used: one was loaded with strict=True"))
     try:
         launchers = [find(one, target) for one in kernel.every]
-    except Missing as error:
+    except KernelMissing as error:
         raise CompileError(shelf.missing(desc, target, shared, str(error))) from None
     except imports.NoCompiler as error:
         raise CompileError(shelf.missing(desc, target, shared, f"it is not in the cache, and {error}")) from None

@@ -29,7 +29,7 @@ class TensorOption(NamedTuple):
     sizes: tuple[int, ...]
 
 
-class Operation(NamedTuple):
+class OperationOptions(NamedTuple):
     """The values of the options."""
 
     sizes: tuple[int, ...] | None
@@ -96,11 +96,11 @@ class Operation(NamedTuple):
 
 
 def operation_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add these options to a command, which receives them as one argument ``operation``, an ``Operation``."""
+    """Add these options to a command, which receives them as one argument ``operation``, an ``OperationOptions``."""
 
     @functools.wraps(command)
     def gathered(*args: Any, **values: Any) -> T:
-        operation = Operation(*(values.pop(name) for name in Operation._fields))
+        operation = OperationOptions(*(values.pop(name) for name in OperationOptions._fields))
         return command(*args, operation=operation, **values)
 
     for option in reversed(_OPTIONS):

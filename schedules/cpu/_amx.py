@@ -13,13 +13,13 @@ from tvmdml.kernels import tensorir_values as T
 
 SIDE = 16
 """Rows of a tile, and its columns of int32."""
-_LINE = 64
+_LINE = 64  # bytes of a tile's row, and of a cache line
 _TILE_REGISTERS = 8
 _KINDS = {(False, False): "uud", (False, True): "usd", (True, False): "sud", (True, True): "ssd"}
 """The instruction's name by which side's bytes are signed."""
 
 
-class Block(NamedTuple):
+class AmxBlock(NamedTuple):
     """Sums in tiles, and the bytes that are multiplied."""
 
     rows: int
@@ -73,7 +73,7 @@ class Block(NamedTuple):
 
 
 @functools.cache
-def _source(block: Block) -> str:
+def _source(block: AmxBlock) -> str:
     """The functions, in LLVM IR. Sums have the first tile registers, then come the first factor's and the second one's."""
     rows, columns = block.rows, block.columns
     sums = rows * columns
@@ -148,7 +148,7 @@ define void @tvmdml_tiles_ask(ptr %b) alwaysinline {{
 """
 
 
-def _order(block: Block) -> tuple[int, list[tuple[Any, ...]]]:
+def _order(block: AmxBlock) -> tuple[int, list[tuple[Any, ...]]]:
     """How many registers the first factor's tiles have, and the products of a step.
 
     These name of each factor the tile's number and part, its register, and whether it is loaded before.
@@ -183,6 +183,7 @@ def _forms(of_rows: int) -> str:
     """The configuration for each number of rows; the first tile registers have so many, the others all."""
     text = ""
     for rows in range(1, SIDE + 1):
+        # As LDTILECFG reads it: palette 1, 15 bytes of 0; bytes a row of 16 registers (8 exist), as int16; rows of each, as int8.
         form = [1, *[0] * 15, *[_LINE, 0] * _TILE_REGISTERS, *[0] * 16]
         form += [rows] * of_rows + [SIDE] * (_TILE_REGISTERS - of_rows) + [0] * 8
         text += "".join(f"\\{byte:02x}" for byte in form)

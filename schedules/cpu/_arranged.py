@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tvmdml.kernels import movement
-from tvmdml.kernels.movement import Move, Rule, Transfer
+from tvmdml.kernels.movement import CoordinateRule, Move, Transfer
 from tvmdml.schedules.cpu._tiles import SIDE
 
 _LONG = 256
@@ -21,7 +21,7 @@ _PIECES = (movement.INSIDE, movement.WHOLE, movement.EQUAL, movement.TURNED, *mo
 """The rules that divide a row into pieces."""
 
 
-def pieced_by(move: Move) -> Rule | None:
+def pieced_by(move: Move) -> CoordinateRule | None:
     """The rule that divides rows into pieces, if there is exactly one rule that depends on the coordinate along a row."""
     along = [rule for rule in move.rules if rule.follows(-1)]
     if len(along) != 1 or along[0].kind not in _PIECES or (along[0].look is not None and along[0].look.place.steps[-1]):

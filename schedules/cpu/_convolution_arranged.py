@@ -17,7 +17,7 @@ _ROWS_AHEAD = 4
 """How many rows before it is read a part of an image is asked for, if only some of its rows are read."""
 
 
-class Tile(NamedTuple):
+class ArrangedTile(NamedTuple):
     """The register tile."""
 
     rows: int
@@ -30,7 +30,7 @@ class Tile(NamedTuple):
         return self.vectors * self.lanes
 
     @property
-    def narrow(self) -> Tile:
+    def narrow(self) -> ArrangedTile:
         """The tile for the last places, if they are few."""
         return self._replace(vectors=max(self.vectors // 2, 1))
 
@@ -71,7 +71,7 @@ class Arranged:
     """A direct convolution's parts that arrange what the tiles read."""
 
     plan: ConvolutionPlan
-    tile: Tile
+    tile: ArrangedTile
     tasks: int
     sums: str
     factors: str

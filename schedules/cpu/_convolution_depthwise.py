@@ -17,7 +17,7 @@ from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
 from tvmdml.schedules.cpu._part import load_part, store_part
 
-_MOST_TAPS = 49
+_MOST_TAPS = 49  # 7 x 7
 _ROWS = (8, 4, 2, 1)
 _FEWEST_LANES = 8
 _NUMBERS = (

@@ -16,7 +16,7 @@ from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._convolution_after import After
-from tvmdml.schedules.cpu._convolution_arranged import Arranged, Phase, Tile, Typed, Ways, up
+from tvmdml.schedules.cpu._convolution_arranged import Arranged, ArrangedTile, Phase, Typed, Ways, up
 from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, NAMES, ConvolutionPlan
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
@@ -31,7 +31,7 @@ _LINE = 16
 class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by another name
     """A direct convolution as a kernel."""
 
-    def __init__(self, desc: Any, plan: ConvolutionPlan, tile: Tile, tasks: int, ways: Ways) -> None:
+    def __init__(self, desc: Any, plan: ConvolutionPlan, tile: ArrangedTile, tasks: int, ways: Ways) -> None:
         self.given, self.plan, self.tile, self.tasks, self.after = desc, plan, tile, tasks, After(desc)
         self.by_rows, self.packed, self.panelled, self.masked = ways
         zero, own = desc.zero_points()[0], desc.owned()
@@ -171,7 +171,9 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
                 lambda: self._tile(tile, image, phase, group, panel, first, number, task),
             )
 
-    def _tile(self, tile: Tile, image: Any, phase: Phase, group: Any, panel: Any, first: Any, number: Any, task: Any) -> None:
+    def _tile(
+        self, tile: ArrangedTile, image: Any, phase: Phase, group: Any, panel: Any, first: Any, number: Any, task: Any
+    ) -> None:
         n = self.n
         depth = T.let(n.channels * phase.taps)
         table = T.let(n.channels * phase.first)
@@ -230,7 +232,7 @@ class Direct(Arranged):  # type: ignore[misc] # mypy knows these modules by anot
             each(lambda r, j: sums.set(r, j, zero))
         self._store(tile, image, phase, group, row, first, task, lambda r, j: T.let(self.totals[kept(r, j)]))
 
-    def _store(self, tile: Tile, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any) -> None:
+    def _store(self, tile: ArrangedTile, image: Any, phase: Phase, group: Any, row: Any, first: Any, task: Any, total: Any) -> None:
         """Finished sums to the output: vectors whose places are in a row, and others part by part."""
         n, y = self.n, self.tensors["output_tensor"]
         lanes = tile.lanes

@@ -23,7 +23,7 @@ from tvmdml.schedules.cpu._convolution_bytes import GROUP, Interleaved
 from tvmdml.schedules.cpu._convolution_filters import Filters
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import NAMES, ConvolutionPlan
-from tvmdml.schedules.cpu._convolution_register_tile import DEEP, LANES, OF_FLOATS, TILES, Tile, late, tile_for
+from tvmdml.schedules.cpu._convolution_register_tile import DEEP, LANES, OF_FLOATS, TILES, RegisterTile, late, tile_for
 from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
@@ -54,7 +54,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         sizes = SimpleNamespace(
             output1=plan.output1 // plan.backward1, output2=plan.output2 // plan.backward2, filters=plan.filters
         )  # backward, those of the smallest phase
-        self.shape: Tile = self._shape(sizes, knobs)
+        self.shape: RegisterTile = self._shape(sizes, knobs)
         self.packs: Any = None if self.bytes else Filters(plan, desc.filter_tensor.data_type.tvm, self.shape.width)
         self.by_tap = self.packs is not None and self.packs.by_channel
         """Whether there is a table of where taps are in packed filters."""
@@ -84,7 +84,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         self.by_panel = plan.backward and plan.batch == 1 and even and not (self.owned or self.bytes)
         """Whether a panel of filters is packed just before the tiles of all phases that read it."""
 
-    def _shape(self, sizes: Any, knobs: Any) -> Tile:
+    def _shape(self, sizes: Any, knobs: Any) -> RegisterTile:
         """The tile for the sizes of the smallest phase."""
         tiles = DEEP if self.late else TILES
         return tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, tiles, cycles=OF_FLOATS, knobs=knobs)

@@ -27,11 +27,11 @@ from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed, up
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import ConvolutionPlan
-from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, Tile, parts_of_vectors
+from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, RegisterTile, parts_of_vectors
 from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._crowded import after, element_at, once_more, place_of, vector_at
 from tvmdml.schedules.cpu._gemm_arithmetic import Floats
-from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, PackedSource, Packing, Panels
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, FactorPacking, PackedSource, Panels
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
 from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._sums import Sums, zeros
@@ -176,7 +176,7 @@ class Last:
             *(self.rows * self.columns, self.filters, TILES[self.lanes], self.lanes, not self.turns),
             *((OF_FLOATS.begin, OF_FLOATS.read), (knobs.run, knobs.vectors)),
         )
-        self.tile = Tile(places, 1, vectors)
+        self.tile = RegisterTile(places, 1, vectors)
         self.width = self.tile.vectors * self.lanes
         self.panels = Panels(self.width, 1, self.filters, plan.products)
         self.stay = KC if min(KC, plan.products) * self.width * 4 <= _NEAR else KC // 2
@@ -234,7 +234,7 @@ class Last:
         tasks = split(self.panels.room * own.groups, self.target, TASK_ELEMENTS)
         form = ALONG if self.width < SIDE or self.width % SIDE == 0 else SINGLE
         source = PackedSource("float32", form, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
-        return Packing(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
+        return FactorPacking(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
 
     def _numbers(self) -> tuple[int, ...]:
         desc, (down, across) = self.given, self.along

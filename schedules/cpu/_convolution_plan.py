@@ -18,7 +18,7 @@ DIMENSIONS = 3
 """Those of all plans: of a row, planes and rows have size 1."""
 _LINE = 16
 """Elements of a cache line."""
-_SETS = 128
+_SETS = 128  # of four bytes each: channels of a frame are never a multiple of 512 bytes apart
 _OF_DIMENSION = (
     "kernel", "dilation", "forward", "backward", "phases", "start", "room", "image", "image_step", "padding", "first", "output",
     "output_step", "tap_step",

@@ -14,7 +14,7 @@ from tvmdml.schedules.cpu._convolution_plan import DIMENSIONS, ConvolutionPlan
 LANES = 16
 
 
-class Tile(NamedTuple):
+class RegisterTile(NamedTuple):
     """The register tile."""
 
     run: int
@@ -114,7 +114,7 @@ def tile_for(
     tiles: Sequence[tuple[int, int]] = TILES,
     cycles: Cycles = _CYCLES,
     knobs: Any = None,
-) -> Tile:
+) -> RegisterTile:
     """The tile that is fastest, about. What knobs set is nearly so."""
     own = (0, 0, 0) if knobs is None else (knobs.run, knobs.lines, knobs.vectors)
-    return Tile(*of_places(plan.output1, plan.output2, plan.filters, most_vectors, tuple(tiles), LANES, (*cycles,), own))
+    return RegisterTile(*of_places(plan.output1, plan.output2, plan.filters, most_vectors, tuple(tiles), LANES, (*cycles,), own))

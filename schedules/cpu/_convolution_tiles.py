@@ -10,11 +10,11 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._amx import SIDE, Block
+from tvmdml.schedules.cpu._amx import SIDE, AmxBlock
 from tvmdml.schedules.cpu._convolution_arranged import Phase, up
 from tvmdml.schedules.cpu._convolution_bytes import GROUP
 from tvmdml.schedules.cpu._convolution_lanes import Lanes
-from tvmdml.schedules.cpu._convolution_register_tile import Tile
+from tvmdml.schedules.cpu._convolution_register_tile import RegisterTile
 from tvmdml.schedules.cpu._gemm_arithmetic import TileBytes
 from tvmdml.schedules.cpu._tiles import transposed
 from tvmdml.targets import Target
@@ -38,16 +38,16 @@ class TileLanes(Lanes):  # type: ignore[misc] # mypy knows these modules by anot
 
     WAY, words = "tile_lanes", WORDS
 
-    def _shape(self, sizes: Any, knobs: Any) -> Tile:
+    def _shape(self, sizes: Any, knobs: Any) -> RegisterTile:
         run = -(-sizes.output2 // -(-sizes.output2 // SIDE))
-        return Tile(run, 1, max(1, min(_MOST_VECTORS, sizes.filters // SIDE)))
+        return RegisterTile(run, 1, max(1, min(_MOST_VECTORS, sizes.filters // SIDE)))
 
     def _bytes(self, signed: tuple[bool, bool]) -> TileBytes:
         return TileBytes(signed)
 
     @property
-    def _block(self) -> Block:
-        return Block(1, self.shape.vectors, self.arithmetic.signed)
+    def _block(self) -> AmxBlock:
+        return AmxBlock(1, self.shape.vectors, self.arithmetic.signed)
 
     # -- The image
 

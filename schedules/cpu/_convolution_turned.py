@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import up
-from tvmdml.schedules.cpu._convolution_register_tile import LANES, Tile
+from tvmdml.schedules.cpu._convolution_register_tile import LANES, RegisterTile
 from tvmdml.schedules.cpu._part import load_part, store_part
 from tvmdml.schedules.cpu._sums import zeros
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
@@ -17,7 +17,7 @@ from tvmdml.schedules.cpu._tiles import SIDE, transposed
 class Turned(NamedTuple):
     """What a kernel's tiles have in common."""
 
-    tile: Tile
+    tile: RegisterTile
     after: After
     tensors: dict[str, Any]
     totals: Any

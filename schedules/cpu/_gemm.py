@@ -36,7 +36,7 @@ SLACK = 64
 """Elements behind a buffer of panels, into which a vector may run over."""
 
 
-class Shape(NamedTuple):
+class TileShape(NamedTuple):
     """The tile: rows, and vectors of columns."""
 
     rows: int
@@ -73,7 +73,7 @@ class LaunchIntegers(NamedTuple):
     """The lines of a factor that have the cache lines for which a tile asks."""
 
 
-class Product:
+class ProductLoops:
     """Writes the loops of a product into a kernel."""
 
     PARTS = True
@@ -81,7 +81,7 @@ class Product:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: TileShape,
         arithmetic: Arithmetic,
         factors: tuple[Factor, Factor],
         sums: tuple[bool, bool] = (False, False),
@@ -99,7 +99,7 @@ class Product:
 
     @staticmethod
     def scratch(
-        shape: Shape,
+        shape: TileShape,
         arithmetic: Arithmetic,
         blocks: tuple[int, int, int],
         lines: tuple[int, int],
@@ -491,7 +491,7 @@ class Product:
         self.finish(T.hold(where.row + i), T.hold(where.column + self.factors[1].line(j * lanes)), T.hold(value), places)
 
 
-def asks_every(shape: Shape, columns: int, per_line: int) -> int:
+def asks_every(shape: TileShape, columns: int, per_line: int) -> int:
     """How many places of a tile there are for each cache line of the next rows that it asks for.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.schedules.cpu._ahead import read_far_ahead
-from tvmdml.schedules.cpu._amx import SIDE, Block
-from tvmdml.schedules.cpu._gemm import KC, Product, Shape, _Where, blocks
+from tvmdml.schedules.cpu._amx import SIDE, AmxBlock
+from tvmdml.schedules.cpu._gemm import KC, ProductLoops, TileShape, _Where, blocks
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves, TilePairs
 from tvmdml.schedules.cpu._gemm_panels import up
 from tvmdml.schedules.cpu._sums import zeros
@@ -22,15 +22,15 @@ _AHEAD = 1 << 13
 """Bytes between what few rows ask for and what they read. They wait for memory, whose pages processors read ahead one by one."""
 
 
-def shape(rows: int, columns: int) -> Shape | None:
+def shape(rows: int, columns: int) -> TileShape | None:
     """The block for a product, in its rows and vectors; ``None`` if vectors of columns are not filled."""
     if columns < _LEAST_COLUMNS:
         return None
     high, wide = (1, 4) if rows <= SIDE else (2, 2)
-    return Shape(high * SIDE, min(wide, columns // SIDE), SIDE)
+    return TileShape(high * SIDE, min(wide, columns // SIDE), SIDE)
 
 
-class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by another name
+class TileProduct(ProductLoops):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the loops."""
 
     PARTS = False
@@ -39,11 +39,11 @@ class TileProduct(Product):  # type: ignore[misc] # mypy knows these modules by 
     """Of the next panel of columns the first line for which a tile asks, and how many of each step."""
 
     @property
-    def _block(self) -> Block:
+    def _block(self) -> AmxBlock:
         """With several rows of tiles, a panel of columns stays in the first cache; otherwise the only panel of rows."""
         high = self.shape.rows // SIDE
         signed, parts = (self.arithmetic.signed, 1) if isinstance(self.arithmetic, TileBytes) else (None, self.arithmetic.parts)
-        return Block(high, self.shape.vectors, signed, 0 if high > 1 else 1, parts)
+        return AmxBlock(high, self.shape.vectors, signed, 0 if high > 1 else 1, parts)
 
     def _enter(self) -> None:
         self._block.configure(T.hold(T.min(self.plan.rows, T.i64(SIDE))))
@@ -116,7 +116,7 @@ class HalfProduct(TileProduct):
 
     @staticmethod
     def scratch(
-        shape: Shape,
+        shape: TileShape,
         arithmetic: Arithmetic,
         blocks: tuple[int, int, int],
         lines: tuple[int, int],
@@ -124,7 +124,7 @@ class HalfProduct(TileProduct):
         packed: tuple[bool, bool] = (False, False),
     ) -> tuple[int, int, int, int]:
         """With room for a block's own sums, which come first."""
-        a, b, partial, sums = Product.scratch(shape, arithmetic, blocks, lines, depth, packed)
+        a, b, partial, sums = ProductLoops.scratch(shape, arithmetic, blocks, lines, depth, packed)
         return a, b, partial + shape.rows * shape.columns, sums
 
     def _tile(self, a: Any, b: Any, groups: Any, at: Any, first: Any, last: Any, where: _Where, late: bool) -> None:

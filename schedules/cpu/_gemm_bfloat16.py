@@ -11,7 +11,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import CHAIN, bfloat16, multiply_add
-from tvmdml.schedules.cpu._gemm import Product, _Where
+from tvmdml.schedules.cpu._gemm import ProductLoops, _Where
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TilePairs
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
@@ -99,7 +99,7 @@ class TileBfloat16(TilePairs):  # type: ignore[misc] # as above
         return (_joined(*raws[::-1]),)
 
 
-class Bfloat16Product(Product):  # type: ignore[misc] # as above
+class Bfloat16Product(ProductLoops):  # type: ignore[misc] # as above
     """The loops for vectors: of each block the sums of both halves stay in registers, and the whole ones beside them."""
 
     PARTS = False

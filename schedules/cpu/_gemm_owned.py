@@ -93,7 +93,7 @@ class PackedSource(NamedTuple):
         return tuple(found)
 
 
-class Packing:
+class FactorPacking:
     """The kernel that packs a factor."""
 
     def __init__(self, panels: Panels, source: PackedSource, arithmetic: Arithmetic, lanes: int, sums: bool, tasks: int) -> None:

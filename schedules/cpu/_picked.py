@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
-from tvmdml.kernels.movement import Rule
+from tvmdml.kernels.movement import CoordinateRule
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._woven import unwoven
 
@@ -17,7 +17,7 @@ KEPT = 112
 """Offsets that are computed before the first of them is used: one that was just stored as a part of a vector is not there soon."""
 
 
-def picked(rules: Sequence[tuple[Rule, Sequence[Any]]], at: Sequence[Any], narrow: str, kind: str, unit: bool) -> Any:
+def picked(rules: Sequence[tuple[CoordinateRule, Sequence[Any]]], at: Sequence[Any], narrow: str, kind: str, unit: bool) -> Any:
     """The offsets of the elements that tuples of indices mean, from these coordinates on along a row: a vector.
 
     Args:

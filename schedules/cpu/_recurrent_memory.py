@@ -9,7 +9,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_default import limited
 from tvmdml.schedules.cpu._recurrent_bytes import words
-from tvmdml.schedules.cpu._recurrent_products import Product
+from tvmdml.schedules.cpu._recurrent_products import GateProduct
 
 
 class MemorySizes(NamedTuple):
@@ -38,7 +38,7 @@ class MemorySizes(NamedTuple):
 
     @classmethod
     def of(
-        cls, desc: Recurrent, of_input: Product, stages: Sequence[Product], shares: int, most: int, chunk: int, digits: int
+        cls, desc: Recurrent, of_input: GateProduct, stages: Sequence[GateProduct], shares: int, most: int, chunk: int, digits: int
     ) -> MemorySizes:
         """Those of an operator; ``shares`` is how many threads a task's units are divided among.
 
@@ -82,7 +82,7 @@ class TaskMemory:
         lengths: Any,
         sizes: MemorySizes,
         hidden: Any,
-        of_input: Product,
+        of_input: GateProduct,
     ) -> None:
         self.desc, self.buffers, self.steps = desc, buffers, steps
         self.fixed, self.work, self.lengths = fixed, work, lengths
@@ -216,7 +216,7 @@ class TaskMemory:
         """What a stage multiplies: the state, or what the stage before has made."""
         return T.hold(self.state(row, T.i64(0)) if stage == 0 else self.handed(stage - 1, row, T.i64(0)))
 
-    def sum(self, row: Any, product: Product, gate: int, vector: Any) -> Any:
+    def sum(self, row: Any, product: GateProduct, gate: int, vector: Any) -> Any:
         """A tile's sums."""
         first = self.base + self.sizes.sums + self.share * self.sizes.sum_room
         return T.hold(first + row * product.width + gate * product.units + vector * product.lanes)

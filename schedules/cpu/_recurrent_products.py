@@ -34,7 +34,7 @@ def deep_loop(count: Any) -> Iterator[Any]:
             yield T.hold(first + i)
 
 
-class Product(NamedTuple):
+class GateProduct(NamedTuple):
     """How the weights of some gates lie in memory: by blocks of units, then by columns, then by gates, then by units."""
 
     gates: tuple[int, ...]
@@ -65,7 +65,7 @@ class Product(NamedTuple):
         return self.blocks(hidden) * columns * self.width if self.packed else 0
 
     @classmethod
-    def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int, sums: int = 1) -> Product:
+    def fitting(cls, gates: tuple[int, ...], lanes: int, registers: int, rows: int, hidden: int, sums: int = 1) -> GateProduct:
         """As many rows and vectors as there are registers for; ``sums`` is how many vectors of sums each vector of a gate has."""
         own, usual = len(gates) * sums, registers * 3 // 4
         vectors = max(1, 4 // len(gates))
@@ -91,7 +91,7 @@ class Panels:
     KIND: ClassVar[str] = ""
     """The type of elements, if that is not the one of sums."""
 
-    def __init__(self, product: Product, buffer: Any, kind: str, columns: Any, hidden: Any, base: Any = 0) -> None:
+    def __init__(self, product: GateProduct, buffer: Any, kind: str, columns: Any, hidden: Any, base: Any = 0) -> None:
         self.product, self.buffer, self.kind = product, buffer, kind
         self.columns, self.hidden, self.base = columns, hidden, base
         self.blocks = T.hold(T.truncdiv(hidden + (product.units - 1), T.i64(product.units)))
@@ -212,7 +212,7 @@ class Unpacked:
     Units and columns are multiples of the lanes.
     """
 
-    def __init__(self, product: Product, weights: Weights, kind: str, columns: Any, hidden: Any) -> None:
+    def __init__(self, product: GateProduct, weights: Weights, kind: str, columns: Any, hidden: Any) -> None:
         self.product, self.weights, self.kind, self.columns, self.hidden = product, weights, kind, columns, hidden
         self.blocks = T.hold(T.truncdiv(hidden, T.i64(product.units)))
 
@@ -266,10 +266,10 @@ def _across(vectors: list[Any]) -> Any:
     return vectors[0]
 
 
-class Packing:
+class WeightPacking:
     """How weights that never change are packed, once: the panels of one product after the other."""
 
-    def __init__(self, desc: Any, name: str, products: Sequence[Product], columns: int, panels: type[Panels] = Panels) -> None:
+    def __init__(self, desc: Any, name: str, products: Sequence[GateProduct], columns: int, panels: type[Panels] = Panels) -> None:
         self.desc, self.name, self.products, self.columns, self.panels = desc, name, products, columns, panels
 
     def bases(self) -> list[int]:

@@ -15,7 +15,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.operators._resampling import Grid, ResampledGradient
 from tvmdml.schedules.cpu import per_task, split
-from tvmdml.schedules.cpu._resampling_rows import Images, RowWriter, gathered, run, splat, vectors
+from tvmdml.schedules.cpu._resampling_rows import ResampledImages, RowWriter, gathered, run, splat, vectors
 from tvmdml.targets import Target
 
 _LEAST = 1 << 13
@@ -25,7 +25,7 @@ _MOST = 8
 _WIDE = "float64"
 
 
-def kernel(desc: ResampledGradient, images: Images, target: Target) -> Kernel | None:
+def kernel(desc: ResampledGradient, images: ResampledImages, target: Target) -> Kernel | None:
     """Rows of the elements' gradients are divided among tasks. ``None`` for what is computed in double precision, too."""
     y, x = images.grids
     uses = x.most_uses(desc.is_linear)

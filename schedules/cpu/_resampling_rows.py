@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._resampling import Grid, Resampling, after, grid_of, weights
-from tvmdml.operators._resampling_reference import Rule
+from tvmdml.operators._resampling_reference import AxisMapping
 from tvmdml.schedules.cpu import share
 
 LANES = 16
-ONE = Rule(True, "", 1.0, 0.0, 0.0, False)
+ONE = AxisMapping(True, "", 1.0, 0.0, 0.0, False)
 
 
-class Images(NamedTuple):
+class ResampledImages(NamedTuple):
     """Images beside each other: the last two dimensions are resampled, and the others copied."""
 
     grids: tuple[Grid, Grid]
@@ -27,7 +27,7 @@ class Images(NamedTuple):
     """The integers of the launch: both grids, the other dimensions, and their steps and a row's in both tensors."""
 
     @classmethod
-    def of(cls, desc: Resampling) -> Images | None:
+    def of(cls, desc: Resampling) -> ResampledImages | None:
         """``None`` if others are resampled, too, if rows are not contiguous, or if the result is antialiased."""
         elements, places = desc.ends()
         rules, sizes, steps = desc.rules(), (elements.sizes, places.sizes), [elements.layout, places.layout]

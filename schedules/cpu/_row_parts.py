@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
-from tvmdml.kernels.movement import Move, Rule
+from tvmdml.kernels.movement import CoordinateRule, Move
 from tvmdml.schedules.cpu._across import Across, Constant
 from tvmdml.schedules.cpu._ahead import ROWS, ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import has_along, pieced_by
@@ -132,7 +132,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
             found = row.buffers[row.move.source][T.let(offset)]
             sink.put([x], found if comes is None else T.Select(comes, T.let(found), self.fill))
 
-    def _some_vectors(self, row: MovedRow, sink: Sink, along: Sequence[tuple[Rule, Any]], first: Any, count: Any) -> None:
+    def _some_vectors(self, row: MovedRow, sink: Sink, along: Sequence[tuple[CoordinateRule, Any]], first: Any, count: Any) -> None:
         """Elements that some vectors of indices mean. A single index for each is mostly in range, and taken as it is."""
 
         def each(offset: Callable[[Any], Any]) -> None:
@@ -161,7 +161,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         step = T.i64(1) if self.unit else along[0][0].step
         T.either(fits, lambda: each(lambda place: (T.cast(indices[again + place], "int64") + more) * step), computed)
 
-    def _asked(self, row: MovedRow, along: Sequence[tuple[Rule, Any]], x: Any) -> None:
+    def _asked(self, row: MovedRow, along: Sequence[tuple[CoordinateRule, Any]], x: Any) -> None:
         """Ask for indices further on, and for the next row of the source, if each row has one."""
         first, buffers = along[0]
         assert first.look is not None
@@ -191,7 +191,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
         for lane, one in enumerate(found):
             T.store(row.result.buffer, row.result.place([T.let(x + lane)]), one)
 
-    def _pieces(self, row: MovedRow, rule: Rule, start: Any, stop: Any) -> None:
+    def _pieces(self, row: MovedRow, rule: CoordinateRule, start: Any, stop: Any) -> None:
         """The part of a row that is inside of the source, and what is around it."""
         kind, n, zero = rule.kind, rule.size, T.i64(0)
         first = T.let(

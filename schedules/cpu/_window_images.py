@@ -19,7 +19,7 @@ _MOST_TOGETHER = 16
 """Images that are combined together, at most: each takes a register."""
 
 
-class Images(Way):  # type: ignore[misc] # mypy knows these modules by another name
+class WholeImages(Way):  # type: ignore[misc] # mypy knows these modules by another name
     """Windows that have a whole image each."""
 
     NAME = "images"

@@ -30,7 +30,7 @@ from tvmdml.schedules.cpu import (
     split,
 )
 from tvmdml.schedules.cpu._convolution_after import After
-from tvmdml.schedules.cpu._convolution_arranged import Tile, Ways
+from tvmdml.schedules.cpu._convolution_arranged import ArrangedTile, Ways
 from tvmdml.schedules.cpu._convolution_depthwise import Depthwise, suits
 from tvmdml.schedules.cpu._convolution_direct import Direct
 from tvmdml.schedules.cpu._convolution_knobs import ORDERS
@@ -94,23 +94,23 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     return Direct(desc, found, tile, tasks, ways).kernel()
 
 
-def _panelled(found: ConvolutionPlan, tile: Tile) -> bool:
+def _panelled(found: ConvolutionPlan, tile: ArrangedTile) -> bool:
     """Whether packing places pays: filters have one tap, and there are many of them and many channels, which lie far apart."""
     return found.taps == 1 and not found.backward and found.places > tile.columns and found.channels >= 256 and found.filters >= 128
 
 
-def _once(found: ConvolutionPlan, floats: bool, tile: Tile) -> bool:
+def _once(found: ConvolutionPlan, floats: bool, tile: ArrangedTile) -> bool:
     """Whether each filter is read once, as it is."""
     return found.rows_contiguous and floats and found.places <= tile.columns
 
 
-def _tile(found: ConvolutionPlan, width: int, desc: Any, wanted: str) -> Tile:
+def _tile(found: ConvolutionPlan, width: int, desc: Any, wanted: str) -> ArrangedTile:
     """The tile that is wanted, or computes least for nothing."""
     lanes = width // (8 if desc.computed == "float64" else 4)
     some = [one for one in TILES[width] if wanted == f"{one[0]}x{one[1]}"] or TILES[width]
-    tiles = [Tile(rows, vectors, lanes) for rows, vectors in some]
+    tiles = [ArrangedTile(rows, vectors, lanes) for rows, vectors in some]
 
-    def waste(tile: Tile) -> int:
+    def waste(tile: ArrangedTile) -> int:
         vectors = -(-found.places // tile.lanes)
         rest = vectors % tile.vectors
         narrow = 0 < rest <= tile.narrow.vectors

@@ -22,12 +22,12 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, _gemm_image, split
-from tvmdml.schedules.cpu._gemm import EVERY, LaunchIntegers, Product, Shape, asks_every
+from tvmdml.schedules.cpu._gemm import EVERY, LaunchIntegers, ProductLoops, TileShape, asks_every
 from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves, TilePairs
 from tvmdml.schedules.cpu._gemm_bfloat16 import Bfloat16, Bfloat16Product, TileBfloat16
 from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker, BitPairPacker
 from tvmdml.schedules.cpu._gemm_bits import Bits
-from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Packing, Panels
+from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, FactorPacking, Panels
 from tvmdml.schedules.cpu._gemm_owned import PackedSource as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
@@ -122,7 +122,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         lanes = self.bytes_of_vector // (8 if total == "float64" else 4)
         short = self._may_be_short(total)
         wanted = _TILE_OF_PAIRS if desc.BFLOAT16 and knobs.tile == "auto" else knobs.tile
-        self.shape = blocks_of_tiles or Shape(
+        self.shape = blocks_of_tiles or TileShape(
             *tiles.of_product(rows, columns, lanes, wanted, self.x86, short, self._sides_that_never_change())
         )
         self.arithmetic = self._arithmetic(total, blocks_of_tiles is not None)
@@ -218,7 +218,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         halves = total == "float32" and a_zero is None and b_zero is None and {self._type(a), self._type(b)} == {"float16"}
         return bool((halves or self.desc.BFLOAT16) and self.tiles_of_pairs)
 
-    def _writer(self) -> type[Product]:
+    def _writer(self) -> type[ProductLoops]:
         """What writes the loops."""
         tiles = {
             TileBytes: _gemm_amx.TileProduct,
@@ -226,7 +226,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
             TileHalves: _gemm_amx.HalfProduct,
             Bfloat16: Bfloat16Product,
         }
-        return tiles.get(type(self.arithmetic), Product)
+        return tiles.get(type(self.arithmetic), ProductLoops)
 
     def _arithmetic(self, total: str, in_tiles: bool) -> Arithmetic:
         if self.desc.BFLOAT16:
@@ -246,7 +246,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
             found.append(one.name in owned and free)
         return found[0], found[1]
 
-    def _packing(self, side: int, target: Target) -> Packing:
+    def _packing(self, side: int, target: Target) -> FactorPacking:
         operand, number = self.operands[side], self.zeros()[side]
         batch, *lines, place = self.plain.steps(operand)
         zero = None
@@ -262,7 +262,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         )
         self.packed[side] = source.packed_steps(panels.room)
         tasks = split(panels.room * math.prod(size for size, _ in source.different), target, TASK_ELEMENTS)
-        return Packing(panels, source, self.arithmetic, self.shape.lanes, self.corrects()[side], tasks)
+        return FactorPacking(panels, source, self.arithmetic, self.shape.lanes, self.corrects()[side], tasks)
 
     def owned(self) -> tuple[Owned, ...]:
         found = []
@@ -275,7 +275,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
     def _type(self, operand: Operand) -> str:
         return str(getattr(self.desc, operand.name).data_type.tvm)
 
-    def _forms(self, shape: Shape) -> tuple[str, str]:
+    def _forms(self, shape: TileShape) -> tuple[str, str]:
         return self._form(0, shape.rows), self._form(1, shape.columns)
 
     def _form(self, side: int, width: int) -> str:
@@ -348,7 +348,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         """Those integers."""
         return ()
 
-    def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
+    def _prepare(self, product: ProductLoops, tensors: dict[str, Any], more: list[Any]) -> None:
         """Change what writes the loops, with the buffers of all tensors and those integers."""
 
     def _finish(self, row: Any, column: Any, total: Any, sums: tuple[Any, Any]) -> None:
@@ -368,7 +368,7 @@ class _ImageTiles(_Tiles):
     def _more(self) -> tuple[int, ...]:
         return self.plain.image
 
-    def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
+    def _prepare(self, product: ProductLoops, tensors: dict[str, Any], more: list[Any]) -> None:
         packer = _gemm_image.ImageRows if isinstance(self.arithmetic, TilePairs) else _gemm_image.ImageColumns
         product.a = packer(product.a.factor, self.arithmetic)
         product.a.image = SimpleNamespace(**dict(zip(self.MORE, more, strict=True)))
@@ -390,7 +390,7 @@ class _TilesOfBits(_Tiles):
         exact = self._type(self.contraction.a) == "float16" and own.bits <= 4 and not own.zeros_are_floats
         return self.tiles_of_pairs and (exact or own.may_round)
 
-    def _forms(self, shape: Shape) -> tuple[str, str]:
+    def _forms(self, shape: TileShape) -> tuple[str, str]:
         return self._form(0, shape.rows), ALONG
 
     def _sides_that_never_change(self) -> tuple[bool, bool]:
@@ -412,7 +412,7 @@ class _TilesOfBits(_Tiles):
         assert own is not None
         return own.b_tensor.sizes[1], *row_steps(own)
 
-    def _prepare(self, product: Product, tensors: dict[str, Any], more: list[Any]) -> None:
+    def _prepare(self, product: ProductLoops, tensors: dict[str, Any], more: list[Any]) -> None:
         buffers = [tensors.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor")]
         row_bytes, *steps = more
         packer = BitPairPacker if isinstance(self.arithmetic, TileHalves) else BitPacker

@@ -18,11 +18,11 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_fused import QuantizedRecurrent
-from tvmdml.operators._recurrent_step import Stage, Unit
+from tvmdml.operators._recurrent_step import StepPart, Unit
 from tvmdml.schedules.cpu import _default, per_task, share, split
 from tvmdml.schedules.cpu._recurrent_bytes import COLUMNS, BytePanels, Digits
 from tvmdml.schedules.cpu._recurrent_memory import MemorySizes, TaskMemory
-from tvmdml.schedules.cpu._recurrent_products import Packing, Panels, Product, Unpacked, Weights
+from tvmdml.schedules.cpu._recurrent_products import GateProduct, Panels, Unpacked, WeightPacking, Weights
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -59,15 +59,15 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     most = -(-desc.batch // parts)
     chunk = max(1, min(desc.steps, int(knobs.chunk_rows) // most))
     units = -(-desc.hidden // shares)
-    stages = [Product.fitting(one.gates, lanes, registers, most, units, digits or 1) for one in desc.stages()]
+    stages = [GateProduct.fitting(one.gates, lanes, registers, most, units, digits or 1) for one in desc.stages()]
     gates = tuple(sorted({gate for one in desc.stages() for gate in one.gates}))
-    of_input = Product.fitting(gates, lanes, registers, most * chunk, units, digits or 1)
+    of_input = GateProduct.fitting(gates, lanes, registers, most * chunk, units, digits or 1)
     owned = {name for name in WEIGHTS if name in desc.owned()}
     if desc.batch * desc.steps <= knobs.unpacked_rows and not digits:
         stages = [one if WEIGHTS[1] in owned else _unpacked(desc, WEIGHTS[1], one) for one in stages]
         of_input = of_input if WEIGHTS[0] in owned else _unpacked(desc, WEIGHTS[0], of_input)
     made = BytePanels if digits else Panels
-    packings = [Packing(desc, name, some, columns, made) for name, some, columns in
+    packings = [WeightPacking(desc, name, some, columns, made) for name, some, columns in
                 zip(WEIGHTS, ([of_input], stages), (desc.inputs, desc.hidden), strict=True) if name in owned]  # fmt: skip
     tiles = [-(-most // one.rows) for one in stages]
     least = desc.batch // parts
@@ -122,7 +122,7 @@ def _digits(desc: Recurrent, processor: Any) -> int:
     return 1 if desc.may_round else 3
 
 
-def _unpacked(desc: Recurrent, name: str, product: Product) -> Product:
+def _unpacked(desc: Recurrent, name: str, product: GateProduct) -> GateProduct:
     """The product with weights where they are, if they lie well; otherwise the one that is given."""
     tensor = getattr(desc, name)
     fits = tensor.layout[3] == 1 and desc.hidden % product.lanes == 0 and tensor.sizes[3] % product.lanes == 0
@@ -142,7 +142,7 @@ class _Writer:
     divided: bool
     steps_known: tuple[tuple[str, bool], ...]
 
-    def __init__(self, desc: Recurrent, of_input: Product, of_stages: list[Product], **choices: Any) -> None:
+    def __init__(self, desc: Recurrent, of_input: GateProduct, of_stages: list[GateProduct], **choices: Any) -> None:
         self.desc, self.of_input, self.of_stages = desc, of_input, of_stages
         self.__dict__.update(choices)
         self.parameters = (*desc.formula_key(), ("products", repr((of_input, *of_stages))), *choices.items())
@@ -169,7 +169,7 @@ class _Writer:
             self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in WEIGHTS)
             packed = [buffers[name] if (name := WEIGHTS[min(i, 1)]) in self.owned else one for i, one in enumerate(packed)]
 
-            def panels(product: Product, packed: Any, weights: Weights, columns: Any, base: Any = 0) -> Panels | Unpacked:
+            def panels(product: GateProduct, packed: Any, weights: Weights, columns: Any, base: Any = 0) -> Panels | Unpacked:
                 if not product.packed:
                     return Unpacked(product, weights, desc.computed, columns, self.hidden)
                 if words is None:
@@ -295,7 +295,7 @@ class _Writer:
             self._write_digits(self.count, panels, partial(memory.vector, number))
 
             def block_of(
-                block: Any, number: int = number, stage: Stage = stage, panels: Panels | Unpacked = panels, tiles: Any = tiles
+                block: Any, number: int = number, stage: StepPart = stage, panels: Panels | Unpacked = panels, tiles: Any = tiles
             ) -> None:
                 place = panels.place(self.direction, block)
                 unit = T.hold(block * panels.product.units)
@@ -317,7 +317,7 @@ class _Writer:
                 to = self._vector(panels, place, row)
                 panels.digits.write(to, self.memory.work, place(row), panels.columns)
 
-    def _tile(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:
+    def _tile(self, number: int, stage: StepPart, place: Any, unit: Any, first: Any, rows: Any, element: Any) -> None:
         """Some sequences, and a block of units: sums, then what the units make of them."""
         least = self.tile_rows[number]
 
@@ -330,7 +330,7 @@ class _Writer:
             T.either(rows == T.i64(least), tile(least), tile(least + 1))
         self._values(number, stage, unit, first, rows, element)
 
-    def _sums(self, number: int, stage: Stage, place: Any, unit: Any, first: Any, count: int, element: Any) -> None:
+    def _sums(self, number: int, stage: StepPart, place: Any, unit: Any, first: Any, count: int, element: Any) -> None:
         memory, panels = self.memory, self.panels[number]
         product, apart = panels.product, self.desc.apart()
 
@@ -347,7 +347,7 @@ class _Writer:
                 for v, value in enumerate(vectors):
                     T.store(memory.work, T.run(memory.sum(r, product, at, v), product.lanes), value)
 
-    def _values(self, number: int, stage: Stage, unit: Any, first: Any, rows: Any, element: Any) -> None:
+    def _values(self, number: int, stage: StepPart, unit: Any, first: Any, rows: Any, element: Any) -> None:
         """What the units make of their sums."""
         memory, product, desc = self.memory, self.panels[number].product, self.desc
         lanes = product.lanes

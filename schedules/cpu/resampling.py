@@ -27,7 +27,7 @@ from tvmdml.operators._resampling import Grid, Resampled, ResampledGradient, Res
 from tvmdml.schedules.cpu import _default, _resampling_gradient, _resampling_pixels, per_task, split
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._resampling_pixels import Pixels
-from tvmdml.schedules.cpu._resampling_rows import LANES, Here, Images, InputRows, RowWriter, overlapping, pairs, run, splat
+from tvmdml.schedules.cpu._resampling_rows import LANES, Here, InputRows, ResampledImages, RowWriter, overlapping, pairs, run, splat
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
 
@@ -39,7 +39,7 @@ LONGEST = (1 << 31) - 1
 
 def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
     """Rows of the result are divided among tasks."""
-    images, found = Images.of(desc), None
+    images, found = ResampledImages.of(desc), None
     short = images is not None and _are_short(images, 1)
     if images is not None and isinstance(desc, ResampledGradient):
         found = _resampling_gradient.kernel(desc, images, target) if short else None
@@ -50,7 +50,7 @@ def kernel(desc: Resampling, target: Target, shared: Shared) -> Kernel:
     return found or _default.kernel(desc, target, shared)
 
 
-def _are_short(images: Images | Pixels, channels: int) -> bool:
+def _are_short(images: ResampledImages | Pixels, channels: int) -> bool:
     """Whether tables can say where the elements of rows are."""
     x = images.grids[1]
     return bool(max(x.inputs, x.outputs) * channels < LONGEST)
@@ -66,7 +66,7 @@ def _of_pixels(desc: Resampled, target: Target) -> Kernel | None:
     return _resampled(desc, pixels, target, pixels.channels) if dense else None
 
 
-def _resampled(desc: Resampled, images: Images | Pixels, target: Target, channels: int = 1) -> Kernel:
+def _resampled(desc: Resampled, images: ResampledImages | Pixels, target: Target, channels: int = 1) -> Kernel:
     y, x = images.grids
     count = math.prod(images.outer) * y.outputs
     tasks = min(count, split(desc.ends()[1].element_count, target, LEAST, 2))

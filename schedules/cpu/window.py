@@ -27,7 +27,7 @@ from tvmdml.operators._window_gradients import Gathered
 from tvmdml.operators._window_largest import Largest
 from tvmdml.operators._window_sums import Summed
 from tvmdml.schedules.cpu import _default, _window_shifted, split
-from tvmdml.schedules.cpu._window_images import Images
+from tvmdml.schedules.cpu._window_images import WholeImages
 from tvmdml.schedules.cpu._window_lines import LONGEST, Lines
 from tvmdml.schedules.cpu._window_rolling import Rolling
 from tvmdml.schedules.cpu._window_spread import Spread
@@ -65,7 +65,7 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
     work = max(desc.whole().element_count, desc.pooled().element_count * min(desc.taps(), 8))
     tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
     if _is_image(desc):
-        return Images(desc, full, tasks).kernel()
+        return WholeImages(desc, full, tasks).kernel()
     for along, dimension in _contiguous(desc):
         most = full * (knobs.channel_registers if along is None else knobs.registers)
         edges = along is not None and _edged(desc, along, most) >= _FEWEST

@@ -8,11 +8,11 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.gpu._bits import BitMatrix
 from tvmdml.schedules.gpu._matrix_forms import TileWriter
-from tvmdml.schedules.gpu._matrix_loads import Moved, Part
+from tvmdml.schedules.gpu._matrix_loads import FactorLoads, Moved
 from tvmdml.schedules.gpu._words import save, words
 
 
-class BitPart(Part):  # type: ignore[misc] # mypy knows these modules by another name
+class BitPart(FactorLoads):  # type: ignore[misc] # mypy knows these modules by another name
     """A part of which a thread moves words: neighbouring threads have neighbouring columns, as shared memory has."""
 
     def __init__(self, writer: TileWriter, which: int, way: Moved, matrix: BitMatrix) -> None:

@@ -32,7 +32,7 @@ _RUNS = {1: 32, 2: 16, 4: 8, 8: 8}
 """Elements of a column that a thread reads at once, by rows, in 1 to 4 words: what is computed of them has room in registers."""
 _CHUNK = 8
 """Elements of a row that a thread has at once."""
-_BYTES = 16
+_BYTES = 16  # the most that a thread loads at once
 
 
 def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: DeviceTarget, knobs: Any) -> Kernel:

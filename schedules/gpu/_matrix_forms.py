@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from tvmdml.kernels.contraction import Contraction, Operand
 
 
-class Tile(NamedTuple):
+class MatrixTile(NamedTuple):
     """The rows and columns of a group's part of a result, of a thread's, and of a subgroup's with tensor cores."""
 
     rows: int
@@ -42,7 +42,7 @@ class SumPlace(NamedTuple):
     block: Any
 
 
-class Part(Protocol):
+class FactorTile(Protocol):
     """A factor's part of a tile."""
 
     moved: Any
@@ -80,7 +80,7 @@ class TileWriter(Protocol):
         """What multiplies."""
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[FactorTile]:
         """Those of both factors."""
 
     def number(self, value: int) -> Any:
@@ -112,7 +112,7 @@ class Leaf(Protocol):
     """How factors lie in shared memory, and how a group multiplies what is there."""
 
     name: str
-    tile: Tile
+    tile: MatrixTile
     step: int
     """The products of each sum that are in shared memory at once."""
     stages: int
@@ -154,7 +154,7 @@ class Leaf(Protocol):
     def factor(self, x: Any, zero: Any, product: Any, inside: Any) -> Any:
         """An element as it is in shared memory, if there is such a ``product``, and it is ``inside`` of all dimensions."""
 
-    def declare(self, parts: Sequence[Part]) -> Any:
+    def declare(self, parts: Sequence[FactorTile]) -> Any:
         """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""
 
     def begin(self, writer: TileWriter) -> None:

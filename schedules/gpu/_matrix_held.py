@@ -9,7 +9,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction
 from tvmdml.kernels.movement import both
-from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, TileWriter
+from tvmdml.schedules.gpu._matrix_forms import FactorTile, MatrixTile, SumPlace, TileWriter
 from tvmdml.targets._device import DeviceTarget
 
 _PAD = 16
@@ -35,7 +35,7 @@ class Held:
 
     def __init__(
         self,
-        tile: Tile,
+        tile: MatrixTile,
         step: int,
         stages: int,
         types: Sequence[str],
@@ -90,7 +90,7 @@ class Held:
             x = T.Select(inside, x, T.const(0, T.type_of(x)) if zero is None else zero)
         return T.Select(product, T.cast(_signed(x), "int8"), T.const(0, "int8"))
 
-    def declare(self, parts: Sequence[Part]) -> Any:
+    def declare(self, parts: Sequence[FactorTile]) -> Any:
         """Shared memory for both factors, and the slab."""
         self._in_word = []
         for which, part in enumerate(parts):

@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, factor, multiply_add
 from tvmdml.kernels.movement import both
-from tvmdml.schedules.gpu._matrix_forms import Part, SumPlace, Tile, TileWriter
+from tvmdml.schedules.gpu._matrix_forms import FactorTile, MatrixTile, SumPlace, TileWriter
 from tvmdml.schedules.gpu._matrix_tiles import PAD
 from tvmdml.schedules.gpu._words import load
 from tvmdml.targets._device import DeviceTarget
@@ -41,7 +41,7 @@ class Plain(_Own):
 
     crosses = False
 
-    def __init__(self, tile: Tile, step: int, stages: int, computed: str, types: Sequence[str], packed: bool) -> None:
+    def __init__(self, tile: MatrixTile, step: int, stages: int, computed: str, types: Sequence[str], packed: bool) -> None:
         width = 8 if computed == "float64" else 4
         self.packed = packed and computed == "float32"
         """Whether two neighbouring sums are added to at once."""
@@ -114,7 +114,7 @@ class Plain(_Own):
                     elif j % 2 == 0:
                         T.multiply_add_pair(writer.own, place, a, (b, factors[1][j + 1]))
 
-    def declare(self, parts: Sequence[Part]) -> Any:
+    def declare(self, parts: Sequence[FactorTile]) -> Any:
         """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""
         count = max(self.stages * self.size(1), self.slab_rows * self.slab_pitch)
         memories = [T.shared(self.computed, size) for size in (self.stages * self.size(0), count)]
@@ -159,7 +159,7 @@ class Cores(_Own):
     keeps_type = has_words = True
 
     def __init__(
-        self, tile: Tile, step: int, stages: int, computed: str, types: Sequence[str], inner_first: Sequence[bool]
+        self, tile: MatrixTile, step: int, stages: int, computed: str, types: Sequence[str], inner_first: Sequence[bool]
     ) -> None:
         self.tile, self.stages, self.computed, self.stored = tile, stages, computed, tuple(types)
         self.half = _ROW if computed == "int32" else _ROW // 2
@@ -223,7 +223,7 @@ class Cores(_Own):
             for zero, count in ((writer.c.b_zero, self.down), (writer.c.a_zero, self.across))
         ]
 
-    def declare(self, parts: Sequence[Part]) -> Any:
+    def declare(self, parts: Sequence[FactorTile]) -> Any:
         """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""
         slab = self.slab_rows * self.slab_pitch * 4 * self.half // _ROW
         sizes = max(self.stages * self.size(0), slab), self.stages * self.size(1)

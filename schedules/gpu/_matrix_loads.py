@@ -137,7 +137,7 @@ def aligned(operand: Operand, sizes: Sequence[int], last: int, most: int) -> int
     return found & -found
 
 
-class Part:
+class FactorLoads:
     """A factor's part of a tile, while a kernel is written."""
 
     def __init__(self, writer: TileWriter, which: int, way: Moved) -> None:
@@ -353,7 +353,7 @@ def _first_bytes(word: Any, count: Any) -> Any:
     return T.Select(others < T.const(4, "int32"), word & kept, T.const(0, "uint32"))
 
 
-class Crossed(Part):
+class Crossed(FactorLoads):
     """Bytes whose neighbours in memory are rows or columns, of four products at a time: they become words of four products each."""
 
     def _slot(self, slot: int) -> tuple[Any, Any, bool]:

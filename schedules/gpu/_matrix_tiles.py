@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
+from tvmdml.schedules.gpu._matrix_forms import Leaf, MatrixTile
 from tvmdml.targets._device import DeviceTarget
 
 PAD = 4
@@ -22,20 +22,20 @@ _SLOTS, _MOST_SLOTS = 8, 16
 TILES = {
     str(tile): tile
     for tile in (
-        Tile(128, 128, 8, 8, 64, 32),
-        Tile(128, 64, 8, 4, 64, 32),
-        Tile(64, 128, 4, 8, 32, 64),
-        Tile(64, 64, 4, 4, 32, 32),
-        Tile(32, 128, 4, 8, 16, 64),
-        Tile(128, 32, 8, 4, 64, 16),
-        Tile(32, 64, 4, 4, 16, 32),
-        Tile(64, 32, 4, 4, 32, 16),
-        Tile(32, 32, 4, 4, 16, 16),
-        Tile(16, 128, 4, 4, 16, 32),
-        Tile(128, 16, 4, 4, 32, 16),
-        Tile(16, 64, 2, 4, 16, 16),
-        Tile(64, 16, 4, 2, 16, 16),
-        Tile(16, 16, 2, 2, 16, 16),
+        MatrixTile(128, 128, 8, 8, 64, 32),
+        MatrixTile(128, 64, 8, 4, 64, 32),
+        MatrixTile(64, 128, 4, 8, 32, 64),
+        MatrixTile(64, 64, 4, 4, 32, 32),
+        MatrixTile(32, 128, 4, 8, 16, 64),
+        MatrixTile(128, 32, 8, 4, 64, 16),
+        MatrixTile(32, 64, 4, 4, 16, 32),
+        MatrixTile(64, 32, 4, 4, 32, 16),
+        MatrixTile(32, 32, 4, 4, 16, 16),
+        MatrixTile(16, 128, 4, 4, 16, 32),
+        MatrixTile(128, 16, 4, 4, 32, 16),
+        MatrixTile(16, 64, 2, 4, 16, 16),
+        MatrixTile(64, 16, 4, 2, 16, 16),
+        MatrixTile(16, 16, 2, 2, 16, 16),
     )
 }
 """From large to small: a large one reads each factor less often, and small ones are many."""
@@ -53,7 +53,7 @@ def chosen(
     knobs: Any,
     target: DeviceTarget,
     sizes: Sequence[int],
-    leaf_of: Callable[[Tile, int, int], Leaf],
+    leaf_of: Callable[[MatrixTile, int, int], Leaf],
     slots: Callable[[Leaf], int],
     stages: int,
 ) -> Leaf:
@@ -65,7 +65,7 @@ def chosen(
     batch, rows, columns, depth = sizes
     most = min(target.max_shared_bytes, _SINGLE_BYTES if stages == 1 else _BYTES)
 
-    def fitted(tile: Tile) -> Leaf:
+    def fitted(tile: MatrixTile) -> Leaf:
         step, times = min(knobs.depth, 1 << (depth - 1).bit_length()), stages
         leaf = leaf_of(tile, step, times)
         while (many := slots(leaf) > _SLOTS) or leaf.bytes > most:
@@ -86,7 +86,7 @@ def chosen(
     if knobs.tile in leaves:
         return leaves[knobs.tile]
 
-    def wasted(tile: Tile) -> bool:
+    def wasted(tile: MatrixTile) -> bool:
         return bool((tile.rows >= 2 * rows and tile.rows > 16) or (tile.columns >= 2 * columns and tile.columns > 16))
 
     fitting = [leaf for leaf in leaves.values() if not wasted(leaf.tile)] or [*leaves.values()][-1:]

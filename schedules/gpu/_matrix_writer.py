@@ -14,7 +14,7 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, position, reduction, strided
 from tvmdml.schedules.gpu._matrix_bits import BitPart
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace
-from tvmdml.schedules.gpu._matrix_loads import Crossed, Moved, Part
+from tvmdml.schedules.gpu._matrix_loads import Crossed, FactorLoads, Moved
 
 _BAND = 8
 """Groups that run at the same time have tiles of so many rows of tiles: they read the same parts of the second factor."""
@@ -129,7 +129,7 @@ class Writer:
         """The launch that multiplies, and one that adds."""
         with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
             self.thread = thread
-            self.parts = [(Crossed if way.crossed else Part)(self, which, way) for which, way in enumerate(self.moved)]
+            self.parts = [(Crossed if way.crossed else FactorLoads)(self, which, way) for which, way in enumerate(self.moved)]
             if self.bits is not None:
                 self.bits.begin(self.buffers, n.bits, self.sizes[3], n.words)
                 self.parts[1] = BitPart(self, 1, self.moved[1], self.bits)
@@ -350,7 +350,7 @@ class Each(Writer):
     def launches(self, n: SimpleNamespace) -> None:
         """One launch, whose threads stride over the results."""
         unused = Moved(inner_first=False, run=1, size=1, copied=False)
-        parts = [Part(self, which, unused) for which in (0, 1)]
+        parts = [FactorLoads(self, which, unused) for which in (0, 1)]
         with T.launch(n.groups[0], self.threads) as (group, thread):
             first, sizes = position(group, thread, self.threads, self.dtype), list(self.sizes[:3])
             whole = sizes[self.along]
@@ -381,7 +381,7 @@ class Each(Writer):
         """Rows and columns of a thread's sums."""
         return (places, [own[1]]) if self.along == 1 else ([own[0]], places)
 
-    def _factor(self, part: Part, outer: dict[str, Any], inner: Sequence[Any]) -> Any:
+    def _factor(self, part: FactorLoads, outer: dict[str, Any], inner: Sequence[Any]) -> Any:
         """An element for a product; what is outside contributes nothing."""
         parts = [self.part(one, 3, inner) for one in part.operand.linears()]
         (_, inside), place = part.located(outer["parts"], None, parts)

@@ -8,11 +8,11 @@ from typing import Any
 from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._bitonic import i32
-from tvmdml.schedules.gpu._select import Sums
+from tvmdml.schedules.gpu._select import PrefixSums
 
 _NIBBLE = 4
 _NIBBLES = 1 << _NIBBLE
-_BANK = 32
+_BANK = 32  # banks of a group's shared memory, which serve one word each at a time
 
 
 class TileSort:
@@ -29,7 +29,7 @@ class TileSort:
         self.thread, self.threads, self.each, self.size = thread, threads, each, threads * each
         self._words = T.shared("uint32", self.size)
         self._counts = T.shared("int32", _spread(_NIBBLES * threads))
-        self._sums = Sums(threads, thread, threads, lockstep)
+        self._sums = PrefixSums(threads, thread, threads, lockstep)
         self._base, self._offset = T.shared("int32", self.BINS), T.shared("int32", self.BINS)
 
     @classmethod

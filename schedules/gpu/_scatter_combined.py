@@ -24,7 +24,7 @@ from tvmdml.tensors import TensorDataType
 
 _SPARE_ROUNDS = 1024
 """Rounds of a thread that are no updates."""
-_MOST_TURNS = 256
+_MOST_TURNS = 256  # launches, one for each turn, where a device leaves long loops (``max_rounds``)
 _PLAIN = ("entered", "looked", "bases", "at_table", "number", "weights", "steps", "order", "given", "rows", "blocks")
 
 

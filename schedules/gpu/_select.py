@@ -11,7 +11,7 @@ from tvmdml.schedules.gpu._bitonic import POSITION, Entries, Load, Neighbours, i
 from tvmdml.schedules.gpu._scan import SubgroupScan
 
 
-class Sums:
+class PrefixSums:
     """Prefix sums over numbers in shared memory."""
 
     def __init__(self, size: int, thread: Any, threads: int, lockstep: int = 1) -> None:
@@ -96,7 +96,7 @@ class Select:
 
     def __init__(self, entries: Entries, batch: int, digit_bits: int, copies: int) -> None:
         self.entries, self.batch, self.digit_bits, self.bins = entries, batch, digit_bits, 1 << digit_bits
-        self.sums = Sums(self.bins, entries.thread, entries.threads, entries.lockstep)
+        self.sums = PrefixSums(self.bins, entries.thread, entries.threads, entries.lockstep)
         self.counters = Counters(self.bins, copies, entries.thread, entries.threads)
         self._found = T.shared("int32", 3)
         self._count = T.shared("int32", 1)

@@ -10,7 +10,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.schedules.gpu import strided
 from tvmdml.schedules.gpu._bitonic import POSITION, i32, stream
 from tvmdml.schedules.gpu._radix import TileSort
-from tvmdml.schedules.gpu._select import Counters, Sums
+from tvmdml.schedules.gpu._select import Counters, PrefixSums
 from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above
 from tvmdml.targets._device import DeviceTarget
 
@@ -23,7 +23,7 @@ class Sort(Way):  # type: ignore[misc] # imported as Any here; checked in its ow
 
     def plan(self, target: DeviceTarget) -> tuple[dict[str, Any], int, dict[str, Any]]:
         batch, each = self.batch, self.knobs.tile_per_thread
-        room = target.max_shared_bytes - SPARE_BYTES - Sums.shared_bytes(TileSort.BINS) - 2 * SCANNED_BYTES
+        room = target.max_shared_bytes - SPARE_BYTES - PrefixSums.shared_bytes(TileSort.BINS) - 2 * SCANNED_BYTES
         while TileSort.shared_bytes(self.threads, each) > room:
             self.threads, each = (self.threads // 2, each) if self.threads > 64 else (self.threads, each // 2)
         self.each, self.copies = each, self.knobs.copies
@@ -100,7 +100,7 @@ class Sort(Way):  # type: ignore[misc] # imported as Any here; checked in its ow
     def _add_up(self, group: Any, thread: Any) -> None:
         """For each row and digit: the number of elements in earlier blocks, and in all blocks."""
         n, threads = self.n, self.sum_threads
-        sums = Sums(threads, thread, threads, self.lockstep)
+        sums = PrefixSums(threads, thread, threads, self.lockstep)
         with strided(self.number(group), T.let(n.rows * TileSort.BINS), n.sum_groups) as line:
             carry, blocks = T.Variable("int32", i32(0)), self.small("blocks").blocks
             with strided(i32(0), blocks, threads) as begin:
@@ -121,7 +121,7 @@ class Sort(Way):  # type: ignore[misc] # imported as Any here; checked in its ow
         """Move each element to its place by a digit; the last pass writes the K best to the outputs."""
         bins = TileSort.BINS
         tiles = TileSort(thread, self.threads, self.each, self.lockstep)
-        sums = Sums(bins, thread, self.threads, self.lockstep)
+        sums = PrefixSums(bins, thread, self.threads, self.lockstep)
         with self._blocks(group) as (row, block, begin, end):
             totals = self.counts[-1]
             with strided(thread, i32(bins), self.threads) as digit:

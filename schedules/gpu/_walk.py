@@ -15,7 +15,7 @@ LEAST_NEAR = 8
 """The minimum number of contiguous elements for which gathering words pays off."""
 
 
-class Walk(NamedTuple):
+class WordWalk(NamedTuple):
     """How words are made from the input's elements."""
 
     words: int
@@ -32,7 +32,7 @@ class Walk(NamedTuple):
     """A row's last word may have fewer elements, so that it does not extend beyond the row's end."""
 
 
-def walk_of(source: TensorDesc, piece: int, gather: bool) -> Walk:
+def walk_of(source: TensorDesc, piece: int, gather: bool) -> WordWalk:
     """The walk over an input, in pieces of so many elements if they are in one row; ``gather``: words may be gathered."""
     sizes, (steps,) = collapse(source.sizes, source.layout)
     sizes, steps = sizes or (1,), steps or (1,)
@@ -46,13 +46,13 @@ def walk_of(source: TensorDesc, piece: int, gather: bool) -> Walk:
         numbers |= {"width": width, "rows": rows, "words_a_row": words_a_row}
         for name, values in (("walk_sizes", sizes), ("walk_steps", steps), ("row_numbers", packed_strides(sizes[:-1]))):
             numbers[name] = tuple(values[i] for i in order)
-        return Walk(rows * words_a_row, piece, len(order), numbers, gathered=True, gaps=width % WORD != 0)
+        return WordWalk(rows * words_a_row, piece, len(order), numbers, gathered=True, gaps=width % WORD != 0)
     pieced = len(sizes) == 1 or width % piece == 0
     vector = pieced and inner == 1 and all(step % piece == 0 for step in steps[:-1])
     if pieced:
         sizes, steps = (*sizes[:-1], -(-width // piece)), (*steps[:-1], piece * inner)
     numbers |= {"walk_sizes": sizes, "walk_steps": steps}
-    return Walk(-(-source.element_count // WORD), piece, len(sizes), numbers, pieced, vector)
+    return WordWalk(-(-source.element_count // WORD), piece, len(sizes), numbers, pieced, vector)
 
 
 def _near(sizes: tuple[int, ...], steps: tuple[int, ...]) -> int | None:

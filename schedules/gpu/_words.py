@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.kernels import tensorir as T
 
-_UNBOUNDED = 1 << 48
+_UNBOUNDED = 1 << 48  # words: more than any memory has, as the buffer's own length is not known here
 
 
 def words(buffer: Any) -> Any:

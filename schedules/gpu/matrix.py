@@ -28,7 +28,7 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, _default, _matrix_few, checked, enough_groups, reduction, refuse, require
 from tvmdml.schedules.gpu._bits import BitMatrix, of_bits, serves
-from tvmdml.schedules.gpu._matrix_forms import Leaf, Tile
+from tvmdml.schedules.gpu._matrix_forms import Leaf, MatrixTile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Moved, are_near, is_inner_first, moved
@@ -91,7 +91,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         return _each(desc, contraction, target, knobs)
     inner_first = [(bits is not None and which == 1) or is_inner_first(contraction, which) for which in (0, 1)]
 
-    def leaf_of(tile: Tile, step: int, stages: int) -> Leaf:
+    def leaf_of(tile: MatrixTile, step: int, stages: int) -> Leaf:
         if cores:
             step = min(step, bits.period // 2) if bits is not None else step
             return Cores(tile, step, stages, contraction.computed, types, inner_first)

@@ -48,7 +48,7 @@ COUNTS = 8
 """The number of tile counts that a thread of the launch in between adds up."""
 NOTHING, OWN, ALL = 0, 1, 2
 """A tile's state, in the two highest bits: nothing yet; its own count; the count of all tiles up to it."""
-STATE_BITS = 30
+STATE_BITS = 30  # of a word, whose others say what kind of count it is
 
 
 def kernel(desc: NonzeroCoordinates, target: DeviceTarget, shared: Shared, knobs: Any) -> Kernel:

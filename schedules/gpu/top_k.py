@@ -26,7 +26,7 @@ from tvmdml.schedules.gpu import VECTOR_BYTES, enough_groups, require, strided
 from tvmdml.schedules.gpu._bitonic import POSITION, Entries, KeyedPosition, Load, Neighbours, Queue, entry_bytes, i32
 from tvmdml.schedules.gpu._keys import Keys
 from tvmdml.schedules.gpu._rows import Batch, KeyRows
-from tvmdml.schedules.gpu._select import Counters, Select, Sums, highest_shift
+from tvmdml.schedules.gpu._select import Counters, PrefixSums, Select, highest_shift
 from tvmdml.schedules.gpu._sort import Sort
 from tvmdml.schedules.gpu._way import SCANNED_BYTES, SPARE_BYTES, Way, above, below
 from tvmdml.targets._device import DeviceTarget
@@ -107,21 +107,21 @@ def kernel(desc: TopK1, target: DeviceTarget, shared: Shared, knobs: Any) -> Ker
 
 def _digit_bits(target: DeviceTarget, knobs: Any) -> int:
     """The bits of a digit whose values can all be counted in half of the shared memory."""
-    each = Sums.shared_bytes(1) + Counters.shared_bytes(1, 1)
+    each = PrefixSums.shared_bytes(1) + Counters.shared_bytes(1, 1)
     return min(int(knobs.digit_bits), below(target.max_shared_bytes // 2 // each).bit_length() - 1)
 
 
 def _copies(target: DeviceTarget, knobs: Any) -> int:
     """The counters per digit: at most as many as fit in half of the shared memory, together with the sums."""
     bins = 1 << _digit_bits(target, knobs)
-    room = target.max_shared_bytes // 2 - Sums.shared_bytes(bins)
+    room = target.max_shared_bytes // 2 - PrefixSums.shared_bytes(bins)
     return min(int(knobs.copies), below(room // Counters.shared_bytes(bins, 1)))
 
 
 def _counted_bytes(target: DeviceTarget, knobs: Any) -> int:
     """The shared memory that a selection needs besides its entries."""
     bins = 1 << _digit_bits(target, knobs)
-    return Sums.shared_bytes(bins) + Counters.shared_bytes(bins, _copies(target, knobs)) + SCANNED_BYTES
+    return PrefixSums.shared_bytes(bins) + Counters.shared_bytes(bins, _copies(target, knobs)) + SCANNED_BYTES
 
 
 def _whole(value: int) -> int:

@@ -18,7 +18,7 @@ from tvmdml.errors import InvalidArgument
 from tvmdml.proof.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
 from tvmdml.proof.bench.cases import Case
 from tvmdml.proof.bench.measure import Contender, Pace, Timing
-from tvmdml.proof.bench.results import ContenderResult, Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Traffic
@@ -57,7 +57,7 @@ def one_case(monkeypatch: pytest.MonkeyPatch, no_clock: None) -> Case:
     return case
 
 
-def made_up(name: str, seconds: float, peer: float = 4e-6, **changes: Any) -> Result:
+def made_up(name: str, seconds: float, peer: float = 4e-6, **changes: Any) -> CaseResult:
     timing = Timing(seconds, seconds, seconds, 3, 1)
     entries = [
         ContenderResult("ours", "tvmdml", "bound", 2, timing),
@@ -67,11 +67,11 @@ def made_up(name: str, seconds: float, peer: float = 4e-6, **changes: Any) -> Re
         "name": name, "row": "row", "point": name, "work": rounding(8).as_json(), "goal": 1.5, "against_base": False,
         "threads": 2, "entries": entries, "failures": [], "traffic": Traffic(copied=1 << 20)._asdict(), "limit": 1e-6,
     }  # fmt: skip
-    return Result(**{**fields, **changes})
+    return CaseResult(**{**fields, **changes})
 
 
-def made_up_run(*found: Result) -> Run:
-    return Run(threads=2, chosen="quick", results=list(found))
+def made_up_run(*found: CaseResult) -> BenchRun:
+    return BenchRun(threads=2, chosen="quick", results=list(found))
 
 
 # -- The race -----------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(monkeypatch: pytest.M
     monkeypatch.setattr(tables, "of", lambda kind: table)
     measured: list[str] = []
 
-    def measure_case(case: Case, options: runner.Options) -> Result:
+    def measure_case(case: Case, options: runner.Options) -> CaseResult:
         if case.point == "b" and "b" not in measured:
             measured.append("b")
             raise KeyboardInterrupt
@@ -251,7 +251,7 @@ def test_a_wrong_output_fails_its_row_and_the_command(monkeypatch: pytest.Monkey
     def wrong(task: Task, target: Target | None) -> peers.Attempt:
         attempt = right(task, target)
 
-        def results_() -> tuple[inputs.Array, ...]:
+        def results_() -> tuple[inputs.NumpyArray, ...]:
             (output,) = attempt.results()
             output[3] += 1
             return (output,)
@@ -379,7 +379,7 @@ def test_each_group_has_a_mean_and_may_have_a_goal() -> None:
 
 
 def test_the_ten_slowest_operators_are_named_beside_their_peers() -> None:
-    def case(name: str, peer: float) -> Result:
+    def case(name: str, peer: float) -> CaseResult:
         return made_up(f"{name}, {peer}", 1e-6, peer, work={"operator": name})
 
     found = [case(f"OPERATOR_{number}", (number + 1) * 1e-6) for number in range(10)]

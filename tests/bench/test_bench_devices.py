@@ -31,7 +31,7 @@ from tvmdml.proof.bench import (
 )
 from tvmdml.proof.bench.cases import Case
 from tvmdml.proof.bench.measure import Pace, Timing
-from tvmdml.proof.bench.results import ContenderResult, Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.proof.bench.rows.diagonal_matrix import diagonal
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.rows.nonzero_coordinates import nonzero
@@ -258,13 +258,13 @@ def test_the_processor_and_vulkan_keep_their_ways() -> None:
 # -- Goals and reports --------------------------------------------------------------------------------------------
 
 
-def made_up(ours: float = 1e-6, peer: float | None = 2e-6, limit: float | None = 0.8e-6, **fields: Any) -> Result:
+def made_up(ours: float = 1e-6, peer: float | None = 2e-6, limit: float | None = 0.8e-6, **fields: Any) -> CaseResult:
     entries = [ContenderResult("ours", "tvmdml", "bound", 1, Timing(ours, ours, ours, 3, 1, host=5e-6))]
     if peer is not None:
         entries.append(ContenderResult("peer", "torch", "topk", 1, Timing(peer, peer, peer, 3, 1, host=9e-6), note="writes int64"))
     work = rounding(8).as_json()
     traffic = Traffic(copied=1 << 26)._asdict()
-    return Result("row: a", "row", "a", work, fields.pop("goal", None), False, 1, entries, [], traffic, limit, **fields)
+    return CaseResult("row: a", "row", "a", work, fields.pop("goal", None), False, 1, entries, [], traffic, limit, **fields)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_the_reports_columns_are_those_that_say_something() -> None:
     of_launch.entries.append(ContenderResult("limit", "tvmdml", "launch of an empty kernel", 1, Timing(0.9e-6, 0.8e-6, 1e-6, 3, 1)))
     aside = made_up()
     aside.entries.append(ContenderResult("aside", "raft", "select_k", 1, Timing(0.5e-6, 0.5e-6, 0.5e-6, 3, 1)))
-    run = Run(1, "quick", machine={"device": "A GPU, sm_90"}, results=[of_memory, of_launch, aside])
+    run = BenchRun(1, "quick", machine={"device": "A GPU, sm_90"}, results=[of_memory, of_launch, aside])
     text = shown(report.table, run)
     for part in ("host", "5 µs", "2, 70 %", "80 %", "1.2 x launch", "1.11 x launch", "to raft", "0.5", "writes int64"):
         assert part in text
@@ -317,6 +317,6 @@ def test_the_reports_columns_are_those_that_say_something() -> None:
     assert "not installed, so not compared with: cupy" in lines
     on_processor = made_up()
     on_processor.entries = [ContenderResult("ours", "tvmdml", "bound", 1, Timing(1e-6, 1e-6, 1e-6, 3, 1))]
-    text = shown(report.table, Run(1, "quick", results=[on_processor]))
+    text = shown(report.table, BenchRun(1, "quick", results=[on_processor]))
     assert "host" not in text
     assert "to " not in text

@@ -28,7 +28,7 @@ from tvmdml.operators._contract import Role
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.proof import conformance
 from tvmdml.proof.conformance import cases, drawing, models, onnx_cases, references, running
-from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, PASSED, Check, Outcome
+from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, PASSED, Check, CheckOutcome
 from tvmdml.proof.conformance.fills import FILLS
 from tvmdml.proof.conformance.plan import CheckPlan, here, plan
 from tvmdml.proof.conformance.report import Report
@@ -415,8 +415,11 @@ def test_the_command_shows_what_passed_and_where_it_was(tmp_path: Path) -> None:
 
 
 def test_many_operators_are_summed_up_family_by_family() -> None:
-    found = [Outcome("rules", name, "cpu", "one", PASSED) for name in operators.all_operators()]
-    found += [Outcome("cases", "TOP_K", "cpu", "one", FAILED, "all wrong"), Outcome("cases", "TOP_K1", "vulkan:0", "one", PASSED)]
+    found = [CheckOutcome("rules", name, "cpu", "one", PASSED) for name in operators.all_operators()]
+    found += [
+        CheckOutcome("cases", "TOP_K", "cpu", "one", FAILED, "all wrong"),
+        CheckOutcome("cases", "TOP_K1", "vulkan:0", "one", PASSED),
+    ]
     columns, rows = Report(("cpu", "vulkan:0"), 0, NEWEST_FEATURE_LEVEL, found, machine={}).summary(("rules", "cases"))
     assert columns == ("family", "operators", "target", "rules", "cases")
     table = {(row["family"], row["target"]): row for row in rows}

@@ -22,7 +22,7 @@ from tvmdml.operators._contract import (
     Output,
 )
 from tvmdml.operators._json import descriptors
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.tensors import TensorDataType
 
 # -- Descriptors --------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class RandomGenerator(Operator):
 
 
 def describe(cls: type[Operator], **fields: Any) -> Any:
-    return descriptors.read(cls, Node(fields, "model.json", "dispatchables.op.desc"))
+    return descriptors.read(cls, JsonNode(fields, "model.json", "dispatchables.op.desc"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dispatch_models import Run, prints, refusal, resource, rounding
 from tvmdml import dxdispatch
 from tvmdml.dxdispatch import resources
 from tvmdml.errors import ModelError
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 
 # -- Resources ----------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ def test_a_resource_prints_what_it_was_declared_with(run: Run, declared: Any, pr
 def test_a_long_sequence_goes_on_across_chunks(tmp_path: Path) -> None:
     count = 3 * resources._CHUNK + 5
     declared = resource({"valueCount": count, "valueStart": -1, "valueDelta": 3}, "INT64")
-    found = resources.read(Node(declared, "model.json"), (tmp_path,))
+    found = resources.read(JsonNode(declared, "model.json"), (tmp_path,))
     buffer = resources.allocate({"x": found})["x"]
     np.testing.assert_array_equal(found.elements(buffer, found.size), np.arange(count) * 3 - 1)
 

@@ -93,7 +93,7 @@ def machine_that_says(text: bytes, size: int | None = None) -> Callable[[], Any]
 
     guard = {"describe": lambda room, most: len(text) if size is None else size}
     session = SimpleNamespace(_empty=lambda *_: Room(), _device=None, _guard=guard, _kind="x86_64")
-    return lambda: remote.Session.machine(session)  # type: ignore[arg-type]
+    return lambda: remote.ServerSession.machine(session)  # type: ignore[arg-type]
 
 
 def test_a_machine_is_what_it_says() -> None:

@@ -22,7 +22,7 @@ from tvmdml import dxdispatch, operators, targets
 from tvmdml.cli import main
 from tvmdml.dxdispatch import commands
 from tvmdml.operators._json import nodes
-from tvmdml.options import Operation
+from tvmdml.options import OperationOptions
 from tvmdml.proof import doctor
 from tvmdml.system import console
 
@@ -91,7 +91,7 @@ def test_ctrl_c_is_code_130(command: tuple[object, ...], monkeypatch: pytest.Mon
     monkeypatch.setattr(dxdispatch, "read", interrupt)
     monkeypatch.setattr(doctor, "_made", interrupt)
     monkeypatch.setattr(doctor, "_asked", lambda name: [])
-    monkeypatch.setattr(Operation, "describe", interrupt)
+    monkeypatch.setattr(OperationOptions, "describe", interrupt)
     result = call(*command)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 

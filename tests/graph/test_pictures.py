@@ -20,7 +20,7 @@ from tvmdml.cli import main
 from tvmdml.graph import pictures
 from tvmdml.proof.bench import models_html, suite
 from tvmdml.proof.bench.measure import Timing
-from tvmdml.proof.bench.results import ContenderResult, Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.system import html
 
 MODELS = Path(tvmdml.__file__).parent / "proof" / "conformance" / "models"
@@ -170,8 +170,8 @@ def report(tmp_path: Path) -> Path:
     work = {"operator": "a", "model": "a", "batch": 1, "words": 0, "loads": loads, "difference": 1e-6, "shares": [["GEMM", 1.0]]}
     times = (("tvmdml", "ours", 0.25), ("ONNX Runtime", "peer", 0.5), ("PyTorch", "peer", 1.0))
     entries = [ContenderResult(role, name, "", 2, Timing(t, t, t, 5, 1), "", "") for name, role, t in times]
-    one = Result("net, 2 threads", "net", "batch 1", work, 1.0, False, 2, entries, [], {"copied": 0}, group="models")
-    run = Run(2, "quick")
+    one = CaseResult("net, 2 threads", "net", "batch 1", work, 1.0, False, 2, entries, [], {"copied": 0}, group="models")
+    run = BenchRun(2, "quick")
     run.add(one)
     models_html.write(path, run, suite.COLUMNS, suite.row, list(suite.summary(run)))
     return path

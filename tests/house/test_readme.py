@@ -87,7 +87,7 @@ def test_what_is_shown_is_what_comes_out(path: Path, tmp_path: Path, monkeypatch
     folder = tmp_path / "clone"
     for name in ("models", "c"):
         shutil.copytree(TOP / "tests" / name, folder / "tests" / name)
-    results.write(results.Run(2, "quick", {}, {}), folder / "now.json")
+    results.write(results.BenchRun(2, "quick", {}, {}), folder / "now.json")
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {}
     skipped: list[str] = []

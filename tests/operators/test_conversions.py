@@ -263,10 +263,10 @@ def test_the_bits_of_a_nan_are_kept(target: Target) -> None:
 )
 def test_nodes_that_are_another_operator_in_directml(kind: str, inputs: Any, attributes: Any, said: str) -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
-    known = {f"x{i}": descriptors.Tensor(np.dtype(np.float32), shape) for i, shape in enumerate(inputs)}
+    known = {f"x{i}": descriptors.OnnxTensor(np.dtype(np.float32), shape) for i, shape in enumerate(inputs)}
     node = descriptors.OnnxNode(onnx.helper.make_node(kind.rpartition(".")[2], list(known), ["y"], **attributes), known, {})
     if said:
-        with pytest.raises(descriptors.Refused, match=said):
+        with pytest.raises(descriptors.NotConvertible, match=said):
             descriptors.OPERATORS[kind](node)
     else:
         x = np.ones((2, 3), np.float32)
@@ -277,7 +277,7 @@ def test_nodes_that_models_convert_by_rules_are_descriptors_as_well() -> None:
     onnx = pytest.importorskip("onnx", reason="ONNX is not installed")
 
     def described(kind: str, operands: list[Array], **attributes: Any) -> Any:
-        known = {f"x{i}": descriptors.Tensor(x.dtype, x.shape) for i, x in enumerate(operands)}
+        known = {f"x{i}": descriptors.OnnxTensor(x.dtype, x.shape) for i, x in enumerate(operands)}
         node = onnx.helper.make_node(kind, list(known), ["y"], domain="com.microsoft", **attributes)
         return descriptors.OPERATORS[f"com.microsoft.{kind}"](descriptors.OnnxNode(node, known, {}))
 

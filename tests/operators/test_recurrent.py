@@ -157,14 +157,14 @@ def test_numbers_of_onnx_functions_are_taken_in_order() -> None:
     attributes: dict[str, Any] = {"activations": names, "activation_alpha": [0.3, 0.02, 0.7], "activation_beta": [0.4]}
     node = helper.make_node("LSTM", ["X", "W", "R"], ["", "Y_h"], hidden_size=2, direction="bidirectional", **attributes)
     sizes = {"X": (3, 1, 4), "W": (2, 8, 4), "R": (2, 8, 2)}
-    known = {name: descriptors.Tensor(np.dtype(f32), shape) for name, shape in sizes.items()}
+    known = {name: descriptors.OnnxTensor(np.dtype(f32), shape) for name, shape in sizes.items()}
     desc: Any = descriptors.OPERATORS["LSTM"](descriptors.OnnxNode(node, known, {}))
     numbers = [[round(getattr(one, name), 4) for name in ("alpha", "beta") if hasattr(one, name)] for one in desc.activation_descs]
     assert numbers == [[0.3, 0.4], [], [0.02], [], [0.7], [1, 0]]
     assert desc.output_sequence_tensor is None
     assert desc.output_single_tensor.sizes == (1, 2, 1, 2)
     layout = helper.make_node("LSTM", ["X", "W", "R"], ["Y"], hidden_size=2, layout=1)
-    with pytest.raises(descriptors.Refused, match="layout is 1"):
+    with pytest.raises(descriptors.NotConvertible, match="layout is 1"):
         descriptors.OPERATORS["LSTM"](descriptors.OnnxNode(layout, known, {}))
 
 

@@ -18,7 +18,7 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import by_name
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._resampling import grid_of
-from tvmdml.operators._resampling_reference import Rule
+from tvmdml.operators._resampling_reference import AxisMapping
 from tvmdml.operators.resample import Resample1, Resample3, ResampleGrad
 from tvmdml.operators.roi_align import RoiAlign, RoiAlignGrad
 from tvmdml.proof.bench.rows.movement import fold
@@ -186,7 +186,7 @@ def test_large_numbers_in_all_dimensions() -> None:
 @pytest.mark.parametrize("offset", [0.5, -1e30, 1e30, 1e-30, 0.3])
 def test_numbers_of_a_grid_stay_small(scale: float, offset: float) -> None:
     for linear in (True, False):
-        rule = Rule(linear, "" if linear else "half", float(f32(scale)), float(f32(offset)), -0.5, False)
+        rule = AxisMapping(linear, "" if linear else "half", float(f32(scale)), float(f32(offset)), -0.5, False)
         for n, m in ((1, 1), (1, 7), (1 << 20, 3), (5, 1 << 24)):
             grid = grid_of(rule, n, m)
             assert grid.span < 1 << 62
@@ -201,7 +201,7 @@ def test_no_element_has_a_part_in_more_places_than_its_grid_says() -> None:
         scale = float(np.float32(rng.choice([outputs / inputs, 0.25, 0.5, 1, 1.5, 2, 3, rng.uniform(0.1, 6)])))
         before, after = float(rng.choice([0, 0.5, -0.5, 0.25, 3, -7])), float(rng.choice([0, -0.5, 0.5, 2]))
         rounding = "" if linear else str(rng.choice(["up", "down", "half"]))
-        grid = grid_of(Rule(linear, rounding, scale, before, after, False), inputs, outputs)
+        grid = grid_of(AxisMapping(linear, rounding, scale, before, after, False), inputs, outputs)
         found = max(grid.reached(i + 1) - grid.reached(i - linear) for i in range(inputs))
         assert grid.most_uses(linear) >= found
         tight += grid.most_uses(linear) == max(found, 1)
@@ -505,10 +505,10 @@ def test_a_scale_is_that_of_sizes_whose_ratio_rounds_to_it() -> None:
         inputs, outputs = (draw.randint(1, draw.choice((50, 5000, 1 << 24))) for _ in range(2))
         near = outputs / inputs * (1 + draw.choice((-1, 1)) * 2.0 ** -draw.randint(20, 28))
         for scale in (outputs / inputs, float(np.float32(outputs / inputs)), near, 1.5):
-            rule = Rule(True, "half", scale, 0.0, 0.0, False)
+            rule = AxisMapping(True, "half", scale, 0.0, 0.0, False)
             assert rule.is_ratio(inputs, outputs) == (np.float32(outputs / inputs) == np.float32(scale)), (inputs, outputs, scale)
     for scale in (1e39, 3.4e38, 1e-45):
-        assert not Rule(True, "half", scale, 0.0, 0.0, False).is_ratio(3, 4)
+        assert not AxisMapping(True, "half", scale, 0.0, 0.0, False).is_ratio(3, 4)
 
 
 @pytest.mark.parametrize("value", [14, 13])
@@ -517,7 +517,7 @@ def test_the_places_of_an_open_axis_leave_it_open(value: int) -> None:
     record = Record()
     size = record.symbol("n", value, 1, 4096)
     assert (size % 2 == 0) is (value % 2 == 0)
-    rule = Rule(True, "half", 1.5, 0.5, -0.5, False)
+    rule = AxisMapping(True, "half", 1.5, 0.5, -0.5, False)
     found, right = grid_of(rule, size, 3 * size // 2), grid_of(rule, value, 3 * value // 2)
     assert not record.specialized
     assert all(one == other for one, other in zip(found, right, strict=True))

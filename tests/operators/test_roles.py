@@ -32,7 +32,7 @@ from tvmdml.library import lines, spec
 from tvmdml.operators import _fused
 from tvmdml.operators._contract import Field, Role
 from tvmdml.operators._json import descriptors, sketch
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.operators._roles import TENSORS, coerce, is_coerced
 from tvmdml.proof.conformance import cases
 
@@ -190,7 +190,7 @@ def test_directmls_lists_of_what_may_be_fused() -> None:
 
 
 def read(**changes: Any) -> Any:
-    return descriptors.read(specimens.EveryRole, Node({**specimens.JSON, **changes}, "model.json", "desc"))
+    return descriptors.read(specimens.EveryRole, JsonNode({**specimens.JSON, **changes}, "model.json", "desc"))
 
 
 @pytest.mark.usefixtures("known")

@@ -21,7 +21,7 @@ from raw_packs import NO_PART, Raw, contents
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import format as container
 from tvmdml.library.format import Contents, Pack, Part, write
-from tvmdml.library.records import Kernel, Launch, Operation, kernel_key, operation_key
+from tvmdml.library.records import Kernel, LaunchRecord, Operation, kernel_key, operation_key
 
 
 def ordered(found: Contents) -> tuple[Any, ...]:
@@ -132,7 +132,7 @@ def test_members_that_are_not_known_are_passed_over(raw: Raw, reads: Callable[[b
         {"kernels": [Kernel("top_k", "rows", (("scale", 0.5),), "cpu", 0)]},
         {"kernels": [Kernel("top_k", "rows", (("text", "x" * (2 << 20)),), "cpu", 0)]},
         {"operations": [Operation({"operator": "A", "x": float("nan")}, False, "cpu", ())]},
-        {"operations": [Operation({"operator": "A"}, False, "cpu", (Launch(1, b"short", (), ()),))]},
+        {"operations": [Operation({"operator": "A"}, False, "cpu", (LaunchRecord(1, b"short", (), ()),))]},
         {"head": {**contents().head, "producer": {"tvmdml": "0.1\x1b[2J"}}},
         {"head": {"producer": {}}},
     ],

@@ -25,7 +25,7 @@ from tvmdml.doors.top_k import TopKResult
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
 from tvmdml.functions import AnyArray, call
 from tvmdml.operators import Operator
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -47,7 +47,7 @@ INDICES = [torch.int32, torch.int64, torch.uint32, torch.uint64]
 NO_BOUND = 2**31 - 1
 
 
-def of(make: Callable[..., Array], dtype: Any, shape: tuple[int, ...], *more: Any) -> Any:
+def of(make: Callable[..., NumpyArray], dtype: Any, shape: tuple[int, ...], *more: Any) -> Any:
     """A tensor of reproducible values."""
     name = str(dtype).removeprefix("torch.")
     if name == "bool":
@@ -525,7 +525,7 @@ def test_integers_have_no_gradient() -> None:
 # -- New operators ------------------------------------------------------------------------------------------------
 
 
-def _first(inputs: Any, results: tuple[Array, ...]) -> tuple[Array, ...]:
+def _first(inputs: Any, results: tuple[NumpyArray, ...]) -> tuple[NumpyArray, ...]:
     return tuple(result[:1] for result in results)
 
 

@@ -14,7 +14,7 @@ import tvmdml
 from tvmdml import knobs, targets
 from tvmdml.kernels import tiles
 from tvmdml.library.scheduling import kernel_for
-from tvmdml.schedules.cpu._gemm import Product
+from tvmdml.schedules.cpu._gemm import ProductLoops
 from tvmdml.targets.cpu import host
 
 FMA = host.host().has("fma") or not host.host().has("x86")
@@ -210,7 +210,7 @@ def test_which_kernels_serve_which_products() -> None:
 @pytest.mark.parametrize("columns", [240, 480, 672])
 def test_tasks_have_rows_where_the_other_factor_is_packed_and_small(columns: int) -> None:
     rows, vectors, lanes = tiles.of_product(196, columns, 16, "auto", True, False, (False, True))
-    widths = Product.row_width(rows, packed=False), vectors * lanes
+    widths = ProductLoops.row_width(rows, packed=False), vectors * lanes
     assert tiles.parts_of_product(1, 196, columns, widths, 2, (tiles.PACKED, tiles.READ)) == (2, 1), (
         "kernels of networks divide places alike"
     )

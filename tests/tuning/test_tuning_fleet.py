@@ -27,7 +27,7 @@ from tvmdml.operators import Operator
 from tvmdml.targets.cpu import bundle
 from tvmdml.tuning import lanes, parcels, remote
 from tvmdml.tuning.fleet import Fleet
-from tvmdml.tuning.parcels import Library
+from tvmdml.tuning.parcels import CandidateLibrary
 
 pytest.importorskip("tornado", reason="TVM's tracker takes it")
 base = pytest.importorskip("tvm.rpc.base")
@@ -230,13 +230,13 @@ _ODD = {
 }
 
 
-def _build_odd(job: Job, knobs: Knobs, threads: int) -> Library:
+def _build_odd(job: Job, knobs: Knobs, threads: int) -> CandidateLibrary:
     """Runs where candidates are compiled."""
     if "odd" not in knobs:
         return parcels.build_library(job, {}, threads)
     body = _ODD[str(knobs["odd"])]
     source = f"int __tvm_ffi_odd(void *self, void *args, int n, void *result) {{ {body} return 0; }}\n"
-    return Library(_compiled(source, job), "odd")
+    return CandidateLibrary(_compiled(source, job), "odd")
 
 
 def _compiled(source: str, job: Job) -> bytes:
@@ -358,7 +358,7 @@ def test_times_that_cannot_be_are_a_lie() -> None:
     def contender(*times: float) -> Any:
         answer = SimpleNamespace(time_evaluator=lambda *_, **__: lambda *_: SimpleNamespace(results=times))
         session = SimpleNamespace(load=lambda _: answer, _empty=None, _device=None)
-        return remote._Contender(session, Library(symbol="f"))  # type: ignore[arg-type]
+        return remote._Contender(session, CandidateLibrary(symbol="f"))  # type: ignore[arg-type]
 
     assert contender(1e-6, 2e-6).timer(10, 2)([]) == (1e-6, 2e-6)
     for times in [(1e-6,), (1e-6, 0.0), (1e-6, -1e-6), (1e-6, float("nan")), (1e-6, float("inf")), (1e-6, 10.0)]:

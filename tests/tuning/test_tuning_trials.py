@@ -24,7 +24,7 @@ from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget
 from tvmdml.tensors.arrays.guarded import GuardedTensor
 from tvmdml.tuning import clocks, trials
-from tvmdml.tuning.stand import Sample, Stand
+from tvmdml.tuning.stand import JobSample, Stand
 from tvmdml.tuning.trials import Pace
 
 ROUND = round_desc(tensor("float32", (1000,)))
@@ -290,9 +290,9 @@ def test_rounds_end_with_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_far_too_slow_is_not_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Sample.problem
+    problem = JobSample.problem
     seconds: Iterator[float] = iter([0.1, 0.1, 0.9, 0.8])
-    monkeypatch.setattr(Sample, "problem", lambda sample, call: (problem(sample, call)[0], next(seconds)))
+    monkeypatch.setattr(JobSample, "problem", lambda sample, call: (problem(sample, call)[0], next(seconds)))
     clock = Told(0.0001)
     (outcome,) = timed(monkeypatch, clock, ROUND, [ANOTHER])
     assert clock.said == [0]

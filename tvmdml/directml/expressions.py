@@ -17,7 +17,7 @@ from tvmdml.system.names import no_attribute
 from tvmdml.tensors import packed_strides
 
 
-class Owner(Protocol):
+class ExpressionOwner(Protocol):
     """A graph, as expressions know it."""
 
     def wrapped(self, found: Any) -> Any:
@@ -36,7 +36,9 @@ class Expression:
     functions: ClassVar[frozenset[str]] = frozenset()
     """The names of the functions that take expressions, for messages."""
 
-    def __init__(self, graph: Owner, value: Value, *, strides: Sequence[int] | None = None, desc: TensorDesc | None = None) -> None:
+    def __init__(
+        self, graph: ExpressionOwner, value: Value, *, strides: Sequence[int] | None = None, desc: TensorDesc | None = None
+    ) -> None:
         """Not public: graphs and functions make expressions."""
         self._graph, self._value, self._desc = graph, value, desc
         self._strides = value.strides if strides is None else tuple(strides)
@@ -44,7 +46,7 @@ class Expression:
         """What an input is known by; ``None`` for all other expressions."""
 
     @property
-    def graph(self) -> Owner:
+    def graph(self) -> ExpressionOwner:
         """The graph."""
         return self._graph
 
@@ -149,7 +151,7 @@ def check_pair(where: str, one: Expression, other: Expression) -> None:
         raise ValueError(f"{where}: element types differ; dml.cast() converts one")
 
 
-def called(door: str, home: Owner | None = None, **arguments: Any) -> Any:
+def called(door: str, home: ExpressionOwner | None = None, **arguments: Any) -> Any:
     """The expressions that a function of tvmdml makes of expressions, and of other arguments.
 
     Raises:

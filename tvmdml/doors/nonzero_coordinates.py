@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.doors._index_types import index_type, usual_index_type
 from tvmdml.doors._made import door, truth
 from tvmdml.functions import AnyArray, Described, call, describes
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators.nonzero_coordinates import NonzeroCoordinates
 from tvmdml.tensors import ArrayTensorDesc
 
@@ -60,14 +60,14 @@ def nonzero_coordinates(
 non_zero_coordinates = nonzero_coordinates
 
 
-def _without_columns(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
+def _without_columns(inputs: Sequence[NumpyArray | None], results: tuple[NumpyArray, ...]) -> tuple[NumpyArray, ...]:
     """For an array without dimensions, remove the coordinate columns."""
     (x,), (count, coordinates) = inputs, results
     assert x is not None
     return count, coordinates if x.ndim else coordinates[:, :0]
 
 
-def _trim(inputs: Sequence[Array | None], results: tuple[Array, ...]) -> tuple[Array, ...]:
+def _trim(inputs: Sequence[NumpyArray | None], results: tuple[NumpyArray, ...]) -> tuple[NumpyArray, ...]:
     count, coordinates = _without_columns(inputs, results)
     rows = coordinates[: int(count[0])]
     # A view of a few rows would keep the memory for all elements alive.

@@ -16,7 +16,7 @@ from pathlib import Path
 from tvmdml import targets
 from tvmdml.dxdispatch import commands, dispatchables, resources
 from tvmdml.dxdispatch.bindings import RunBuffers
-from tvmdml.dxdispatch.commands import Command, Session
+from tvmdml.dxdispatch.commands import Command, ModelRun
 from tvmdml.dxdispatch.dispatchable import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
@@ -94,7 +94,7 @@ class Model:
         for runner in compiled.values():
             runner.initialize(memory)
         folder = None if output_path is None else Path(output_path)
-        session = Session(memory, compiled, folder, overwrite, set(), timing, write)
+        session = ModelRun(memory, compiled, folder, overwrite, set(), timing, write)
         for command in self.commands:
             command.check(session)
         for i, command in enumerate(self.commands):

@@ -11,7 +11,7 @@ from tvmdml.dxdispatch.resources import Buffer, Resource
 from tvmdml.enums import TensorFlags
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.tensors import MAX_ELEMENTS, TensorDesc
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
@@ -21,10 +21,10 @@ _FIELDS = ("name", "elementCount", "elementSizeInBytes", "elementOffset", "shape
 _IGNORED = ("counter", "counterOffsetBytes", "elementStride", "format")
 
 
-class Binding(NamedTuple):
+class ResourceBinding(NamedTuple):
     """A model's reference to a part of a resource."""
 
-    node: Node
+    node: JsonNode
     resource: str
     elements: int | None
     """The number of bound elements; ``None`` means all up to the end."""
@@ -82,11 +82,11 @@ class RunBuffers(NamedTuple):
 
 _ADVICE = "Enlarge the buffer with more initial values or with sizeInBytes."
 
-Bindings = dict[str, list[Binding]]
+Bindings = dict[str, list[ResourceBinding]]
 """The bindings by the name of a descriptor's field; several for an array of tensors."""
 
 
-def read(node: Node, desc: Operator, resources: Mapping[str, Resource], owned: bool) -> Bindings:
+def read(node: JsonNode, desc: Operator, resources: Mapping[str, Resource], owned: bool) -> Bindings:
     """The bindings of a dispatch; with ``owned``, those of a dispatchable, which are for tensors OWNED_BY_DML.
 
     Raises:
@@ -138,24 +138,24 @@ def _is_owned(tensors: tuple[TensorDesc, ...]) -> bool:
     return any(tensor.flags is TensorFlags.OWNED_BY_DML for tensor in tensors)
 
 
-def one(node: Node, resources: Mapping[str, Resource]) -> Binding:
+def one(node: JsonNode, resources: Mapping[str, Resource]) -> ResourceBinding:
     """The binding that a node describes: the name of a resource, or an object.
 
     Raises:
         ModelError: a field is invalid, or the model declares no such resource.
     """
     if not isinstance(node.value, dict):
-        return Binding(node, reference(node, resources, "resource"), None, None, 0)
+        return ResourceBinding(node, reference(node, resources, "resource"), None, None, 0)
     node.only(_FIELDS, ignored=_IGNORED)
     name = node.need("name", "the name of a resource")
     # In DxDispatch zero means "as in the resource".
     count, itemsize, offset = (found.integer() if (found := node.get(field)) else 0 for field in _FIELDS[1:4])
     sizes = node.get("shape")
     shape = tuple(size.integer(1, MAX_ELEMENTS) for size in sizes.items()) if sizes else ()
-    return Binding(node, reference(name, resources, "resource"), count or None, itemsize or None, offset, shape)
+    return ResourceBinding(node, reference(name, resources, "resource"), count or None, itemsize or None, offset, shape)
 
 
-def not_deferred(found: Binding, resources: Mapping[str, Resource]) -> Binding:
+def not_deferred(found: ResourceBinding, resources: Mapping[str, Resource]) -> ResourceBinding:
     """The binding itself, of a resource that is not deferred.
 
     Raises:
@@ -166,7 +166,7 @@ def not_deferred(found: Binding, resources: Mapping[str, Resource]) -> Binding:
     return found
 
 
-def reference(node: Node, known: Mapping[str, Any], kind: str) -> str:
+def reference(node: JsonNode, known: Mapping[str, Any], kind: str) -> str:
     """The name of a resource or dispatchable that the model declares.
 
     Raises:

@@ -18,7 +18,7 @@ from tvmdml.dxdispatch.bindings import AnyArray, RunBuffers
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner
 from tvmdml.dxdispatch.resources import Resource
 from tvmdml.errors import ModelError, reason
-from tvmdml.operators._json.nodes import Node, shown
+from tvmdml.operators._json.nodes import JsonNode, shown
 from tvmdml.system import inside
 from tvmdml.system.console import printable
 from tvmdml.system.timings import Timing, timings
@@ -29,7 +29,7 @@ _MAX_DIMENSIONS = 32
 """The most dimensions that every version of NumPy can read."""
 
 
-class Session(NamedTuple):
+class ModelRun(NamedTuple):
     """A run of a model."""
 
     memory: RunBuffers
@@ -49,7 +49,7 @@ class Session(NamedTuple):
 class Command(abc.ABC):
     """One command."""
 
-    def check(self, session: Session) -> None:  # noqa: B027 - most commands have nothing more to check
+    def check(self, session: ModelRun) -> None:  # noqa: B027 - most commands have nothing more to check
         """Check whether the command can run.
 
         Raises:
@@ -57,11 +57,11 @@ class Command(abc.ABC):
         """
 
     @abc.abstractmethod
-    def run(self, session: Session) -> None:
+    def run(self, session: ModelRun) -> None:
         """Run it."""
 
 
-def read(node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> Command:
+def read(node: JsonNode, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> Command:
     """The command that a node describes.
 
     Raises:
@@ -73,17 +73,17 @@ def read(node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[s
 class Dispatch(Command):
     """Runs a dispatchable, repeatedly if requested, and prints how long it takes."""
 
-    def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
+    def __init__(self, node: JsonNode, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "dispatchable", "bindings"), ignored=("threadGroupCount",))  # of shaders
         self._name = bindings.reference(node.need("dispatchable", "the name of a dispatchable"), dispatchables, "dispatchable")
         self._node = node.need("bindings", "an object that maps tensors to resources")
         self._bindings = dispatchables[self._name].bindings(self._node, resources)
 
-    def check(self, session: Session) -> None:
+    def check(self, session: ModelRun) -> None:
         """Bind once, which checks sizes, alignment and overlaps, and makes the buffers of deferred resources."""
         self._bind(session, session.memory)
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ModelRun) -> None:
         """Take samples as the timing says."""
         timing, runner = session.timing, session.runners[self._name]
         target = runner.target
@@ -101,25 +101,25 @@ class Dispatch(Command):
         for line in timings(printable(self._name), samples, timing):
             session.write(f"{line}\n")
 
-    def _bind(self, session: Session, memory: RunBuffers) -> Callable[[], None]:
+    def _bind(self, session: ModelRun, memory: RunBuffers) -> Callable[[], None]:
         return session.runners[self._name].bind(self._node, self._bindings, memory)
 
 
 class Print(Command):
     """Prints the declared elements of a resource."""
 
-    def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
+    def __init__(self, node: JsonNode, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "resource", "verbose"))
         self._name, self._resource = _typed(node, resources)
         self._node = node
         verbose = node.get("verbose")
         self._verbose = verbose.flag() if verbose else False
 
-    def check(self, session: Session) -> None:
+    def check(self, session: ModelRun) -> None:
         """A deferred resource was written before."""
         _require_written(self._node, self._name, session)
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ModelRun) -> None:
         """Print in pieces, because a buffer's text is much larger than the buffer."""
         resource, buffer = self._resource, session.memory.buffers[self._name]
         elements = resource.elements(buffer, buffer.nbytes if resource.deferred else resource.offset + resource.initial.size)
@@ -149,7 +149,7 @@ def _verbose(elements: AnyArray, first: int, width: int) -> Iterator[str]:
 class WriteFile(Command):
     """Writes a resource to a file: .npy, an image, or raw data."""
 
-    def __init__(self, node: Node, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
+    def __init__(self, node: JsonNode, resources: Mapping[str, Resource], dispatchables: Mapping[str, Dispatchable]) -> None:
         node.only(("type", "resource", "targetPath", "dimensions"))
         self._name, self._resource = _typed(node, resources)
         self._target = node.need("targetPath", "the path of a file to write")
@@ -174,7 +174,7 @@ class WriteFile(Command):
             allowed = f"at most {_MAX_DIMENSIONS} dimensions, and {room} elements, the size of {self._name!r}"
             raise self._node.error(given, allowed)
 
-    def check(self, session: Session) -> None:
+    def check(self, session: ModelRun) -> None:
         """The file can be written, and would not replace a file that must be kept."""
         _require_written(self._node, self._name, session)
         self._check_dimensions(self._size(session))
@@ -183,11 +183,11 @@ class WriteFile(Command):
             images.require()
         try:
             if inside.existing(folder, name) is not None and not session.overwrite:
-                raise inside.Refused(_THERE)
-        except inside.Refused as error:
+                raise inside.NotOpened(_THERE)
+        except inside.NotOpened as error:
             raise self._refusal(folder, error) from None
 
-    def run(self, session: Session) -> None:
+    def run(self, session: ModelRun) -> None:
         """Write the whole buffer, or the part given by the dimensions."""
         folder, name = self._folder(session), self._target.text()
         path = os.path.join(folder.resolve(), *inside.steps(name))
@@ -204,16 +204,16 @@ class WriteFile(Command):
                     np.save(file, elements)
                 else:
                     elements.tofile(file)
-        except inside.Refused as error:
+        except inside.NotOpened as error:
             raise self._refusal(folder, error) from None
         except OSError as error:
             raise self._target.error(f"{path!r}, which cannot be written ({reason(error)})", "a path that can be written") from None
         session.write(f"Resource '{printable(self._name)}' written to '{printable(path)}'\n")
 
-    def _size(self, session: Session) -> int:
+    def _size(self, session: ModelRun) -> int:
         return session.memory.buffers[self._name].nbytes if self._resource.deferred else self._resource.size
 
-    def _folder(self, session: Session) -> Path:
+    def _folder(self, session: ModelRun) -> Path:
         # A model may be untrusted: the user decides where it may write.
         if session.output_path is None:
             raise self._target.error(
@@ -223,7 +223,7 @@ class WriteFile(Command):
             )
         return session.output_path
 
-    def _refusal(self, folder: Path, error: inside.Refused) -> ModelError:
+    def _refusal(self, folder: Path, error: inside.NotOpened) -> ModelError:
         advice = "Use --overwrite (in Python: overwrite=True) to replace files." if _THERE in str(error) else ""
         advice = advice or "Choose another folder with --output_path."
         return self._target.error(f"{shown(self._target.value)}, {error}", f"a new file in {str(folder.absolute())!r}", advice)
@@ -236,12 +236,12 @@ def _identity(about: os.stat_result) -> tuple[int, int]:
     return about.st_dev, about.st_ino
 
 
-def _require_written(node: Node, name: str, session: Session) -> None:
+def _require_written(node: JsonNode, name: str, session: ModelRun) -> None:
     if name not in session.memory.buffers:
         raise node.error(f"{name!r}, which is deferred", "a resource that a dispatch before this command writes")
 
 
-def _typed(node: Node, resources: Mapping[str, Resource]) -> tuple[str, Resource]:
+def _typed(node: JsonNode, resources: Mapping[str, Resource]) -> tuple[str, Resource]:
     """The resource of a command. Its elements must be of one type."""
     named = node.need("resource", "the name of a resource")
     name = bindings.reference(named, resources, "resource")
@@ -250,7 +250,7 @@ def _typed(node: Node, resources: Mapping[str, Resource]) -> tuple[str, Resource
     return name, resources[name]
 
 
-_COMMANDS: Mapping[str, Callable[[Node, Mapping[str, Resource], Mapping[str, Dispatchable]], Command]] = {
+_COMMANDS: Mapping[str, Callable[[JsonNode, Mapping[str, Resource], Mapping[str, Dispatchable]], Command]] = {
     "dispatch": Dispatch,
     "print": Print,
     "writeFile": WriteFile,

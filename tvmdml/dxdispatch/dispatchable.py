@@ -10,7 +10,7 @@ from tvmdml.dxdispatch.resources import Resource
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import ModelError
 from tvmdml.operators import Operator
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.targets import Target
 
 
@@ -36,7 +36,7 @@ class Runner(abc.ABC):
         """
 
     @abc.abstractmethod
-    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
+    def bind(self, node: JsonNode, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         """A function that runs it on buffers.
 
         Args:
@@ -52,7 +52,7 @@ class Runner(abc.ABC):
 class Dispatchable(abc.ABC):
     """What a model declares as a dispatchable."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: JsonNode) -> None:
         self.node = node
         """The object of its fields."""
 
@@ -66,7 +66,7 @@ class Dispatchable(abc.ABC):
         raise self.node.error("a dispatchable that is not a single operator", "dispatchables of the type DML_OPERATOR_…")
 
     @abc.abstractmethod
-    def bindings(self, node: Node, resources: Mapping[str, Resource]) -> Bindings:
+    def bindings(self, node: JsonNode, resources: Mapping[str, Resource]) -> Bindings:
         """The bindings of a dispatch.
 
         Raises:
@@ -83,6 +83,6 @@ class Dispatchable(abc.ABC):
         """
 
 
-def said(node: Node, error: Exception) -> ModelError:
+def said(node: JsonNode, error: Exception) -> ModelError:
     """Another module's error about a node."""
     return ModelError(f"{node.where}: {error}")

@@ -8,16 +8,16 @@ from pathlib import Path
 from tvmdml.dxdispatch import graph_kind, onnx_kind, operator_kind
 from tvmdml.dxdispatch.dispatchable import Dispatchable
 from tvmdml.dxdispatch.resources import Resource
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 
-_KINDS: Mapping[str, Callable[[Node, Path], Dispatchable]] = {
+_KINDS: Mapping[str, Callable[[JsonNode, Path], Dispatchable]] = {
     "onnx": onnx_kind.read,
     "dmlserializedgraph": graph_kind.read,
 }
 """By the type in the model, in lower case; all other types are names of operators."""
 
 
-def read(node: Node, resources: Mapping[str, Resource], folder: Path) -> dict[str, Dispatchable]:
+def read(node: JsonNode, resources: Mapping[str, Resource], folder: Path) -> dict[str, Dispatchable]:
     """All dispatchables of a model. Files are read only from inside the folder.
 
     Raises:
@@ -37,5 +37,5 @@ def read(node: Node, resources: Mapping[str, Resource], folder: Path) -> dict[st
     }
 
 
-def _type(node: Node) -> Node:
+def _type(node: JsonNode) -> JsonNode:
     return node.get("type", "Type") or node.need("type", "the name of an operator, such as DML_OPERATOR_TOP_K1")

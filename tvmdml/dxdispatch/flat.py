@@ -26,7 +26,7 @@ class Damaged(InvalidArgument):
     """A file that is no such FlatBuffer."""
 
 
-class Table:
+class FlatTable:
     """A table of the file. Fields are counted from 0, in the order of the schema; ``None`` is a field that is absent."""
 
     def __init__(self, file: _File, position: int, depth: int = 0) -> None:
@@ -68,10 +68,10 @@ class Table:
         at = self._indirect(field)
         return None if at is None else self._file.text(at)
 
-    def table(self, field: int) -> Table | None:
+    def table(self, field: int) -> FlatTable | None:
         """Another table."""
         at = self._indirect(field)
-        return None if at is None else Table(self._file, at, self._depth + 1)
+        return None if at is None else FlatTable(self._file, at, self._depth + 1)
 
     def array(self, field: int, dtype: str) -> Any:
         """A vector of numbers."""
@@ -87,9 +87,9 @@ class Table:
         """A vector of strings."""
         return [self._file.text(at) for at in self._places(field)]
 
-    def tables(self, field: int) -> list[Table]:
+    def tables(self, field: int) -> list[FlatTable]:
         """A vector of tables."""
-        return [Table(self._file, at, self._depth + 1) for at in self._places(field)]
+        return [FlatTable(self._file, at, self._depth + 1) for at in self._places(field)]
 
     def _places(self, field: int) -> Iterator[int]:
         offsets = self.array(field, "<u4")
@@ -130,7 +130,7 @@ class _File(NamedTuple):
             raise Damaged("a name that is not UTF-8") from None
 
 
-def root(content: bytes) -> Table:
+def root(content: bytes) -> FlatTable:
     """The table that a file begins with.
 
     Raises:
@@ -143,4 +143,4 @@ def root(content: bytes) -> Table:
         given, allowed = "the package flatbuffers, which is not installed", "a serialized graph needs it"
         raise Unsupported(message("import", given, allowed, f"Install it: {installing.command('dxdispatch')}.")) from None
     file = _File(content, package, [_MOST_READ * len(content) + _LEAST_READ])
-    return Table(file, file.number("<I", 0))
+    return FlatTable(file, file.number("<I", 0))

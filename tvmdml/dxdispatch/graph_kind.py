@@ -19,7 +19,7 @@ from tvmdml.graph import CompiledGraph, Expression, Graph
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.operators._json import descriptors, nodes
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.system import inside
 from tvmdml.targets import Target
@@ -39,7 +39,9 @@ class _Step(NamedTuple):
 class SerializedGraph(Dispatchable):
     """A graph that was read and checked."""
 
-    def __init__(self, node: Node, steps: list[_Step], constants: dict[str, bytes], inputs: list[str], outputs: list[str]) -> None:
+    def __init__(
+        self, node: JsonNode, steps: list[_Step], constants: dict[str, bytes], inputs: list[str], outputs: list[str]
+    ) -> None:
         super().__init__(node)
         self._steps, self._constants = steps, constants
         self._read: dict[str, TensorDesc] = {}
@@ -64,7 +66,7 @@ class SerializedGraph(Dispatchable):
         }
         self._inputs, self._outputs = [edge for edge in inputs if edge in self._read], outputs
 
-    def bindings(self, node: Node, resources: Mapping[str, Resource]) -> Bindings:
+    def bindings(self, node: JsonNode, resources: Mapping[str, Resource]) -> Bindings:
         """By the names of the graph's inputs and outputs."""
         members = node.members()
         for name, binding in members.items():
@@ -110,7 +112,7 @@ class _Runner(Runner):
         """What became of each call."""
         return str(self._graph.explain()).splitlines()
 
-    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
+    def bind(self, node: JsonNode, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         views: dict[str, Any] = {}
         copies: list[Callable[[], None]] = []
         for name, (binding,) in found.items():
@@ -151,7 +153,7 @@ def _array(content: bytes, tensor: TensorDesc) -> Any:
     return np.frombuffer(content.ljust(size, b"\0"), tensor.stored.data_type.numpy).copy()
 
 
-def read(node: Node, folder: Path) -> SerializedGraph:
+def read(node: JsonNode, folder: Path) -> SerializedGraph:
     """A serialized graph; its file must be inside the folder, and the files of its constants beside it.
 
     Raises:
@@ -160,7 +162,7 @@ def read(node: Node, folder: Path) -> SerializedGraph:
     """
     node.only(_FIELDS)
     source = node.need("sourcePath", "the path of a file")
-    where = Node(node.value, node.file, f"{node.path}: {source.text()}")
+    where = JsonNode(node.value, node.file, f"{node.path}: {source.text()}")
     try:
         file = serialized.read(_content(source, folder))
         if len(set(file.outputs)) != len(file.outputs) or len({*file.inputs, *file.outputs}) != len(file.inputs) + len(
@@ -170,7 +172,7 @@ def read(node: Node, folder: Path) -> SerializedGraph:
         constants, steps = {}, []
         beside = folder.joinpath(*inside.steps(source.text())[:-1])
         for one in file.nodes:
-            if isinstance(one.what, serialized.Constant):
+            if isinstance(one.what, serialized.SerializedConstant):
                 for edge in filter(None, one.outputs):
                     constants[edge] = _constant(one.what, source, beside)
             else:
@@ -182,7 +184,7 @@ def read(node: Node, folder: Path) -> SerializedGraph:
     return SerializedGraph(where, steps, constants, file.inputs, file.outputs)
 
 
-def _content(source: Node, folder: Path) -> bytes:
+def _content(source: JsonNode, folder: Path) -> bytes:
     with opened(source, folder) as file:
         content = file.read(nodes.MAX_MODEL_BYTES + 1)
     if len(content) > nodes.MAX_MODEL_BYTES:
@@ -190,15 +192,15 @@ def _content(source: Node, folder: Path) -> bytes:
     return content
 
 
-def _constant(one: serialized.Constant, source: Node, folder: Path) -> bytes:
+def _constant(one: serialized.SerializedConstant, source: JsonNode, folder: Path) -> bytes:
     if one.content is not None:
         return one.content
-    return _content(Node(f"{one.file}.bin", source.file, f"{source.path}: constant {safe_repr(one.name)}"), folder)
+    return _content(JsonNode(f"{one.file}.bin", source.file, f"{source.path}: constant {safe_repr(one.name)}"), folder)
 
 
-def _step(one: serialized.Node, call: serialized.Call, where: Node) -> _Step:
-    node = Node(call.fields, where.file, f"{where.path}: node {safe_repr(call.name)}")
-    cls = descriptors.find(Node(call.kind, node.file, node.path))
+def _step(one: serialized.SerializedNode, call: serialized.SerializedCall, where: JsonNode) -> _Step:
+    node = JsonNode(call.fields, where.file, f"{where.path}: node {safe_repr(call.name)}")
+    cls = descriptors.find(JsonNode(call.kind, node.file, node.path))
     desc = descriptors.read(cls, node)
     wanted = [name for name, tensor in desc.tensors(Role.INPUT) if tensor is not None]
     results = [name for name, tensor in desc.tensors(Role.OUTPUT) if tensor is not None]

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from tvmdml.errors import Unsupported, message
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.system import installing
 
 AnyArray = np.ndarray[Any, np.dtype[Any]]
@@ -24,7 +24,7 @@ _MOST_PIXELS = 1 << 26
 _ALLOWED = "[1, channels, height, width], with 1, 3 or 4 channels (gray, RGB, RGBA)"
 
 
-def sizes_of(file: BinaryIO, source: Node, wanted: Node | None) -> tuple[int, ...]:
+def sizes_of(file: BinaryIO, source: JsonNode, wanted: JsonNode | None) -> tuple[int, ...]:
     """The sizes of an image's tensor: the wanted ones, or those of the file, in colours.
 
     Raises:
@@ -37,7 +37,7 @@ def sizes_of(file: BinaryIO, source: Node, wanted: Node | None) -> tuple[int, ..
     return checked([one.integer(1, _MOST_PIXELS) for one in wanted.items()], wanted)
 
 
-def checked(sizes: Sequence[int], where: Node) -> tuple[int, ...]:
+def checked(sizes: Sequence[int], where: JsonNode) -> tuple[int, ...]:
     """The sizes of an image's tensor.
 
     Raises:
@@ -48,7 +48,7 @@ def checked(sizes: Sequence[int], where: Node) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def read(file: BinaryIO, source: Node, sizes: tuple[int, ...]) -> AnyArray:
+def read(file: BinaryIO, source: JsonNode, sizes: tuple[int, ...]) -> AnyArray:
     """The pixels, in these sizes, as float32.
 
     Raises:
@@ -101,7 +101,7 @@ def _pillow() -> Any:
         raise Unsupported(message("image", "an image, without the package Pillow", ".npy files and raw data", advice)) from None
 
 
-def _opened(file: BinaryIO, source: Node) -> Any:
+def _opened(file: BinaryIO, source: JsonNode) -> Any:
     pillow = _pillow()
     try:
         image = pillow.open(file, formats=sorted(set(SUFFIXES.values())))

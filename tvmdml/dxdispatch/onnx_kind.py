@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml.dxdispatch import bindings
-from tvmdml.dxdispatch.bindings import AnyArray, Binding, Bindings, RunBuffers
+from tvmdml.dxdispatch.bindings import AnyArray, Bindings, ResourceBinding, RunBuffers
 from tvmdml.dxdispatch.dispatchable import Dispatchable, Runner, said
 from tvmdml.dxdispatch.resources import Resource, opened
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, ModelError, Unsupported
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.system import inside
 from tvmdml.targets import Target
 from tvmdml.tensors import MAX_ELEMENTS, TensorDesc
@@ -32,11 +32,11 @@ _IGNORED = ("graphOptimizationLevel", "loggingLevel", "sessionOptionsConfigEntri
 class OnnxModel(Dispatchable):
     """An ONNX file, and values for its open sizes."""
 
-    def __init__(self, node: Node, path: str, sizes: Mapping[str, int]) -> None:
+    def __init__(self, node: JsonNode, path: str, sizes: Mapping[str, int]) -> None:
         super().__init__(node)
         self._path, self._sizes = path, sizes
 
-    def bindings(self, node: Node, resources: Mapping[str, Resource]) -> Bindings:
+    def bindings(self, node: JsonNode, resources: Mapping[str, Resource]) -> Bindings:
         """By the names of the model's inputs and outputs, which are known once it is compiled."""
         return {name: [bindings.one(binding, resources)] for name, binding in node.members().items()}
 
@@ -61,7 +61,7 @@ class _Runner(Runner):
         """The model, and what is compiled for the sizes that are known."""
         return [repr(self._model), *str(self._model.explain()).splitlines()]
 
-    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
+    def bind(self, node: JsonNode, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         model = self._model
         names = [one.name for one in (*model.inputs, *model.outputs)]
         for name, (binding,) in found.items():
@@ -86,7 +86,7 @@ class _Runner(Runner):
         return call
 
 
-def _fed(one: Argument, found: list[Binding] | None, memory: RunBuffers) -> AnyArray:
+def _fed(one: Argument, found: list[ResourceBinding] | None, memory: RunBuffers) -> AnyArray:
     """The array of an input: in its buffer, or zeros if the model binds none. A size that nothing says is 1, as in DxDispatch."""
     declared = [n if isinstance(n, int) else 1 for n in one.shape or ()]
     if found is None:
@@ -97,7 +97,9 @@ def _fed(one: Argument, found: list[Binding] | None, memory: RunBuffers) -> AnyA
     return _view(binding, binding.shape or tuple(declared), one.dtype, memory)
 
 
-def _writer(binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], memory: RunBuffers) -> Callable[[AnyArray], None]:
+def _writer(
+    binding: ResourceBinding, dtype: np.dtype[Any], shape: tuple[int, ...], memory: RunBuffers
+) -> Callable[[AnyArray], None]:
     """What copies a result to its buffer."""
     resource = memory.resources[binding.resource]
     if binding.shape and binding.shape != shape:
@@ -120,7 +122,7 @@ def _writer(binding: Binding, dtype: np.dtype[Any], shape: tuple[int, ...], memo
     return replace
 
 
-def _view(binding: Binding, shape: tuple[int, ...], dtype: np.dtype[Any], memory: RunBuffers) -> AnyArray:
+def _view(binding: ResourceBinding, shape: tuple[int, ...], dtype: np.dtype[Any], memory: RunBuffers) -> AnyArray:
     if 0 in shape:
         return np.zeros(shape, dtype)
     try:
@@ -130,7 +132,7 @@ def _view(binding: Binding, shape: tuple[int, ...], dtype: np.dtype[Any], memory
     return binding.view(memory, desc).reshape(shape).view(dtype)
 
 
-def read(node: Node, folder: Path) -> OnnxModel:
+def read(node: JsonNode, folder: Path) -> OnnxModel:
     """An ONNX model; its file must be inside the folder.
 
     Raises:

@@ -15,7 +15,7 @@ from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.operators._json import descriptors
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.targets import Target
 
 _FIELDS = ("type", "Type", "desc", "Desc", "bindings", "dmlCompileType", "executionFlags")
@@ -29,7 +29,7 @@ _Owned = dict[str, list["AnyArray | None"]]
 class SingleOperator(Dispatchable):
     """An operator, with the bindings of the tensors that it owns."""
 
-    def __init__(self, node: Node, desc: Operator, owned: Bindings) -> None:
+    def __init__(self, node: JsonNode, desc: Operator, owned: Bindings) -> None:
         super().__init__(node)
         self._desc, self.owned = desc, owned
 
@@ -38,7 +38,7 @@ class SingleOperator(Dispatchable):
         """The descriptor."""
         return self._desc
 
-    def bindings(self, node: Node, resources: Mapping[str, Resource]) -> Bindings:
+    def bindings(self, node: JsonNode, resources: Mapping[str, Resource]) -> Bindings:
         """By the names of the descriptor's fields."""
         return bindings.read(node, self._desc, resources, owned=False)
 
@@ -81,7 +81,7 @@ class _Runner(Runner):
             raise declared.node.blame(error, desc.NAME, bound) from None
         self._owned = {field: [None if name in owned else every[name] for name in own[field]] for field in bound}
 
-    def bind(self, node: Node, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
+    def bind(self, node: JsonNode, found: Bindings, memory: RunBuffers) -> Callable[[], None]:
         desc = self._declared.desc
         given = bindings.arrays(desc, found, memory)
         bound: _Owned = {name: [*arrays] for name, arrays in given.items()}
@@ -97,7 +97,7 @@ class _Runner(Runner):
             raise node.blame(error, desc.NAME, found) from None
 
 
-def read(node: Node, kind: Node, resources: Mapping[str, Resource]) -> SingleOperator:
+def read(node: JsonNode, kind: JsonNode, resources: Mapping[str, Resource]) -> SingleOperator:
     """An operator; ``kind`` is its name.
 
     Raises:
@@ -111,11 +111,11 @@ def read(node: Node, kind: Node, resources: Mapping[str, Resource]) -> SingleOpe
         # They affect how DirectML runs an operator, but not its results.
         for flag in flags.items() if isinstance(flags.value, list) else [flags]:
             flag.choice(_EXECUTION_FLAGS, "DML_EXECUTION_FLAG_")
-    bound = node.get("bindings") or Node({}, node.file, f"{node.path}.bindings")
+    bound = node.get("bindings") or JsonNode({}, node.file, f"{node.path}.bindings")
     return SingleOperator(desc_node, desc, bindings.read(bound, desc, resources, owned=True))
 
 
-def missing(node: Node, kind: Node) -> Iterator[str]:
+def missing(node: JsonNode, kind: JsonNode) -> Iterator[str]:
     """The operators of a dispatchable, including fused ones, that tvmdml does not support."""
     for one in (kind, *descriptors.nested(_desc(node))):
         try:
@@ -124,10 +124,10 @@ def missing(node: Node, kind: Node) -> Iterator[str]:
             yield f"{one.text()} ({one.path})"
 
 
-def _desc(node: Node) -> Node:
+def _desc(node: JsonNode) -> JsonNode:
     """The object with the descriptor's fields; these may also be among the dispatchable's own fields."""
     found = node.get("desc", "Desc")
     if found is not None:
         node.only(_FIELDS)
         return found
-    return Node({name: value for name, value in node.value.items() if name not in _FIELDS}, node.file, node.path)
+    return JsonNode({name: value for name, value in node.value.items() if name not in _FIELDS}, node.file, node.path)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tvmdml.dxdispatch import images
 from tvmdml.errors import InvalidArgument, safe_repr
-from tvmdml.operators._json.nodes import Node, as_number, shown
+from tvmdml.operators._json.nodes import JsonNode, as_number, shown
 from tvmdml.system import inside
 from tvmdml.tensors import BYTE_TYPES, TYPE_NAMES, TensorDataType
 
@@ -46,7 +46,7 @@ class Initial(NamedTuple):
 class Resource(NamedTuple):
     """The declaration of a buffer."""
 
-    node: Node
+    node: JsonNode
     initial: Initial
     offset: int
     """The offset of the initial values, in bytes."""
@@ -74,7 +74,7 @@ class Resource(NamedTuple):
         return buffer[: size // self.itemsize * self.itemsize].view(self.data_type.numpy)
 
 
-def read(node: Node, folder: Path) -> Resource:
+def read(node: JsonNode, folder: Path) -> Resource:
     """The resource that a node declares. Data files are read only from inside the folder.
 
     Raises:
@@ -138,7 +138,7 @@ def _available_memory() -> int:
 # -- The forms of initial values ----------------------------------------------------------------------------------
 
 
-def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
+def _initial(resource: JsonNode, node: JsonNode, data_type: TensorDataType | None, folder: Path) -> Initial:
     if isinstance(node.value, list):
         return _list(resource, node, data_type)
     if node.value == "deferred":
@@ -153,7 +153,7 @@ def _initial(resource: Node, node: Node, data_type: TensorDataType | None, folde
     return make(resource, node, data_type, folder)
 
 
-def _constant(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
+def _constant(resource: JsonNode, node: JsonNode, data_type: TensorDataType | None, folder: Path) -> Initial:
     known = _known(resource, data_type)
     count, value = _count(node), _element(node.need("value", _wanted(known)), known)
 
@@ -163,7 +163,7 @@ def _constant(resource: Node, node: Node, data_type: TensorDataType | None, fold
     return Initial(known, count * known.itemsize, write)
 
 
-def _sequence(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
+def _sequence(resource: JsonNode, node: JsonNode, data_type: TensorDataType | None, folder: Path) -> Initial:
     known = _known(resource, data_type)
     count = _count(node)
     start, delta = (_element(node.need(name, _wanted(known)), known) for name in ("valueStart", "valueDelta"))
@@ -181,7 +181,7 @@ def _sequence(resource: Node, node: Node, data_type: TensorDataType | None, fold
     return Initial(known, count * known.itemsize, write)
 
 
-def _list(resource: Node, node: Node, data_type: TensorDataType | None) -> Initial:
+def _list(resource: JsonNode, node: JsonNode, data_type: TensorDataType | None) -> Initial:
     if not node.value:
         raise node.wrong("a list of at least one value")
     if data_type is None:
@@ -200,13 +200,13 @@ def _list(resource: Node, node: Node, data_type: TensorDataType | None) -> Initi
     return Initial(data_type, elements.nbytes, _writer(elements.view(np.uint8)))
 
 
-def _typed_element(node: Node) -> bytes:
+def _typed_element(node: JsonNode) -> bytes:
     node.only(("name", "type", "value"))
     kind = node.need("type", TYPE_NAMES).choice(_ELEMENTS, DATA_TYPE_PREFIX)
     return _element(node.need("value", _wanted(kind)), kind).tobytes()
 
 
-def _file(resource: Node, node: Node, data_type: TensorDataType | None, folder: Path) -> Initial:
+def _file(resource: JsonNode, node: JsonNode, data_type: TensorDataType | None, folder: Path) -> Initial:
     source = node.need("sourcePath", "the path of a file")
     with opened(source, folder) as file:
         suffix = os.path.splitext(source.text())[1].lower()
@@ -220,7 +220,7 @@ def _file(resource: Node, node: Node, data_type: TensorDataType | None, folder: 
     return Initial(known, size, lambda view: _fill(view, source, folder, 0))
 
 
-def _npy(source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
+def _npy(source: JsonNode, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
     wanted = "a .npy file of a type that DirectML has, with at least one element"
     try:
         shape, is_fortran, dtype = _HEADERS[np.lib.format.read_magic(file)](file)
@@ -252,7 +252,7 @@ def _npy(source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType |
     return Initial(found, size, write)
 
 
-def _image(resource: Node, source: Node, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
+def _image(resource: JsonNode, source: JsonNode, file: BinaryIO, folder: Path, data_type: TensorDataType | None) -> Initial:
     known = _known(resource, data_type)
     if not known.is_float:
         raise source.error(f"an image as {known.name}", "an image as FLOAT32, FLOAT16 or FLOAT64: pixels are from 0 to 1")
@@ -272,14 +272,14 @@ _HEADERS: Mapping[tuple[int, int], Callable[[BinaryIO], tuple[tuple[int, ...], b
 """By the version of a .npy file. Later versions are for named fields, which DirectML's types do not have."""
 
 
-def _fill(content: Buffer, source: Node, folder: Path, start: int) -> None:
+def _fill(content: Buffer, source: JsonNode, folder: Path, start: int) -> None:
     with opened(source, folder) as file:
         file.seek(start)
         if file.readinto(content.data) != content.nbytes:  # type: ignore[attr-defined]
             raise OSError("the file became shorter while it was read")
 
 
-def opened(source: Node, folder: Path) -> BinaryIO:
+def opened(source: JsonNode, folder: Path) -> BinaryIO:
     """Open the file that a model names, which must be inside the folder.
 
     Raises:
@@ -287,7 +287,7 @@ def opened(source: Node, folder: Path) -> BinaryIO:
     """
     try:
         return inside.open_to_read(folder, source.text())
-    except inside.Refused as error:
+    except inside.NotOpened as error:
         wanted = f"a file in {str(folder.absolute())!r}"
         raise source.error(f"{shown(source.value)}, {error}", wanted, "Choose another folder with --input_path.") from None
 
@@ -296,7 +296,7 @@ def _size(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-_Form = Callable[[Node, Node, "TensorDataType | None", Path], Initial]
+_Form = Callable[[JsonNode, JsonNode, "TensorDataType | None", Path], Initial]
 # The field that identifies a form, all fields of the form, and the function that reads it.
 _FORMS: Mapping[str, tuple[tuple[str, ...], _Form]] = {
     "value": (("valueCount", "value"), _constant),
@@ -308,7 +308,7 @@ _FORMS: Mapping[str, tuple[tuple[str, ...], _Form]] = {
 # -- Their parts --------------------------------------------------------------------------------------------------
 
 
-def _known(resource: Node, data_type: TensorDataType | None) -> TensorDataType:
+def _known(resource: JsonNode, data_type: TensorDataType | None) -> TensorDataType:
     if data_type is None:
         given = resource.get("initialValuesDataType")
         where = given or resource
@@ -316,11 +316,11 @@ def _known(resource: Node, data_type: TensorDataType | None) -> TensorDataType:
     return data_type
 
 
-def _count(node: Node) -> int:
+def _count(node: JsonNode) -> int:
     return node.need("valueCount", "the number of elements").integer(1, _MAX_COUNT)
 
 
-def _element(node: Node, data_type: TensorDataType) -> AnyArray:
+def _element(node: JsonNode, data_type: TensorDataType) -> AnyArray:
     found = _cast(data_type)(node.value)
     if found is None:
         raise node.wrong(_wanted(data_type))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml import operators
 from tvmdml.dxdispatch import flat
-from tvmdml.dxdispatch.flat import Damaged, Table
+from tvmdml.dxdispatch.flat import Damaged, FlatTable
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, safe_repr
 from tvmdml.operators import Operator
@@ -26,7 +26,7 @@ _NAMED, _CONTAINED = 1, 2
 """Of a constant: in a file of that name, or in this one."""
 
 
-class Constant(NamedTuple):
+class SerializedConstant(NamedTuple):
     """A constant's bytes, or the name of the file that has them."""
 
     name: str
@@ -35,7 +35,7 @@ class Constant(NamedTuple):
     file: str
 
 
-class Call(NamedTuple):
+class SerializedCall(NamedTuple):
     """An operator of the graph."""
 
     name: str
@@ -46,10 +46,10 @@ class Call(NamedTuple):
     """The descriptor, as in a JSON model."""
 
 
-class Node(NamedTuple):
+class SerializedNode(NamedTuple):
     """A node, and the names of what it reads and writes; an empty name is a tensor that is absent."""
 
-    what: Call | Constant
+    what: SerializedCall | SerializedConstant
     inputs: list[str]
     outputs: list[str]
 
@@ -57,7 +57,7 @@ class Node(NamedTuple):
 class File(NamedTuple):
     """A serialized graph."""
 
-    nodes: list[Node]
+    nodes: list[SerializedNode]
     inputs: list[str]
     outputs: list[str]
 
@@ -73,26 +73,26 @@ def read(content: bytes) -> File:
     return File([_node(one) for one in root.tables(0)], root.texts(1), root.texts(2))
 
 
-def _node(table: Table) -> Node:
+def _node(table: FlatTable) -> SerializedNode:
     kind, desc, name = table.number(0, "B"), table.table(1), table.text(2) or ""
     inputs, outputs = table.texts(3), table.texts(4)
     if desc is None or kind not in (_OPERATOR, _CONSTANT):
         raise Damaged(f"node {safe_repr(name)} of kind {kind}")
     what = _call(name, desc, inputs, outputs) if kind == _OPERATOR else _constant(name, desc)
-    return Node(what, inputs, outputs)
+    return SerializedNode(what, inputs, outputs)
 
 
-def _constant(name: str, desc: Table) -> Constant:
+def _constant(name: str, desc: FlatTable) -> SerializedConstant:
     kind, data = desc.number(0, "B"), desc.table(1)
     if data is not None and kind == _NAMED:
-        return Constant(name, None, data.text(0) or "")
+        return SerializedConstant(name, None, data.text(0) or "")
     content = data.array(0, "u1") if data is not None and kind == _CONTAINED else None
     if content is None:
         raise Damaged(f"constant {safe_repr(name)} without data")
-    return Constant(name, content.tobytes(), "")
+    return SerializedConstant(name, content.tobytes(), "")
 
 
-def _call(name: str, desc: Table, inputs: list[str], outputs: list[str]) -> Call:
+def _call(name: str, desc: FlatTable, inputs: list[str], outputs: list[str]) -> SerializedCall:
     kind = desc.text(0) or ""
     cls = operators.by_name(kind)
     attributes: dict[str, Any] = {}
@@ -102,10 +102,10 @@ def _call(name: str, desc: Table, inputs: list[str], outputs: list[str]) -> Call
     fields = _attributes(cls, attributes)
     for role, names, place in ((Role.INPUT, inputs, 1), (Role.OUTPUT, outputs, 2)):
         _put_tensors(fields, cls, role, names, [_tensor(one) for one in desc.tables(place)])
-    return Call(name, kind, fields)
+    return SerializedCall(name, kind, fields)
 
 
-def _tensor(table: Table) -> dict[str, Any]:
+def _tensor(table: FlatTable) -> dict[str, Any]:
     sizes, strides = table.array(1, "<u4"), table.array(2, "<u4")
     found = {"DataType": table.text(0) or "", "Sizes": [] if sizes is None else sizes.tolist()}
     if strides is not None and len(strides):
@@ -135,37 +135,37 @@ def _put_tensors(fields: dict[str, Any], cls: type[Operator], role: Role, names:
 # -- Attributes
 
 
-def _activation(table: Table) -> dict[str, Any]:
+def _activation(table: FlatTable) -> dict[str, Any]:
     kind = table.text(0) or ""
     values = {name: value for one in table.tables(1) if (name := one.text(0)) and (value := _value(one)) is not None}
     return {"Type": kind, **_attributes(operators.by_name(kind), values)}
 
 
-def _struct(form: str) -> Callable[[Table, int], Any]:
-    def read(table: Table, field: int) -> Any:
+def _struct(form: str) -> Callable[[FlatTable, int], Any]:
+    def read(table: FlatTable, field: int) -> Any:
         found = table.numbers(field, form)
         return found if found is None or len(found) > 1 else found[0]
 
     return read
 
 
-def _inner(read: Callable[[Table], Any]) -> Callable[[Table, int], Any]:
-    def inside(table: Table, field: int) -> Any:
+def _inner(read: Callable[[FlatTable], Any]) -> Callable[[FlatTable, int], Any]:
+    def inside(table: FlatTable, field: int) -> Any:
         found = table.table(field)
         return None if found is None else read(found)
 
     return inside
 
 
-def _array(dtype: str) -> Callable[[Table, int], Any]:
-    def read(table: Table) -> Any:
+def _array(dtype: str) -> Callable[[FlatTable, int], Any]:
+    def read(table: FlatTable) -> Any:
         found = table.array(0, dtype)
         return [] if found is None else found.tolist()
 
     return _inner(read)
 
 
-def _scalar(table: Table) -> bytes:
+def _scalar(table: FlatTable) -> bytes:
     """The eight bytes of a ``DML_SCALAR_UNION``, whose type another field says."""
     form = _SCALARS.get(table.number(0, "B"))
     found = None if form is None else table.numbers(1, form)
@@ -176,7 +176,7 @@ def _scalar(table: Table) -> bytes:
 
 _SCALARS = {1: "8B", **dict(enumerate("bBhHiIqQfd", 2))}
 """The forms of a scalar, by the numbers of the union."""
-_VALUES: Mapping[int, Callable[[Table, int], Any]] = {
+_VALUES: Mapping[int, Callable[[FlatTable, int], Any]] = {
     1: _inner(_activation),
     2: _inner(lambda table: [_activation(one) for one in table.tables(0)]),
     3: _struct("I"),
@@ -194,7 +194,7 @@ _VALUES: Mapping[int, Callable[[Table, int], Any]] = {
 """The readers of an attribute's value, by the numbers of the union."""
 
 
-def _value(attribute: Table) -> Any:
+def _value(attribute: FlatTable) -> Any:
     kind = attribute.number(1, "B")
     if kind not in _VALUES:
         raise Damaged(f"an attribute of kind {kind}")

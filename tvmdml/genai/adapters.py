@@ -94,7 +94,7 @@ def read(path: Path) -> dict[str, NumpyArray]:
         ) from None
 
 
-def _weight(table: flat.Table) -> tuple[str, NumpyArray]:
+def _weight(table: flat.FlatTable) -> tuple[str, NumpyArray]:
     from tvmdml.dxdispatch import flat
 
     name, sizes, content = table.text(0), table.array(1, "<i8"), table.array(3, "u1")

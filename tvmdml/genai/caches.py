@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tvmdml.errors import message
-from tvmdml.genai.model import Model, Stage
+from tvmdml.genai.model import Model, PipelineStage
 from tvmdml.genai.refusing import Refused
 from tvmdml.onnx.ortvalue import OrtValue
 from tvmdml.tensors.arrays.device_array import DeviceArray
 
 
-class Shared:
+class SharedCaches:
     """Buffers of the longest length: what the network reads and writes is the same memory."""
 
     def __init__(self, model: Model, rows: int, length: int) -> None:
@@ -106,7 +106,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
         raise Refused(message("Generator", given, "what fits in memory", "set_search_options(max_length=…)")) from None
 
 
-def _outputs(stage: Stage, values: Mapping[str, Any]) -> dict[str, Any]:
+def _outputs(stage: PipelineStage, values: Mapping[str, Any]) -> dict[str, Any]:
     """What a network computes of values, under its own names and those that other networks know."""
     network = stage.network
     given = {argument.name: values[argument.name] for argument in network.feeds if argument.name in values}

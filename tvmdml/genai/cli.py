@@ -13,7 +13,7 @@ from tvmdml.options import device_option
 from tvmdml.system.console import INTERRUPTED, print_json, printable, say, shown_bytes, shown_seconds
 
 if TYPE_CHECKING:
-    from tvmdml.genai.command import Outcome
+    from tvmdml.genai.command import PromptOutcome
     from tvmdml.targets import Target
 
 _NEW_TOKENS = 256
@@ -123,7 +123,7 @@ def _show(piece: str) -> None:
     sys.stdout.flush()
 
 
-def _summarize(outcome: Outcome) -> None:
+def _summarize(outcome: PromptOutcome) -> None:
     """Print the figures on standard error."""
     say(
         f"{outcome.prompt_tokens} prompt tokens, first token after {shown_seconds(outcome.first_seconds)}; "

@@ -18,7 +18,7 @@ from tvmdml.targets import Target
 
 
 @dataclass
-class Outcome:
+class PromptOutcome:
     """What came of a prompt."""
 
     prompt_tokens: int
@@ -68,7 +68,7 @@ def run(
     system: str | None,
     chat: bool,
     show: Callable[[str], object],
-) -> Outcome:
+) -> PromptOutcome:
     """Go on with a prompt.
 
     Args:
@@ -100,7 +100,7 @@ def run(
     params.set_search_options(**{**limit, **options, "batch_size": 1})
     generator, stream = Generator(model, params), tokenizer.create_stream()
     beams = params.options["num_beams"] > 1
-    outcome = Outcome(len(tokens), model.target.name, threads, time.perf_counter() - begin)
+    outcome = PromptOutcome(len(tokens), model.target.name, threads, time.perf_counter() - begin)
     begin = last = time.perf_counter()
     try:
         generator.append_tokens(tokens)

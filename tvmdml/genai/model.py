@@ -20,7 +20,7 @@ _SENSES = ("vision", "speech", "embedding", "joiner")
 """Parts of a configuration for networks that make pictures and sounds into what a decoder reads."""
 
 
-class Stage(NamedTuple):
+class PipelineStage(NamedTuple):
     """A network of a pipeline."""
 
     network: Any
@@ -81,11 +81,11 @@ class Model:
         self.window = size if isinstance(size, int) and 0 < size <= self.context else 0
         """The least length of buffers: layers that look at the last tokens only need as many."""
 
-    def _stages(self, decoder: Mapping[str, Any]) -> list[Stage]:
+    def _stages(self, decoder: Mapping[str, Any]) -> list[PipelineStage]:
         """The decoder's network, or those of its pipeline."""
         pipeline = decoder.get("pipeline")
         if not pipeline:
-            return [Stage(self._network(decoder, "decoder.filename"), {}, on_prompt=True, on_token=True)]
+            return [PipelineStage(self._network(decoder, "decoder.filename"), {}, on_prompt=True, on_token=True)]
         entries = pipeline if isinstance(pipeline, list) else [pipeline]
         parts = [(name, part) for entry in entries if isinstance(entry, dict) for name, part in entry.items()]
         if not all(isinstance(part, dict) for _, part in parts):
@@ -98,7 +98,7 @@ class Model:
                 allowed = "an object of names"
                 raise FolderError(message(f"{FILE} decoder.pipeline.{name}.output_names_forwarder", safe_repr(names), allowed))
         return [
-            Stage(
+            PipelineStage(
                 self._network(part, f"decoder.pipeline.{name}.filename"),
                 forwarded[name],
                 bool(part.get("run_on_prompt", True)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.errors import Unsupported, counted, message, safe_repr
 from tvmdml.genai import settings
-from tvmdml.genai.caches import Growing, Shared
+from tvmdml.genai.caches import Growing, SharedCaches
 from tvmdml.genai.model import Model
 from tvmdml.genai.names import Feed, Step
 from tvmdml.genai.refusing import Refused
@@ -43,7 +43,7 @@ class State:
     def _begin(self) -> None:
         self.mask = np.zeros((self.rows, 0), bool)
         shared = self._shares and self.model.slots
-        self._cache: Any = Shared(self.model, self.rows, self._length) if shared else Growing(self.model, self.rows)
+        self._cache: Any = SharedCaches(self.model, self.rows, self._length) if shared else Growing(self.model, self.rows)
 
     @property
     def columns(self) -> int:

@@ -16,7 +16,7 @@ from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.graph.saving import MOST_JSON
 from tvmdml.graph.written import MOST, place, text
 from tvmdml.library import records
-from tvmdml.library.records import Launch
+from tvmdml.library.records import LaunchRecord
 from tvmdml.targets import Target
 from tvmdml.tensors.arrays import NumpyArray
 from tvmdml.tensors.sizes.evaluating import GuardedIntegers
@@ -34,18 +34,18 @@ class PackAnswer(NamedTuple):
     """Its code."""
     threads: int
     """The number that the schedule was asked for."""
-    launch: Launch
+    launch: LaunchRecord
     """Without integers, and with temporaries of no elements."""
     function: GuardedIntegers
     """For sizes the integers, and then the numbers of elements of the temporaries."""
 
     @classmethod
-    def fixed(cls, group: int, target: str, launch: Launch) -> PackAnswer:
+    def fixed(cls, group: int, target: str, launch: LaunchRecord) -> PackAnswer:
         """A launch for certain sizes."""
         counts = [count for _, count in launch.temporaries]
         return cls(group, target, launch.threads, launch, GuardedIntegers((), (), (), (), (*launch.scalars, *counts)))
 
-    def at(self, values: Sequence[int]) -> Launch | None:
+    def at(self, values: Sequence[int]) -> LaunchRecord | None:
         """The launch for sizes; ``None`` if the answer is another one."""
         numbers = self.function.evaluated(*values)
         if numbers is None:

@@ -22,8 +22,8 @@ from tvmdml.graph.expression import Expression
 from tvmdml.graph.laying import laid_out
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, SizesArray, never_changes
 from tvmdml.graph.open_graph import OWN_SIZES, OpenGraph
-from tvmdml.graph.packing import Shared
-from tvmdml.graph.program import Finished, Program, Result, Value, needed
+from tvmdml.graph.packing import SharedWeights
+from tvmdml.graph.program import Finished, NodeOutput, Program, ProgramOutput, needed
 from tvmdml.graph.templates import ProgramTemplate, Template
 from tvmdml.library.scheduling import remembering
 from tvmdml.operators._contract import Operator, Role, called_by
@@ -75,7 +75,7 @@ class Graph:
         """The inputs, in the order in which they were made."""
         self.calls: list[Call] = []
         """The calls, each after those whose results it reads."""
-        self.shared: Shared | None = None
+        self.shared: SharedWeights | None = None
         """Packed weights of other graphs with the same constants, which never change; ``None`` if there are none."""
         self.described: dict[object, Any] = {}
         """Descriptors, by what they were made from: layers are alike."""
@@ -436,7 +436,7 @@ class Graph:
             return given
         return self.constant(given)
 
-    def _known(self, given: Any, array: Any) -> tuple[Value, Edge]:
+    def _known(self, given: Any, array: Any) -> tuple[NodeOutput, Edge]:
         where = "Graph.compile known"
         node = given.edge.source if _is_expression(given) and given.graph is self else None
         if not isinstance(node, Input) or not node.owned or given.edge.offset:
@@ -508,7 +508,7 @@ def _is_expression(given: Any) -> TypeGuard[Expression]:
 
 
 def finished(
-    graph: Graph, outputs: Sequence[Expression], target: targets.Target, instead: Mapping[Value, Edge] = MappingProxyType({})
+    graph: Graph, outputs: Sequence[Expression], target: targets.Target, instead: Mapping[NodeOutput, Edge] = MappingProxyType({})
 ) -> Finished:
     """What some expressions of a graph depend on, after all passes, with other memory in the places of some values."""
     found = recorded(graph, outputs, instead)
@@ -516,7 +516,7 @@ def finished(
     return found
 
 
-def recorded(graph: Graph, outputs: Sequence[Expression], instead: Mapping[Value, Edge] = MappingProxyType({})) -> Finished:
+def recorded(graph: Graph, outputs: Sequence[Expression], instead: Mapping[NodeOutput, Edge] = MappingProxyType({})) -> Finished:
     """The same before all passes."""
     results, copies = _results(outputs)
     every = [*graph.calls, *copies]
@@ -525,11 +525,11 @@ def recorded(graph: Graph, outputs: Sequence[Expression], instead: Mapping[Value
     return Finished(graph.name, list(graph.inputs), program, [(one.dtype, one.shape) for one in outputs])
 
 
-def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
+def _results(outputs: Sequence[Expression]) -> tuple[list[ProgramOutput], list[Call]]:
     """The outputs as whole results of calls, and the copies for that: of a view, an input, or the same output again."""
-    results: list[Result] = []
+    results: list[ProgramOutput] = []
     copies: list[Call] = []
-    seen: set[Value] = set()
+    seen: set[NodeOutput] = set()
     for one in outputs:
         edge, desc = one.edge, one.desc
         whole = isinstance(edge.source, Call) and edge.offset == 0 and desc.is_packed
@@ -539,5 +539,5 @@ def _results(outputs: Sequence[Expression]) -> tuple[list[Result], list[Call]]:
             copies.append(copy)
             edge = Edge(copy)
         seen.add(edge.value)
-        results.append(Result(edge, TensorDesc(desc.data_type, desc.sizes) if desc.element_count else desc))
+        results.append(ProgramOutput(edge, TensorDesc(desc.data_type, desc.sizes) if desc.element_count else desc))
     return results, copies

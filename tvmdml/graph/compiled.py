@@ -13,10 +13,10 @@ import numpy as np
 
 from tvmdml.errors import InvalidArgument, bounded, counted, message, safe_repr
 from tvmdml.graph.explaining import Explanation
-from tvmdml.graph.forms import Calls, Forms, forms_of, misfit_advice
+from tvmdml.graph.forms import Forms, GraphArguments, forms_of, misfit_advice
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.system import at_hand
-from tvmdml.targets import Run, Target
+from tvmdml.targets import ReadySequence, Target
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, arrays, native
 from tvmdml.tensors.arrays import NumpyArray, recycled
 from tvmdml.tensors.arrays.device_array import DeviceArray
@@ -79,7 +79,7 @@ class CompiledGraph:
         self._owned: dict[int, Any] = {}
         if not any(one.owned and one.slot >= 0 for one in self._inputs):
             self._pack({})
-        self._calls = Calls.of(laid.inputs, laid.outputs, target)
+        self._calls = GraphArguments.of(laid.inputs, laid.outputs, target)
         self._forms = forms_of(laid)
         self._arenas: list[Any] = [] if arenas is None else arenas
 
@@ -88,8 +88,8 @@ class CompiledGraph:
         cls,
         name: str,
         target: Target,
-        sequence: Run,
-        calls: Calls,
+        sequence: ReadySequence,
+        calls: GraphArguments,
         forms: Forms,
         constants: list[Any],
         weights: list[Weights],
@@ -209,7 +209,7 @@ class CompiledGraph:
         return self._laid
 
     @property
-    def sequence(self) -> Run:
+    def sequence(self) -> ReadySequence:
         """The launches."""
         return self._sequence
 

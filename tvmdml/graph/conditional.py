@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tvmdml.graph.nodes import Call
-from tvmdml.graph.program import Program, Value, ordered
+from tvmdml.graph.program import NodeOutput, Program, ordered
 from tvmdml.operators._pointwise_fused import fusible
 from tvmdml.targets import Target
 
@@ -21,7 +21,7 @@ from tvmdml.targets import Target
 class Guard(NamedTuple):
     """What must be so if a call is to run."""
 
-    condition: Value
+    condition: NodeOutput
     """Memory whose first byte is the condition."""
     wanted: bool
     """Whether that byte must be another one than 0."""
@@ -39,7 +39,7 @@ def are_skipped(kind: str) -> bool:
     return kind == "cpu"
 
 
-def chooses(call: Call) -> Value | None:
+def chooses(call: Call) -> NodeOutput | None:
     """The condition of a call that chooses between whole tensors."""
     if call.desc.NAME != "ELEMENT_WISE_IF":
         return None
@@ -49,7 +49,7 @@ def chooses(call: Call) -> Value | None:
     return edge.value if alone and not edge.offset and desc.output_tensor.element_count else None
 
 
-def guards(calls: Sequence[Call], kept: Collection[Value]) -> Guards:
+def guards(calls: Sequence[Call], kept: Collection[NodeOutput]) -> Guards:
     """The guards of all calls.
 
     Args:
@@ -85,7 +85,7 @@ def in_order(calls: Sequence[Call], found: Guards) -> list[Call]:
     return [calls[i] for i in ordered(before, range(len(calls)))]
 
 
-def _guards(calls: Sequence[Call], kept: Collection[Value], choosing: Mapping[Call, Value]) -> Guards:
+def _guards(calls: Sequence[Call], kept: Collection[NodeOutput], choosing: Mapping[Call, NodeOutput]) -> Guards:
     if not choosing:
         return {}
     outside = {id(node) for node, _ in kept}

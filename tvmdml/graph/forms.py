@@ -1,4 +1,4 @@
-"""``Calls``: what is said of a graph's inputs and outputs in every call, apart from shapes, in which graphs may differ."""
+"""``GraphArguments``: what is said of a graph's inputs and outputs in every call, apart from shapes, in which graphs may differ."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Result(NamedTuple):
     """Otherwise a constant's array, or an earlier output that has the same bytes."""
 
 
-class Calls(NamedTuple):
+class GraphArguments(NamedTuple):
     """The inputs and outputs of a graph; their shapes are numbers of ``Forms``."""
 
     order: tuple[str, ...]
@@ -67,7 +67,7 @@ class Calls(NamedTuple):
     """Whether kernels write all outputs."""
 
     @classmethod
-    def of(cls, inputs: Sequence[Given], outputs: Sequence[Returned], target: Target) -> Calls:
+    def of(cls, inputs: Sequence[Given], outputs: Sequence[Returned], target: Target) -> GraphArguments:
         """Those of a graph with these inputs and outputs."""
         order = tuple(one.name for one in inputs)
         plain = None

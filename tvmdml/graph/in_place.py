@@ -13,7 +13,7 @@ import numpy as np
 from tvmdml.graph.conditional import Guards
 from tvmdml.graph.memory import Lifetime, bytes_alive
 from tvmdml.graph.nodes import Call, Edge
-from tvmdml.graph.program import Value
+from tvmdml.graph.program import NodeOutput
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.tensors.sizes import are_equal
 
@@ -27,8 +27,8 @@ class Pieces:
     def __init__(
         self,
         calls: Sequence[Call],
-        apart: Collection[Value],
-        inside: Mapping[Value, Edge] = MappingProxyType({}),
+        apart: Collection[NodeOutput],
+        inside: Mapping[NodeOutput, Edge] = MappingProxyType({}),
         guards: Guards = MappingProxyType({}),
     ) -> None:
         """
@@ -42,8 +42,8 @@ class Pieces:
         self.shared: dict[Call, Shared] = {}
         """The pairs of each call that works in place."""
         self._calls, self._inside = calls, inside
-        self._first: dict[Value, int] = {}
-        self._last: dict[Value, int] = {}
+        self._first: dict[NodeOutput, int] = {}
+        self._last: dict[NodeOutput, int] = {}
         for step, call in enumerate(calls):
             conditions = (Edge(*one.condition) for one in guards.get(call, ()))
             for edge in (*call.edges.values(), *conditions):
@@ -79,9 +79,9 @@ class Pieces:
                 assert pair is not None
                 self._share(self._calls[step], *pair)
 
-    def lifetimes(self) -> dict[Value, Lifetime]:
+    def lifetimes(self) -> dict[NodeOutput, Lifetime]:
         """Each piece, by the value that it begins as."""
-        found: dict[Value, Lifetime] = {}
+        found: dict[NodeOutput, Lifetime] = {}
         for value, piece in self._piece.items():
             size, first, last = value[0].bytes_of(value[1]), self._first[value], self._last[value]
             known = found.get(piece)
@@ -90,7 +90,7 @@ class Pieces:
             found[piece] = Lifetime(size, first, last)
         return found
 
-    def places(self, offsets: Mapping[Value, int]) -> dict[Value, int]:
+    def places(self, offsets: Mapping[NodeOutput, int]) -> dict[NodeOutput, int]:
         """Where each value is, from the places of the pieces."""
         return {value: offsets[piece] for value, piece in self._piece.items()}
 

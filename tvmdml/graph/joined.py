@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from tvmdml.graph.conditional import SIDES, Guard, Guards, chooses
 from tvmdml.graph.memory import ALIGNMENT
 from tvmdml.graph.nodes import Call, Edge
-from tvmdml.graph.program import Value
+from tvmdml.graph.program import NodeOutput
 from tvmdml.tensors import TensorDesc
 from tvmdml.tensors.sizes import are_equal
 
 
-class Part(NamedTuple):
+class JoinedPart(NamedTuple):
     """An input of a join, or of a choice, and where it is in the result."""
 
     name: str
@@ -31,7 +31,7 @@ class Part(NamedTuple):
         return all(n < 2 or a == b for n, a, b in zip(self.tensor.sizes, self.tensor.layout, self.place.layout, strict=True))
 
 
-def parts(call: Call, kind: str, kept: Collection[Value]) -> list[Part]:
+def parts(call: Call, kind: str, kept: Collection[NodeOutput]) -> list[JoinedPart]:
     """The inputs of a join; none if they cannot be written where the result is: other calls must write each, as a whole."""
     found = list(_parts(call))
     values = {part.edge.value for part in found}
@@ -46,20 +46,20 @@ def begins(call: Call) -> list[int]:
     return [part.offset for part in found] if all(part.lies_so for part in found) else []
 
 
-def _parts(call: Call) -> Iterator[Part]:
+def _parts(call: Call) -> Iterator[JoinedPart]:
     desc: Any = call.desc
     result, begin = desc.output_tensor, 0
     if desc.NAME != "JOIN":
         for name in SIDES:
-            yield Part(name, getattr(desc, name), call.edges[name], result, 0)
+            yield JoinedPart(name, getattr(desc, name), call.edges[name], result, 0)
         return
     for name, tensor, edge in call.inputs():
         place = dataclasses.replace(result, sizes=tensor.sizes, strides=result.layout, total_tensor_size_in_bytes=None)
-        yield Part(name, tensor, edge, place, begin * result.layout[desc.axis] * result.data_type.itemsize)
+        yield JoinedPart(name, tensor, edge, place, begin * result.layout[desc.axis] * result.data_type.itemsize)
         begin += tensor.sizes[desc.axis]
 
 
-def _is_whole(part: Part) -> bool:
+def _is_whole(part: JoinedPart) -> bool:
     """Whether a join reads all that a call writes, and nothing else."""
     if not isinstance(part.edge.source, Call) or part.edge.offset or part.tensor.data_type.is_nibble:
         return False
@@ -73,9 +73,9 @@ def _is_whole(part: Part) -> bool:
     )
 
 
-def insides(calls: Sequence[Call], kind: str, kept: Collection[Value], guards: Guards) -> dict[Value, Edge]:
+def insides(calls: Sequence[Call], kind: str, kept: Collection[NodeOutput], guards: Guards) -> dict[NodeOutput, Edge]:
     """Which values are in the memory of another, and where. The joins and choices that read them have nothing to do."""
-    found: dict[Value, Edge] = {}
+    found: dict[NodeOutput, Edge] = {}
     for call in reversed(calls):
         condition = chooses(call) if guards else None
         if call.desc.NAME != "JOIN" and condition is None:
@@ -86,7 +86,7 @@ def insides(calls: Sequence[Call], kind: str, kept: Collection[Value], guards: G
     return found
 
 
-def _runs_with(part: Part, call: Call, condition: Value | None, guards: Guards) -> bool:
+def _runs_with(part: JoinedPart, call: Call, condition: NodeOutput | None, guards: Guards) -> bool:
     """Whether a part is written exactly if a run needs it: nothing else is in its place then."""
     own = {*guards.get(call, ())} | ({Guard(condition, SIDES[part.name])} if condition is not None else set())
     return own == {*guards.get(part.edge.source, ())}  # type: ignore[call-overload] # `parts` come from calls

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.launching import Answer, Chosen, MemorySource, Missing
+from tvmdml.graph.launching import AnswerMissing, Chosen, MemorySource, ScheduleAnswer
 from tvmdml.graph.open_plan import OpenPlan, Wired
 from tvmdml.graph.written import ABSENT, MOST, ReadPlan, place
 from tvmdml.library import finding
@@ -78,7 +78,7 @@ def has_new(plan: OpenPlan) -> bool:
 _NOTHING = GuardedIntegers((), (), (), (), ())
 
 
-class _Stored(Answer):
+class _Stored(ScheduleAnswer):
     """What a schedule chose in another process."""
 
     def __init__(self, written: Any, count: int, types: Sequence[str], packed: Any, digest: str, name: str) -> None:
@@ -99,7 +99,7 @@ class _Stored(Answer):
             raise ValueError(f"{len(function.wanted)} integers of {self.count} and {len(self.types)}")
         return function
 
-    def is_like(self, other: Answer) -> bool:
+    def is_like(self, other: ScheduleAnswer) -> bool:
         """Whether another one says the same."""
         return isinstance(other, _Stored) and (self._digest, self._written) == (other._digest, other._written)
 
@@ -117,7 +117,7 @@ class _Stored(Answer):
         if self._launcher is None:
             self._launcher = apart(lambda: finding.stored(stores.DiskStore(), self._digest, target))
             if self._launcher is None:
-                raise Missing
+                raise AnswerMissing
         return target.launch(self._launcher, numbers[: self.count], self.temporaries(numbers))
 
 
@@ -178,7 +178,7 @@ class KeptPlan(ReadPlan):
             Missing: a constant that is read as it is was not kept.
         """
         if any(source.kind == "constant" and self.constants[source.number] is ABSENT for source in wired.constants):
-            raise Missing
+            raise AnswerMissing
 
     def packed(self, wired: Wired, chosen: Sequence[Chosen]) -> list[Weights]:
         """The packed weights.
@@ -190,7 +190,7 @@ class KeptPlan(ReadPlan):
         for key, (_, weight) in wired.weights.items():
             array = self._buffers.get(key)
             if array is None or array.nbytes != weight.nbytes:
-                raise Missing
+                raise AnswerMissing
             found.append(Weights(self.target.place(array) if self.target.moves else array))
         return found
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_ANSWERS = 32
 
 
-class Missing(Exception):
+class AnswerMissing(Exception):
     """A plan that was read has no answer for a launch, or not the weights that it needs: the program must be planned again."""
 
 
@@ -56,7 +56,7 @@ class Launching(NamedTuple):
     """What each condition must be."""
 
 
-class Tensor(NamedTuple):
+class LaunchTensor(NamedTuple):
     """An input, an output, or an array of sizes: the places of its integers among the plan's numbers."""
 
     name: str
@@ -88,7 +88,7 @@ class Weight(NamedTuple):
         return self.layout, self.sources
 
 
-class Answer(abc.ABC):
+class ScheduleAnswer(abc.ABC):
     """What a schedule chooses, for all sizes for which it is asked the same and answers the same."""
 
     def __init__(self, function: GuardedIntegers, count: int, types: Sequence[str], packed: Sequence[tuple[Any, ...]]) -> None:
@@ -141,22 +141,22 @@ class Chosen(NamedTuple):
     """A launch for certain sizes."""
 
     launch: Launch
-    answer: Answer
+    answer: ScheduleAnswer
     numbers: tuple[int, ...]
 
 
 class Group:
     """Launches of one descriptor with one kernel and its integers."""
 
-    def __init__(self, answers: Mapping[int, list[Answer]] | None = None) -> None:
-        self.answers: dict[int, list[Answer]] = dict(answers or {})
+    def __init__(self, answers: Mapping[int, list[ScheduleAnswer]] | None = None) -> None:
+        self.answers: dict[int, list[ScheduleAnswer]] = dict(answers or {})
         """By the number of tasks that schedules choose for. The last used is the first. A list never changes: threads read it."""
-        self.new: list[tuple[int, Answer]] = []
+        self.new: list[tuple[int, ScheduleAnswer]] = []
         """Those that the cache has not."""
         self.most = _MOST_ANSWERS
         """So many are known for a number of tasks; the oldest is forgotten."""
 
-    def known(self, values: Sequence[int], tasks: int) -> tuple[Answer, tuple[int, ...]] | None:
+    def known(self, values: Sequence[int], tasks: int) -> tuple[ScheduleAnswer, tuple[int, ...]] | None:
         """The answer that holds for sizes, and the integers."""
         answers = self.answers.get(tasks, ())
         for i, answer in enumerate(answers):
@@ -166,7 +166,7 @@ class Group:
                 return answer, numbers
         return None
 
-    def add(self, tasks: int, answer: Answer) -> None:
+    def add(self, tasks: int, answer: ScheduleAnswer) -> None:
         """Know one more."""
         self.answers[tasks] = [answer, *self.answers.get(tasks, ())][: self.most]
         self.new.append((tasks, answer))

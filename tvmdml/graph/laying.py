@@ -12,9 +12,9 @@ from tvmdml.graph.kernels import Progress
 from tvmdml.graph.laid import Given, Laid, Returned, Weights
 from tvmdml.graph.nodes import Call, Constant, Input
 from tvmdml.graph.packers import reading
-from tvmdml.graph.packing import Shared
+from tvmdml.graph.packing import SharedWeights
 from tvmdml.graph.plan import Launches, Plan, plan
-from tvmdml.graph.program import Finished, OutputForm, Program, Value
+from tvmdml.graph.program import Finished, NodeOutput, OutputForm, Program
 from tvmdml.targets import SequenceStep, Target
 
 
@@ -24,7 +24,7 @@ def laid_out(
     *,
     calls: Sequence[Call] = (),
     progress: Progress | None = None,
-    shared: Shared | None = None,
+    shared: SharedWeights | None = None,
     launches: Launches | None = None,
 ) -> Laid:
     """Plan a graph.
@@ -91,7 +91,7 @@ def given(node: Input, number: int, slot: int) -> Given:
 def _returned(forms: Sequence[OutputForm], program: Program, found: Plan) -> tuple[Returned, ...]:
     first = 1 + len(found.constants) + len(found.packed) + len(found.inputs)
     slots = {value: first + i for i, value in enumerate(found.outputs)}
-    seen: dict[Value, int] = {}
+    seen: dict[NodeOutput, int] = {}
     outputs = []
     for i, ((dtype, shape), result) in enumerate(zip(forms, program.results, strict=True)):
         value = result.edge.value

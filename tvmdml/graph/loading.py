@@ -27,7 +27,7 @@ from tvmdml.graph import answers, saving
 from tvmdml.graph.answers import PackAnswer
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Laid, Weights
-from tvmdml.graph.launching import Answer, Chosen, Group, Launching
+from tvmdml.graph.launching import Chosen, Group, Launching, ScheduleAnswer
 from tvmdml.graph.open_plan import Wired
 from tvmdml.graph.open_saved import Limits, OpenSaved
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan, StoredPlan
@@ -44,7 +44,7 @@ from tvmdml.tensors.arrays import NumpyArray
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
     from tvmdml.library.format import Pack
-    from tvmdml.library.records import Graph
+    from tvmdml.library.records import GraphRecord
     from tvmdml.tensors import TensorDesc
 
 
@@ -97,7 +97,7 @@ class _Name(NamedTuple):
 class InPack(NamedTuple):
     """A graph of a pack."""
 
-    record: Graph
+    record: GraphRecord
     plan: SavedPlan
     described: Mapping[str, Any]
 
@@ -123,7 +123,7 @@ class InPack(NamedTuple):
 class _Launches:
     """The launches of a pack for a graph."""
 
-    def __init__(self, graph: Graph, target: Target, loaded: shelf.LoadedPack) -> None:
+    def __init__(self, graph: GraphRecord, target: Target, loaded: shelf.LoadedPack) -> None:
         self._loaded = loaded
         self._about = (loaded.pack.checksum, *graph[:2], target.name, target.code, target.tasks())
         self.relatives = {relative.code: relative for relative in target.relatives(loaded.codes)}
@@ -204,7 +204,7 @@ class _Packing(NamedTuple):
     launch: targets.Launch
 
 
-class _OfPack(Answer):
+class _OfPack(ScheduleAnswer):
     """A launch of a pack."""
 
     def __init__(self, row: PackAnswer, loaded: shelf.LoadedPack, target: Target) -> None:
@@ -237,7 +237,7 @@ class _OfPack(Answer):
         return self._target.launch(launcher, scalars, temporaries)
 
 
-def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
+def of_kind(pack: Pack, target: targets.Target) -> list[GraphRecord]:
     """The graphs of a pack for a target's kind.
 
     Raises:
@@ -253,7 +253,7 @@ def of_kind(pack: Pack, target: targets.Target) -> list[Graph]:
     return graphs
 
 
-def _chosen(pack: Pack, target: targets.Target, name: str | None) -> Graph:
+def _chosen(pack: Pack, target: targets.Target, name: str | None) -> GraphRecord:
     several = of_kind(pack, target)
     names = ", ".join(safe_repr(graph.name) for graph in several)
     if is_open(pack, several[0]):
@@ -265,7 +265,7 @@ def _chosen(pack: Pack, target: targets.Target, name: str | None) -> Graph:
     return wanted[0]
 
 
-def in_pack(pack: Pack, graph: Graph, target: Target) -> InPack:
+def in_pack(pack: Pack, graph: GraphRecord, target: Target) -> InPack:
     """Read a graph of a pack. Nothing of it is trusted.
 
     Raises:
@@ -286,7 +286,7 @@ def in_pack(pack: Pack, graph: Graph, target: Target) -> InPack:
 class OpenInPack(NamedTuple):
     """A graph of a pack whose sizes are open."""
 
-    record: Graph
+    record: GraphRecord
     plan: OpenSaved
     described: Mapping[str, Any]
     answers: NumpyArray | None
@@ -402,7 +402,7 @@ class PackPlan(StoredPlan):
         return self._graph.plan.at(values).with_launches(chosen, None).laid
 
 
-def is_open(pack: Pack, graph: Graph) -> bool:
+def is_open(pack: Pack, graph: GraphRecord) -> bool:
     """Whether sizes of a graph are open.
 
     Raises:
@@ -412,7 +412,7 @@ def is_open(pack: Pack, graph: Graph) -> bool:
         return "open" in _described(pack, graph)[0]
 
 
-def open_in_pack(pack: Pack, graph: Graph, target: Target, made: dict[object, Weights]) -> OpenInPack:
+def open_in_pack(pack: Pack, graph: GraphRecord, target: Target, made: dict[object, Weights]) -> OpenInPack:
     """Read a graph of a pack whose sizes are open. Nothing of it is trusted.
 
     ``made`` are the weights that were packed in this process, for all graphs of the pack.
@@ -429,7 +429,7 @@ def open_in_pack(pack: Pack, graph: Graph, target: Target, made: dict[object, We
         return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described, answers)
 
 
-def _described(pack: Pack, graph: Graph) -> tuple[Mapping[str, Any], Callable[[Any, int], NumpyArray]]:
+def _described(pack: Pack, graph: GraphRecord) -> tuple[Mapping[str, Any], Callable[[Any, int], NumpyArray]]:
     """A graph's description, and what finds its arrays."""
     described = json.loads(pack.content(graph.part))
     if described.get("format") != saving.FORMAT:

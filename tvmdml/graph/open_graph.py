@@ -16,7 +16,7 @@ from tvmdml.graph.kernels import Progress
 from tvmdml.graph.laid import Given, Laid
 from tvmdml.graph.laying import given
 from tvmdml.graph.open_planning import ProgramPlan
-from tvmdml.graph.packing import Shared
+from tvmdml.graph.packing import SharedWeights
 from tvmdml.graph.program import Finished
 from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate
@@ -50,7 +50,7 @@ class OpenGraph(CompiledGraph):
     It is called as any compiled graph. What follows from sizes, such as ``kernel_count``, is that of ``graph.at(n=…)``.
     """
 
-    def __init__(self, finished: Finished, record: Record, target: Target, shared: Shared | None = None) -> None:
+    def __init__(self, finished: Finished, record: Record, target: Target, shared: SharedWeights | None = None) -> None:
         """Not public: ``Graph.compile`` makes it, of a graph before all passes. ``shared`` are packed weights of other graphs."""
         if any(node.owned for node in finished.inputs):
             raise Unsupported(message("Graph.compile", "owned inputs beside open sizes", "constants", "Give them as known=…"))
@@ -67,7 +67,7 @@ class OpenGraph(CompiledGraph):
         self.plans: list[ProgramPlan] = []
         """The program after passes, for sizes of which they asked the same. The last used is the first."""
         self._graphs: dict[tuple[int, ...], tuple[int | None, CompiledGraph]] = {}
-        self._packed_weights: Shared = WeakValueDictionary() if shared is None else shared
+        self._packed_weights: SharedWeights = WeakValueDictionary() if shared is None else shared
         self._all_arenas: list[Any] = []
 
     def check(self) -> None:

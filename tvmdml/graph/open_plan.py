@@ -20,11 +20,11 @@ import numpy as np
 
 from tvmdml.errors import CompileError, Unsupported
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.forms import Calls, Forms
+from tvmdml.graph.forms import Forms, GraphArguments
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
-from tvmdml.graph.launching import SAME_MEMORY, Chosen, Group, Launching, MemorySource, Missing, Tensor, Weight
+from tvmdml.graph.launching import SAME_MEMORY, AnswerMissing, Chosen, Group, Launching, LaunchTensor, MemorySource, Weight
 from tvmdml.graph.memory import stacked
-from tvmdml.targets import Run, SequenceStep, Target
+from tvmdml.targets import ReadySequence, SequenceStep, Target
 from tvmdml.tensors import MAX_ELEMENTS, MAX_STRIDE
 from tvmdml.tensors.sizes.evaluating import Evaluator, GuardedIntegers
 
@@ -109,8 +109,8 @@ class Wired:
         """Whether the cache has all of this."""
         self.placed: dict[MemorySource, Any] = {}
         """Constants on a device."""
-        self.calls: Calls | None = None
-        self.bases: dict[int, tuple[Run, list[Chosen], Sequence[int]]] = {}
+        self.calls: GraphArguments | None = None
+        self.bases: dict[int, tuple[ReadySequence, list[Chosen], Sequence[int]]] = {}
         """For each layout a sequence, its launches and the numbers."""
 
 
@@ -138,7 +138,7 @@ class OpenPlan:
         pieces: Sequence[int],
         order: Sequence[tuple[int, Sequence[int]]],
         constants: list[NumpyArray],
-        tensors: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
+        tensors: tuple[Sequence[LaunchTensor], Sequence[LaunchTensor], Sequence[LaunchTensor]],
         arenas: list[Any],
     ) -> None:
         """
@@ -227,7 +227,7 @@ class OpenPlan:
         calls = wired.calls
         if calls is None:
             returned = self._returned(wired, numbers)
-            calls = Calls.of(self._given(wired.slot, numbers), returned, self.target)
+            calls = GraphArguments.of(self._given(wired.slot, numbers), returned, self.target)
             if not any(isinstance(one.copies, np.ndarray) for one in returned):
                 wired.calls = calls
         placed = [self._placed(source, array, wired) for source, array in zip(wired.constants, constants, strict=True)]
@@ -247,7 +247,7 @@ class OpenPlan:
         for group in self.groups:
             known = group.known(values, tasks)
             if known is None:
-                raise Missing
+                raise AnswerMissing
             answer, numbers = known
             found.append(Chosen(answer.launch(numbers, self.target), answer, numbers))
         return found
@@ -293,7 +293,7 @@ class OpenPlan:
         Raises:
             Missing: the plan was read, and the cache has not all of them.
         """
-        raise Missing
+        raise AnswerMissing
 
     def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
         """The packed weights, given the arrays of owned inputs by the identities of their nodes."""
@@ -342,7 +342,7 @@ class OpenPlan:
         self._layouts = [layout, *layouts[: _MOST_LAYOUTS - 1]]
         return layout
 
-    def _sequence(self, wired: Wired, layout: _Layout, chosen: list[Chosen], numbers: Sequence[int]) -> Run:
+    def _sequence(self, wired: Wired, layout: _Layout, chosen: list[Chosen], numbers: Sequence[int]) -> ReadySequence:
         base = wired.bases.get(layout.number)
         if base is not None and (varied := getattr(base[0], "varied", None)) is not None:
             _, launches, old = base
@@ -421,7 +421,7 @@ class OpenPlan:
                 found.append(Returned(one.dtype, shape, -1, self.copied(one, numbers, shape)))
         return tuple(found)
 
-    def copied(self, one: Tensor, numbers: Sequence[int], shape: tuple[int, ...]) -> NumpyArray:
+    def copied(self, one: LaunchTensor, numbers: Sequence[int], shape: tuple[int, ...]) -> NumpyArray:
         """An output that no kernel computes."""
         assert isinstance(one.copies, np.ndarray)
         return one.copies.reshape(shape)
@@ -432,7 +432,7 @@ class OpenPlan:
         Raises:
             Missing: the plan was read.
         """
-        raise Missing
+        raise AnswerMissing
 
     def explained(self, names: Sequence[str]) -> list[tuple[str, str]]:
         """The guards, and each launch with its tensors.
@@ -492,7 +492,7 @@ def _of(numbers: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
     return tuple([numbers[n] for n in places])
 
 
-def span(one: Tensor, numbers: Sequence[int]) -> int:
+def span(one: LaunchTensor, numbers: Sequence[int]) -> int:
     """The bytes of an input or an output, from the first element to the last one.
 
     Raises:

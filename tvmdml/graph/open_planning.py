@@ -11,16 +11,16 @@ from tvmdml.compiler import Launches as Launchable
 from tvmdml.compiler import Ready
 from tvmdml.graph.kernels import Progress, compile_kernels
 from tvmdml.graph.laid import Laid, Weights
-from tvmdml.graph.launching import Answer, Argument, Chosen, Group, Launching, MemorySource, Tensor
+from tvmdml.graph.launching import Argument, Chosen, Group, Launching, LaunchTensor, MemorySource, ScheduleAnswer
 from tvmdml.graph.laying import given, laid_of
 from tvmdml.graph.memory import Places, planned, supports
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.open_plan import OpenPlan, Wired, naming
 from tvmdml.graph.packers import reading
-from tvmdml.graph.packing import Shared, pack
+from tvmdml.graph.packing import SharedWeights, pack
 from tvmdml.graph.plan import Launches, Packed, Plan, arranged, launch_of, outputs_of
 from tvmdml.graph.plan import PlanStep as Planned
-from tvmdml.graph.program import Finished, Value
+from tvmdml.graph.program import Finished, NodeOutput
 from tvmdml.graph.surroundings import are_usual
 from tvmdml.graph.templates import ProgramTemplate, Template
 from tvmdml.kernels.kernel import Kernel
@@ -38,7 +38,7 @@ from tvmdml.tensors.sizes.polynomials import Terms
 _MOST_LAUNCHES = 1024
 
 
-class KernelAnswer(Answer):
+class KernelAnswer(ScheduleAnswer):
     """What a schedule chose in this process."""
 
     def __init__(
@@ -95,7 +95,7 @@ class KernelAnswer(Answer):
         return self.kernel._replace(scalars=numbers[: self.count], temporaries=self.temporaries(numbers))
 
 
-class ReadyAnswer(Answer):
+class ReadyAnswer(ScheduleAnswer):
     """A kernel that comes from a pack, or that a caller chose, for certain sizes."""
 
     def __init__(self, ready: Ready) -> None:
@@ -197,7 +197,7 @@ class ProgramPlan(OpenPlan):
         finished: Finished,
         record: Record,
         target: Target,
-        shared: Shared,
+        shared: SharedWeights,
         arenas: list[Any],
         explained: Sequence[Call] = (),
     ) -> None:
@@ -221,7 +221,7 @@ class ProgramPlan(OpenPlan):
             constants = [node for node in nodes if isinstance(node, Constant)]
             arrays = [node for node in nodes if isinstance(node, SizesArray)]
             self._outputs = outputs_of(finished.program)
-            sources: dict[Value, MemorySource] = {(node, 0): MemorySource("constant", i) for i, node in enumerate(constants)}
+            sources: dict[NodeOutput, MemorySource] = {(node, 0): MemorySource("constant", i) for i, node in enumerate(constants)}
             sources |= {(node, 0): MemorySource("array", i) for i, node in enumerate(arrays)}
             sources |= {(node, 0): MemorySource("input", i) for i, node in enumerate(finished.inputs)}
             sources |= {value: MemorySource("output", i) for i, value in enumerate(self._outputs)}
@@ -235,7 +235,8 @@ class ProgramPlan(OpenPlan):
             ]
             results = self._results(finished, sources, numbers)
             own_arrays = [
-                Tensor("", "", node.dtype, numbers.places(_shape(node)), numbers.places(node.elements), 0, None) for node in arrays
+                LaunchTensor("", "", node.dtype, numbers.places(_shape(node)), numbers.places(node.elements), 0, None)
+                for node in arrays
             ]
             places = [numbers.place(one.size) for one in lifetimes.values()]
         offsets = planned(list(lifetimes.values())).offsets
@@ -258,7 +259,9 @@ class ProgramPlan(OpenPlan):
         self._launches: Launches = {}
         """Kernels that come from elsewhere."""
 
-    def _launchings(self, groups: list[CallGroup], sources: Mapping[Value, MemorySource], numbers: _Numbers) -> list[Launching]:
+    def _launchings(
+        self, groups: list[CallGroup], sources: Mapping[NodeOutput, MemorySource], numbers: _Numbers
+    ) -> list[Launching]:
         known: dict[object, int] = {}
         found = []
         for call in self.calls:
@@ -283,14 +286,14 @@ class ProgramPlan(OpenPlan):
         return found
 
     @staticmethod
-    def _input(node: Input, i: int, source: MemorySource | None, numbers: _Numbers) -> Tensor:
+    def _input(node: Input, i: int, source: MemorySource | None, numbers: _Numbers) -> LaunchTensor:
         one = given(node, i, 0)
         shape, strides = numbers.places(one.shape), numbers.places(one.strides)
-        return Tensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source, owned=one.owned)
+        return LaunchTensor(one.name, one.shown, one.dtype, shape, strides, numbers.place(one.nbytes), source, owned=one.owned)
 
     @staticmethod
-    def _results(finished: Finished, sources: Mapping[Value, MemorySource], numbers: _Numbers) -> list[Tensor]:
-        seen: dict[Value, int] = {}
+    def _results(finished: Finished, sources: Mapping[NodeOutput, MemorySource], numbers: _Numbers) -> list[LaunchTensor]:
+        seen: dict[NodeOutput, int] = {}
         found = []
         for i, ((dtype, shape), result) in enumerate(zip(finished.forms, finished.program.results, strict=True)):
             edge, places = result.edge, numbers.places(shape)
@@ -300,7 +303,7 @@ class ProgramPlan(OpenPlan):
                 copies = array.view(dtype)
             elif copies is None:
                 seen[edge.value], source = i, sources[edge.value]
-            found.append(Tensor("", "", dtype, places, (), 0, source, copies))
+            found.append(LaunchTensor("", "", dtype, places, (), 0, source, copies))
         return found
 
     def templates(self) -> list[tuple[Template, InPlace]]:

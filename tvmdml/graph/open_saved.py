@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
 
 
-_MOST_CORNERS = 64
-_MOST_SIZE = 1 << 32
+_MOST_CORNERS = 64  # of the 3^n that n ranges have
+_MOST_SIZE = 1 << 32  # DirectML's sizes have 32 bits
 
 
 class Limits(NamedTuple):

@@ -14,7 +14,7 @@ from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 from tvmdml.tensors.sizes import is_open
 
-Shared = MutableMapping[object, Weights]
+SharedWeights = MutableMapping[object, Weights]
 """The packed weights of several graphs whose constants never change. Usually it keeps none that no graph keeps."""
 
 
@@ -30,7 +30,7 @@ def _tensors(one: Packed) -> dict[str, TensorDesc]:
     return found
 
 
-def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, shared: Shared | None) -> list[Weights]:
+def pack(wanted: Iterable[Packed], owned: Mapping[int, Any], target: Target, shared: SharedWeights | None) -> list[Weights]:
     """The packed weights.
 
     Args:

@@ -13,7 +13,7 @@ from tvmdml.graph.joined import insides
 from tvmdml.graph.kernels import Progress, compile_all
 from tvmdml.graph.memory import Places, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.program import NodeOutput, Program
 from tvmdml.kernels import knobs
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.persistent import Packing
@@ -71,7 +71,7 @@ class Plan(NamedTuple):
     """Those that kernels read as they are."""
     packed: tuple[Packed, ...]
     inputs: tuple[Input, ...]
-    outputs: tuple[Value, ...]
+    outputs: tuple[NodeOutput, ...]
     """The values that have memory of their own, in the order of their slots."""
     memory: Places
 
@@ -110,7 +110,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     read |= pieces.deciding()
     constants = [node for node in program.constants() if id(node) in read]
     inputs = program.inputs()
-    slots: dict[Value, int] = {(node, 0): 1 + i for i, node in enumerate(constants)}
+    slots: dict[NodeOutput, int] = {(node, 0): 1 + i for i, node in enumerate(constants)}
     first = 1 + len(constants)
     packed_slots = {one: first + i for i, one in enumerate(packed)}
     first += len(packed)
@@ -184,7 +184,7 @@ def computing(program: Program) -> list[Call]:
     return [call for call in program.calls if not _is_empty(call)]
 
 
-def outputs_of(program: Program) -> list[Value]:
+def outputs_of(program: Program) -> list[NodeOutput]:
     """The values that have memory of their own."""
     return list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
 

@@ -12,7 +12,7 @@ from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node
 from tvmdml.operators._contract import Operator
 from tvmdml.tensors import PRECISIONS, TensorDesc
 
-Value = tuple[Node, int]
+NodeOutput = tuple[Node, int]
 """The memory of a node's output."""
 
 
@@ -29,7 +29,7 @@ class Use(NamedTuple):
     """The input tensor's name."""
 
 
-class Result(NamedTuple):
+class ProgramOutput(NamedTuple):
     """One output of the program: row-major without gaps, at the start of the memory of an edge."""
 
     edge: Edge
@@ -44,7 +44,7 @@ class Fusion(NamedTuple):
     desc: Operator
     edges: Mapping[str, Edge]
     """What it reads."""
-    values: Mapping[Value, int]
+    values: Mapping[NodeOutput, int]
     """Which of its outputs each value of the calls is that is still read."""
 
 
@@ -54,7 +54,7 @@ class Program:
     A pass changes ``calls`` and ``results``, with ``replace``, ``forget`` and ``fuse``; ``note`` says what became of a call.
     """
 
-    def __init__(self, calls: Iterable[Call], results: Iterable[Result], precision: str = PRECISIONS[0]) -> None:
+    def __init__(self, calls: Iterable[Call], results: Iterable[ProgramOutput], precision: str = PRECISIONS[0]) -> None:
         self.results, self.precision = list(results), precision
         copies: dict[int, Call] = {}
         self.calls: list[Call] = []
@@ -83,19 +83,19 @@ class Program:
         """The constants that are read."""
         return [node for node in self.nodes() if isinstance(node, Constant)]
 
-    def uses(self) -> dict[Value, list[Use]]:
+    def uses(self) -> dict[NodeOutput, list[Use]]:
         """Who reads each value that is read at all; results are not among the readers."""
-        found: dict[Value, list[Use]] = {}
+        found: dict[NodeOutput, list[Use]] = {}
         for call in self.calls:
             for name, edge in call.edges.items():
                 found.setdefault(edge.value, []).append(Use(call, name))
         return found
 
-    def kept(self) -> set[Value]:
+    def kept(self) -> set[NodeOutput]:
         """The values that are results."""
         return {one.edge.value for one in self.results}
 
-    def replace(self, values: Mapping[Value, Edge]) -> None:
+    def replace(self, values: Mapping[NodeOutput, Edge]) -> None:
         """Let all readers read other memory: offsets are added. Chains of replacements are followed."""
         if not values:
             return
@@ -125,7 +125,7 @@ class Program:
         for origin in call.origins:
             self.notes[origin] = text
 
-    def fuse(self, calls: list[Call], desc: Operator, edges: Mapping[str, Edge], values: Mapping[Value, int]) -> Call:
+    def fuse(self, calls: list[Call], desc: Operator, edges: Mapping[str, Edge], values: Mapping[NodeOutput, int]) -> Call:
         """Put one call in the place of several, as ``fuse_all`` does."""
         (found,) = self.fuse_all([Fusion(calls, desc, edges, values)])
         return found
@@ -134,7 +134,7 @@ class Program:
         """Put one call in the place of several, at the place of the last one, any number of times. None may take part in two."""
         found: list[Call] = []
         instead: dict[Call, Call | None] = {}
-        values: dict[Value, Edge] = {}
+        values: dict[NodeOutput, Edge] = {}
         for calls, desc, edges, own in fusions:
             last = calls[-1]
             origins = tuple(origin for call in calls for origin in call.origins)
@@ -165,7 +165,7 @@ def _mapped(edge: Edge, copies: Mapping[int, Call]) -> Edge:
 
 
 class HasEdge(Protocol):
-    """A ``Result``, or an expression."""
+    """A ``ProgramOutput``, or an expression."""
 
     @property
     def edge(self) -> Edge:

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 FORMAT = 3
 """Raised when an older reader would misunderstand a newer file. Graphs in packs have it, too."""
-MOST_JSON = 256 << 20
+MOST_JSON = 256 << 20  # a file that is not trusted cannot ask for more memory than this
 _HEADER = struct.Struct("<8sIIQQ")
-_ALIGNMENT = 64
-_MOST_RANK = 8
+_ALIGNMENT = 64  # a cache line: constants are mapped, and kernels read them where they lie
+_MOST_RANK = 8  # DirectML's
 _NOTHING = Said((), None)
 _AGAIN = "Save the graph, or build the pack, again."
 
 
-class Described(NamedTuple):
+class WrittenPlan(NamedTuple):
     """A plan as it is written."""
 
     described: dict[str, Any]
@@ -162,13 +162,13 @@ def planned(finished: Finished, target: Target) -> SavedPlan:
     return SavedPlan({**whole.described, "calls": calls}, whole.arrays, constants, target, {})
 
 
-def describe(plan: SavedPlan) -> Described:
+def describe(plan: SavedPlan) -> WrittenPlan:
     """What is written of a plan."""
     whole = written(plan, _NOTHING)
     assert whole is not None, "it was read, and so can be written"
     calls = [[group.line, group.in_place] for group in plan.groups]
     described = {"format": FORMAT, "name": plan.name, "kind": plan.target.kind, "plan": {**whole.described, "calls": calls}}
-    return Described(described, list(plan.constants), whole.arrays)
+    return WrittenPlan(described, list(plan.constants), whole.arrays)
 
 
 def form(array: NumpyArray, at: int | None) -> list[Any]:

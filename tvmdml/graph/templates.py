@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.enums import TensorFlags
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
-from tvmdml.graph.program import Finished, Program, Result
+from tvmdml.graph.program import Finished, Program, ProgramOutput
 from tvmdml.library.scheduling import remembered
 from tvmdml.operators import _exact
 from tvmdml.operators._contract import Operator
@@ -39,7 +39,7 @@ class Other:
         return self.value
 
 
-class Number:
+class IntegerTemplate:
     """Where an integer is."""
 
     integers = 1
@@ -49,7 +49,7 @@ class Number:
         return numbers[0]
 
 
-class Tensor(NamedTuple):
+class TensorTemplate(NamedTuple):
     """A description of a tensor: its integers are sizes, strides, bytes and alignment."""
 
     kind: type[TensorDesc]
@@ -114,12 +114,12 @@ class Made:
         return tuple(parts) if self.kind is tuple else self.kind(*parts)
 
 
-Form = Made | Tensor | Number | Other
-NUMBER = Number()
+Form = Made | TensorTemplate | IntegerTemplate | Other
+NUMBER = IntegerTemplate()
 _INTEGERS = {int}
 _plain = functools.lru_cache(1 << 10)(lambda kind, value: Other(value))
-_tensor = functools.lru_cache(1 << 10)(Tensor)
-_desc = functools.lru_cache(1 << 10)(Tensor.desc)
+_tensor = functools.lru_cache(1 << 10)(TensorTemplate)
+_desc = functools.lru_cache(1 << 10)(TensorTemplate.desc)
 
 
 def _are_known(numbers: tuple[Any, ...]) -> bool:
@@ -290,7 +290,7 @@ class ProgramTemplate:
 
         for (name, where), desc, edges in zip(self.titles, self.descs, self.edges, strict=True):
             calls.append(Call(value(desc), {tensor: edge(of) for tensor, of in value(edges)}, name, where))
-        results = [Result(edge(value(end)), value(desc)) for end, desc in zip(self.ends, self.results, strict=True)]
+        results = [ProgramOutput(edge(value(end)), value(desc)) for end, desc in zip(self.ends, self.results, strict=True)]
         return Finished(self.name, inputs, Program(calls, results, self.precision), list(map(value, self.forms)))
 
 

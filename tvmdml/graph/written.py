@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml.errors import counted
 from tvmdml.graph.laid import Picture, Reports
-from tvmdml.graph.launching import Argument, Group, Launching, MemorySource, Tensor
+from tvmdml.graph.launching import Argument, Group, Launching, LaunchTensor, MemorySource
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors.sizes.evaluating import GuardedIntegers
@@ -128,7 +128,7 @@ class ReadPlan(OpenPlan):
             groups = [Group() for _ in range(place(described["groups"], MOST))]
         launchings = [_launching(given, described, len(groups), count) for given in described["launchings"]]
         inputs = [
-            Tensor(
+            LaunchTensor(
                 text(name),
                 text(shown),
                 type_of(dtype),
@@ -144,7 +144,7 @@ class ReadPlan(OpenPlan):
             raise ValueError("an input with other strides than dimensions")
         results = [_result(i, given, arrays, count) for i, given in enumerate(described["results"])]
         own = [
-            Tensor("", "", type_of(dtype), places(shape, count), places(elements, count), 0, None)
+            LaunchTensor("", "", type_of(dtype), places(shape, count), places(elements, count), 0, None)
             for dtype, shape, elements in described["arrays"]
         ]
         constants = [ABSENT] * place(described["constants"], MOST)
@@ -264,7 +264,7 @@ def _launching(given: Any, described: Mapping[str, Any], groups: int, count: int
     return Launching(place(group, groups), str(title), tuple(own), tuple(map(bool, wanted)))
 
 
-def _result(i: int, given: Any, arrays: Sequence[NumpyArray], count: int) -> Tensor:
+def _result(i: int, given: Any, arrays: Sequence[NumpyArray], count: int) -> LaunchTensor:
     dtype, shape, source, copies = given
     own = None if source is None else MemorySource("output", place(source, i + 1))
     if isinstance(copies, list):
@@ -273,4 +273,4 @@ def _result(i: int, given: Any, arrays: Sequence[NumpyArray], count: int) -> Ten
         copied = place(copies, i)
     else:
         copied = None
-    return Tensor("", "", type_of(dtype), places(shape, count), (), 0, own, copied)
+    return LaunchTensor("", "", type_of(dtype), places(shape, count), (), 0, own, copied)

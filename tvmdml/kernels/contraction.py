@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
-from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule, SliceSteps, both, coordinate, value
+from tvmdml.kernels.movement import INSIDE, WHOLE, CoordinateRule, Linear, SliceSteps, both, coordinate, value
 
 KC = 256
 """The products of a block."""
@@ -32,7 +32,7 @@ class Operand(NamedTuple):
     name: str
     """The operator's field."""
     place: Linear
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[CoordinateRule, ...] = ()
     """Dimensions that may be outside: rules of the kinds ``INSIDE`` and ``WHOLE``."""
 
     def linears(self) -> tuple[Linear, ...]:

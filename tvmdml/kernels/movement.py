@@ -47,7 +47,7 @@ class Look(NamedTuple):
     place: Linear
 
 
-class Rule(NamedTuple):
+class CoordinateRule(NamedTuple):
     """A dimension of the source whose coordinate is not linear.
 
     With ``x`` the linear part, ``n`` the size and ``i`` the element looked up, the coordinate is:
@@ -83,7 +83,7 @@ class Move(NamedTuple):
     """Which of them is written."""
     read: Linear
     written: Linear
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[CoordinateRule, ...] = ()
     beside: tuple[Look, ...] = ()
     """Elements that what follows in the kernel takes, too: where they are for the result's element."""
 
@@ -227,7 +227,7 @@ def _like(number: Any, other: Any) -> Any:
     return T.const(number, T.type_of(other)) if isinstance(number, int) else number
 
 
-def coordinate(rule: Rule, x: Any, looked: Any = None) -> tuple[Any, Any]:
+def coordinate(rule: CoordinateRule, x: Any, looked: Any = None) -> tuple[Any, Any]:
     """The source's coordinate, which is always inside, and whether the element comes from there (``None``: always)."""
     n, zero, one = _like(rule.size, x), T.const(0, T.type_of(x)), T.const(1, T.type_of(x))
     if rule.kind in FILLS:
@@ -292,7 +292,7 @@ def place(move: Move, buffers: Sequence[Any], at: Sequence[Any]) -> tuple[Any, A
     return offset, inside
 
 
-def resolved(rule: Rule, buffers: Sequence[Any], at: Sequence[Any]) -> tuple[Any, Any]:
+def resolved(rule: CoordinateRule, buffers: Sequence[Any], at: Sequence[Any]) -> tuple[Any, Any]:
     """A rule's coordinate for those of the loop, as a value that is computed once."""
     looked = None if rule.look is None else T.let(buffers[rule.look.tensor][value(rule.look.place, at)])
     found, inside = coordinate(rule, T.let(value(rule.at, at)), looked)

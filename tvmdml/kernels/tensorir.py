@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels.tensorir_base import Function as Function
-from tvmdml.kernels.tensorir_base import Operation as Operation
+from tvmdml.kernels.tensorir_base import ParameterSource as ParameterSource
 from tvmdml.kernels.tensorir_base import Rounds as Rounds
 from tvmdml.kernels.tensorir_base import Shuffle as Shuffle
 from tvmdml.kernels.tensorir_base import Variable as Variable

@@ -38,7 +38,7 @@ def builder() -> Any:
     return builder
 
 
-class Operation(Protocol):
+class ParameterSource(Protocol):
     """What a kernel's parameters follow from: an operator's descriptor."""
 
     def tensors(self) -> Iterable[tuple[str, TensorDesc | None]]:
@@ -73,7 +73,7 @@ class Function:
 
     def tensors(
         self,
-        desc: Operation,
+        desc: ParameterSource,
         shared: Iterable[tuple[str, str]] = (),
         dtype: str = "",
         packed: Mapping[str, str] = _NOTHING,

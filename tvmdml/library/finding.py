@@ -84,7 +84,7 @@ def _find_on_disk_or_build(kernel: Kernel, target: Target) -> Launcher:
             LOGGER.debug("%s/%s for %s: from the cache", manifest["operator"], manifest["kernel"], target.kind)
             return launcher
     if os.environ.get("TVMDML_DISABLE_JIT", "0") not in ("", "0"):
-        raise Missing(f"it is not in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
+        raise KernelMissing(f"it is not in {store.root}, and TVMDML_DISABLE_JIT forbids compiling it")
     with store.lock(name), whole():
         if (launcher := _stored(store, name, target)) is not None:  # another process built it meanwhile
             return launcher
@@ -140,7 +140,7 @@ def _build(kernel: Kernel, target: Target, store: stores.DiskStore, name: str, m
     return build.launcher()
 
 
-class Missing(CompileError):
+class KernelMissing(CompileError):
     """A kernel is not stored anywhere, and compiling is disabled."""
 
 

@@ -40,7 +40,7 @@ import numpy as np
 
 from tvmdml.errors import PackError, message, reason, safe_repr
 from tvmdml.library import files, records
-from tvmdml.library.records import Graph, Kernel, Operation
+from tvmdml.library.records import GraphRecord, Kernel, Operation
 from tvmdml.system.disk import _trust, mapping
 from tvmdml.tensors.arrays import NumpyArray
 
@@ -49,6 +49,7 @@ FORMAT = 1
 MAGIC = files.MAGIC
 MAX_PART_BYTES = 256 << 20
 """The limit of a part's decompressed size."""
+# A pack may be anyone's: what has more is refused before memory for it is taken.
 MAX_INDEX_BYTES = 64 << 20
 MAX_RECORDS = 1 << 18
 MAX_SIGNATURES = 64
@@ -404,9 +405,9 @@ class Pack:
         parts = [Part(self.part(number).suffix, self.content(number)) for number in range(self.part_count)]
         return Contents(self.head, parts, self.kernels(), self.operations())
 
-    def graphs(self) -> list[Graph]:
+    def graphs(self) -> list[GraphRecord]:
         """The compiled graphs."""
-        return [Graph(**one) for one in self.head.get("graphs", ())]
+        return [GraphRecord(**one) for one in self.head.get("graphs", ())]
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from tvmdml.library.tensor_text import parse_tensor
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field
 from tvmdml.operators._json import descriptors
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.operators._roles import STRUCTS, TENSORS, Role, dml_name
 from tvmdml.operators._shared import InPlace
 from tvmdml.tensors import TensorDesc
@@ -51,7 +51,7 @@ def read(line: Mapping[str, Any], where: str) -> Operator:
     cls = operators.by_name(name)
     fields = {field.dml_name: field for field in cls.fields()}
     values = {key: _field(fields.get(key), value, f"{where}: {key}") for key, value in line.items() if key != "operator"}
-    desc = descriptors.read(cls, Node(values, where))
+    desc = descriptors.read(cls, JsonNode(values, where))
     desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     return desc
 

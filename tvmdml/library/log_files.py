@@ -23,7 +23,7 @@ from tvmdml.library.log_terms import Machine, Record
 
 LARGEST_FILE = 64 << 20
 """In bytes."""
-_LONGEST_SLUG = 200
+_LONGEST_SLUG = 200  # Linux allows a file's name 255 bytes: a hash and a suffix follow
 
 
 class LogLine(NamedTuple):

@@ -17,6 +17,7 @@ from tvmdml.library.log_terms import Machine, Record, ShapeClass
 
 LONGEST_LINE = 1 << 16
 """In bytes."""
+# Logs come from other machines, and may hold anything: what no tuner writes is refused.
 _LONGEST_STRING = 512
 _MOST_MEMBERS = 64
 _DEEPEST = 8

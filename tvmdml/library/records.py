@@ -20,7 +20,7 @@ NO_PART = 0xFFFFFFFF
 """In place of a part number, for an operation, which has no code."""
 NOT_WRITTEN = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, struct.error)
 """The exceptions that parsing may raise for JSON that the writer would not have written."""
-KEY_BYTES = 16
+KEY_BYTES = 16  # 128 bits of a hash: no two operations of a pack have the same by chance
 _JSON_DEPTH = 16
 _LONGEST_NAME = 200
 _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
@@ -87,7 +87,7 @@ class Packed(NamedTuple):
     temporaries: tuple[tuple[str, int], ...]
 
 
-class Launch(NamedTuple):
+class LaunchRecord(NamedTuple):
     """How to launch an operation."""
 
     threads: int
@@ -110,7 +110,7 @@ class Launch(NamedTuple):
         return (self.kernel, *(one.kernel for one in self.owned))
 
 
-def launch_of(target: str, threads: int, kernel: Any) -> Launch:
+def launch_of(target: str, threads: int, kernel: Any) -> LaunchRecord:
     """The launch of a schedule's kernel on a target, by its ``Target.code``."""
 
     def key(one: Any) -> bytes:
@@ -123,10 +123,10 @@ def launch_of(target: str, threads: int, kernel: Any) -> Launch:
         )
         for one in kernel.owned
     )
-    return Launch(threads, key(kernel), tuple(kernel.scalars), tuple(kernel.temporaries), owned)
+    return LaunchRecord(threads, key(kernel), tuple(kernel.scalars), tuple(kernel.temporaries), owned)
 
 
-class Graph(NamedTuple):
+class GraphRecord(NamedTuple):
     """A compiled graph, in a pack's head."""
 
     name: str
@@ -151,7 +151,7 @@ class Operation(NamedTuple):
     in_place: bool | str
     """The pairs of tensors in the same memory, in the form of ``operators._shared``."""
     target: str
-    launches: tuple[Launch, ...]
+    launches: tuple[LaunchRecord, ...]
 
     @property
     def key(self) -> bytes:
@@ -176,7 +176,7 @@ def write(record: Kernel | Operation) -> bytes:
     return _encode({"is": "operation", **record._asdict(), "launches": launches}).encode()
 
 
-def launch_members(launch: Launch) -> dict[str, Any]:
+def launch_members(launch: LaunchRecord) -> dict[str, Any]:
     """A launch as JSON. One that packs nothing is written as ever."""
     found = {**launch._asdict(), "kernel": launch.kernel.hex()}
     owned = [{**one._asdict(), "kernel": one.kernel.hex()} for one in found.pop("owned")]
@@ -209,7 +209,7 @@ def _graph(value: Any) -> dict[str, Any]:
     parts = tuple(_whole(one, 0) for one in _list(given["data"]))
     if not given["name"] or len(given["name"]) > _LONGEST_NAME:
         raise ValueError("a graph without a name, or with a longer one")
-    return Graph(_text(given["name"]), _name(given["kind"]), _whole(given["part"], 0), parts)._asdict()
+    return GraphRecord(_text(given["name"]), _name(given["kind"]), _whole(given["part"], 0), parts)._asdict()
 
 
 def read(content: bytes | memoryview, part: int, parts: int) -> Kernel | Operation:
@@ -237,13 +237,13 @@ def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
     return Operation(_object(given["line"]), in_place, _text(given["target"]), launches)
 
 
-def read_launch(given: Mapping[str, Any]) -> Launch:
+def read_launch(given: Mapping[str, Any]) -> LaunchRecord:
     """A launch that ``launch_members`` wrote.
 
     Raises:
         ``NOT_WRITTEN``: it would not have written it.
     """
-    return Launch(
+    return LaunchRecord(
         _whole(given["threads"], 0),
         _key_of(given["kernel"]),
         tuple(map(_whole, given["scalars"])),

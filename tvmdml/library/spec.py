@@ -51,7 +51,7 @@ from tvmdml.library.tensor_text import parse_tensor
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Field, Role, Shared
 from tvmdml.operators._json import descriptors, sketch
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.operators._roles import TENSORS
 from tvmdml.operators._shared import InPlace
 from tvmdml.tensors import MAX_ELEMENTS, TensorDataType, TensorDesc
@@ -149,9 +149,9 @@ def text(wanted: Iterable[Wanted], targets: Iterable[str] = (), knobs: KnobValue
         InvalidArgument, ModelError, Unsupported: something in it is not allowed in a spec.
     """
     where = "spec"
-    named = _targets(Node(list(targets), where, "targets"))
-    turned = _knobs(Node({name: dict(values) for name, values in (knobs or {}).items()}, where, "knobs"))
-    tuned_by = _logs(Node(list(logs), where, "logs"))
+    named = _targets(JsonNode(list(targets), where, "targets"))
+    turned = _knobs(JsonNode({name: dict(values) for name, values in (knobs or {}).items()}, where, "knobs"))
+    tuned_by = _logs(JsonNode(list(logs), where, "logs"))
     kernels = once(_plain(one) for one in wanted)
     lists = {"targets": named, "logs": tuned_by}
     parts = [lines.toml({name: list(values)})[2:-2] + "\n" for name, values in lists.items() if values]
@@ -190,7 +190,7 @@ def parse(given: str | Mapping[str, Any], where: str) -> Spec:
         InvalidArgument: it is wrong; the message names the place and what is allowed.
     """
     try:
-        root = Node(_sane(_decode(given, where) if isinstance(given, str) else given, where), where)
+        root = JsonNode(_sane(_decode(given, where) if isinstance(given, str) else given, where), where)
         root.only(_FIELDS)
         exact = [_exact(node) for node in _items(root, "kernels")]
         products = [_Product(node) for node in _items(root, "operators")]
@@ -233,7 +233,7 @@ def _sane(value: Any, where: str, depth: int = 0) -> Any:
     raise InvalidArgument(message(where, given, f"tables, lists, strings, ordinary numbers, true and false; {_MAX_DEPTH} levels"))
 
 
-def _items(root: Node, name: str) -> list[Node]:
+def _items(root: JsonNode, name: str) -> list[JsonNode]:
     found = root.get(name)
     return found.items() if found else []
 
@@ -243,7 +243,7 @@ def _blame(where: str, error: Exception) -> InvalidArgument:
     return InvalidArgument(said if said.startswith(where) else f"{where}: {said}")
 
 
-def _exact(node: Node) -> Wanted:
+def _exact(node: JsonNode) -> Wanted:
     """The descriptor of a line of ``kernels``."""
     line = {name: member.value for name, member in node.members().items() if name != "in_place"}
     in_place = node.get("in_place")
@@ -256,7 +256,7 @@ def _exact(node: Node) -> Wanted:
         raise _blame(node.where, error) from None
 
 
-def _targets(node: Node) -> tuple[str, ...]:
+def _targets(node: JsonNode) -> tuple[str, ...]:
     """Names of targets. Whether a target exists is checked later, by the build."""
     kinds = targets.kinds()
     names = dict.fromkeys(item.text().strip() for item in node.items())
@@ -267,7 +267,7 @@ def _targets(node: Node) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _logs(node: Node) -> tuple[str, ...]:
+def _logs(node: JsonNode) -> tuple[str, ...]:
     """Paths of tuning logs, each read once to check it. Relative paths are relative to the spec's folder."""
     found: dict[str, None] = {}
     for item in node.items():
@@ -280,7 +280,7 @@ def _logs(node: Node) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _knobs(node: Node) -> KnobValues:
+def _knobs(node: JsonNode) -> KnobValues:
     names = sorted({operators.tuned_as(cls) for cls in operators.all_operators().values()})
     node.only(names)
     found = {}
@@ -313,12 +313,12 @@ _NOTHING_SAID = (None, None)
 class _Product:
     """A table of ``[[operators]]``, and all its combinations."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: JsonNode) -> None:
         self._node = node
         self._cls = _class(node.need("operator", ", ".join(operators.all_operators())))
         fields = {field.dml_name.lower(): field for field in self._cls.fields()}
         members = {name: member for name, member in node.members().items() if name in _OWN}
-        others: dict[str, Node] = {}
+        others: dict[str, JsonNode] = {}
         for name, member in node.members().items():
             field = fields.get(name.replace("_", "").lower())
             if name not in _OWN and field is not None:
@@ -373,7 +373,7 @@ class _Product:
         return Wanted(desc, _shared.read(desc, in_place, self._node.where))
 
 
-def _in_place(node: Node) -> InPlace:
+def _in_place(node: JsonNode) -> InPlace:
     if not isinstance(node.value, (bool, str)):
         raise node.wrong('true or false, or the pairs of tensors, such as "BTensor=OutputTensor"')
     return node.value
@@ -385,14 +385,14 @@ def _json(desc: TensorDesc) -> dict[str, Any]:
     return {"DataType": desc.data_type.name, "Sizes": list(desc.sizes), **strides}
 
 
-def _class(node: Node) -> type[Operator]:
+def _class(node: JsonNode) -> type[Operator]:
     try:
         return descriptors.find(node)
     except Unsupported as error:
         raise node.blame(error, "operator") from None
 
 
-def _check_count(root: Node, products: Sequence[_Product]) -> None:
+def _check_count(root: JsonNode, products: Sequence[_Product]) -> None:
     count = sum(product.total for product in products)
     if count > MAX_COMBINATIONS:
         given = f"{count} combinations" if count < 10**18 else "more than 10^18 combinations"
@@ -406,12 +406,12 @@ def _said(value: Any) -> str:
     return value.tvm if isinstance(value, TensorDataType) else str(value)
 
 
-def _several(node: Node, one: Callable[[Node], Any]) -> _Choice:
+def _several(node: JsonNode, one: Callable[[JsonNode], Any]) -> _Choice:
     """A value, or a list of values."""
     return _some(node, [one(item) for item in (node.items() if isinstance(node.value, list) else [node])])
 
 
-def _some(node: Node, found: Sequence[Any]) -> _Choice:
+def _some(node: JsonNode, found: Sequence[Any]) -> _Choice:
     if not found:
         raise node.error("an empty list", "one value or more")
     return _Choice(len(found), lambda: found)
@@ -420,22 +420,22 @@ def _some(node: Node, found: Sequence[Any]) -> _Choice:
 _TYPES = ", ".join(member.tvm for member in TensorDataType)
 
 
-def _type(node: Node) -> TensorDataType:
+def _type(node: JsonNode) -> TensorDataType:
     try:
         return TensorDataType.parse(node.text(), node.where)
     except InvalidArgument:
         raise node.wrong(_TYPES) from None
 
 
-def _size(node: Node) -> Sequence[int]:
+def _size(node: JsonNode) -> Sequence[int]:
     return _integers(node, 1, MAX_ELEMENTS)
 
 
-def _stride(node: Node) -> Sequence[int]:
+def _stride(node: JsonNode) -> Sequence[int]:
     return _integers(node, 0, MAX_ELEMENTS)
 
 
-def _integers(node: Node, low: int, high: int) -> Sequence[int]:
+def _integers(node: JsonNode, low: int, high: int) -> Sequence[int]:
     """An integer, a list of them, or a range."""
     if isinstance(node.value, dict):
         return _range(node, low, high)
@@ -443,7 +443,7 @@ def _integers(node: Node, low: int, high: int) -> Sequence[int]:
     return [item.integer(low, high) for item in items]
 
 
-def _range(node: Node, low: int, high: int) -> Sequence[int]:
+def _range(node: JsonNode, low: int, high: int) -> Sequence[int]:
     node.only(_RANGE)
     start = node.need("from", "the first number").integer(low, high)
     stop = node.need("to", "the last number").integer(start, high)
@@ -456,7 +456,7 @@ def _range(node: Node, low: int, high: int) -> Sequence[int]:
     return [start * factor**i for i in range(stop.bit_length() + 1) if start * factor**i <= stop]
 
 
-def _lists(node: Node, one: Callable[[Node], Sequence[int]]) -> _Choice:
+def _lists(node: JsonNode, one: Callable[[JsonNode], Sequence[int]]) -> _Choice:
     """A list of integers, or a list of such lists. In place of an integer there may be a list or a range."""
     items = node.items()
     several = items and all(isinstance(item.value, list) for item in items)
@@ -471,7 +471,7 @@ def _length(numbers: Sequence[int]) -> int:
     return len(numbers)
 
 
-def _attribute(node: Node, field: Field) -> _Choice:
+def _attribute(node: JsonNode, field: Field) -> _Choice:
     if field.role in (Role.UINT, Role.INT) and isinstance(node.value, dict):
         numbers = _range(node, 0 if field.role is Role.UINT else -(2**31), 2**32 - 1)
         return _Choice(_length(numbers), lambda: numbers)
@@ -481,7 +481,7 @@ def _attribute(node: Node, field: Field) -> _Choice:
     return _some(node, node.value if isinstance(node.value, list) else [node.value])
 
 
-def _tensor(node: Node, is_first: bool) -> _Choice:
+def _tensor(node: JsonNode, is_first: bool) -> _Choice:
     found: list[Any] = []
     for item in node.items() if isinstance(node.value, list) else [node]:
         if isinstance(item.value, bool):
@@ -495,7 +495,7 @@ def _tensor(node: Node, is_first: bool) -> _Choice:
     return _some(node, found)
 
 
-def _exactly(node: Node) -> TensorDesc:
+def _exactly(node: JsonNode) -> TensorDesc:
     try:
         return parse_tensor(node.text(), node.where)
     except ValueError as error:

@@ -29,7 +29,7 @@ class ModelMetadata(NamedTuple):
     custom_metadata_map: dict[str, str]
 
 
-class Described(Protocol):
+class ArgumentDescription(Protocol):
     """An input or output of a model."""
 
     @property
@@ -53,6 +53,6 @@ class Described(Protocol):
         """A tensor, a sequence, or either if it is there."""
 
 
-def node_arg(one: Described) -> NodeArg:
+def node_arg(one: ArgumentDescription) -> NodeArg:
     """As ONNX Runtime's programs see it."""
     return NodeArg(one.name, one.type, list(one.shape or ()))

@@ -215,10 +215,10 @@ def _files(model: Runnable, output: Output) -> list[str]:
     for name in found:
         try:
             if len(inside.steps(name)) != 1:
-                raise inside.Refused("which names a folder")
+                raise inside.NotOpened("which names a folder")
             if inside.existing(output.folder, name) is not None and not output.overwrite:
-                raise inside.Refused("which already exists")
-        except inside.Refused as error:
+                raise inside.NotOpened("which already exists")
+        except inside.NotOpened as error:
             raise _refusal(name, output, error) from None
     return found
 
@@ -229,10 +229,10 @@ def _write(name: str, result: Any, output: Output) -> None:
     try:
         with inside.create(output.folder or ".", name, lambda about: output.overwrite) as file:
             file.write(content.getbuffer())
-    except inside.Refused as error:
+    except inside.NotOpened as error:
         raise _refusal(name, output, error) from None
 
 
-def _refusal(name: str, output: Output, error: inside.Refused) -> ModelError:
+def _refusal(name: str, output: Output, error: inside.NotOpened) -> ModelError:
     advice = "Use --overwrite to replace files." if "already exists" in str(error) else ""
     return ModelError(message("output", f"{safe_repr(name)}, {error}", f"new files in {output.folder!r}", advice))

@@ -70,7 +70,7 @@ class Content:
             try:
                 with inside.open_to_read(self.folder, name, self.home) as file:
                     found.append(self._look(name, file))
-            except (inside.Refused, OSError, ValueError):
+            except (inside.NotOpened, OSError, ValueError):
                 return None
         return hashlib.sha256("".join(found).encode()).hexdigest() if found else ""
 
@@ -87,7 +87,7 @@ class Content:
         if self._file is None:
             return True
         for name, looked in list(self._looked.items()):
-            with suppress(inside.Refused, OSError, ValueError):
+            with suppress(inside.NotOpened, OSError, ValueError):
                 if not name:
                     same = self._is_same(name, looked, self._file)
                 else:

@@ -12,9 +12,9 @@ import tvmdml
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, clean, message, safe_repr
 from tvmdml.graph import Expression, Graph
 from tvmdml.onnx import bounds, described, dimensions, folding, inference, versions
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.kinds import Kind, parts
-from tvmdml.onnx.mapped import Model, is_known
+from tvmdml.onnx.mapped import MappedModel, is_known
 from tvmdml.onnx.node import Node, Result
 from tvmdml.onnx.random_state import STATE, WORDS, of_node
 from tvmdml.onnx.reading import opsets
@@ -44,7 +44,7 @@ class Conversion:
         draws: how many nodes draw random numbers.
     """
 
-    def __init__(self, model: Model, record: Record | None = None) -> None:
+    def __init__(self, model: MappedModel, record: Record | None = None) -> None:
         """Not public: ``of`` converts."""
         self.graph = Graph(str(model.source.model.graph.name), record, precision=model.precision)
         self.outputs: list[Value] = []
@@ -65,7 +65,7 @@ class Conversion:
     @classmethod
     def of(
         cls,
-        model: Model,
+        model: MappedModel,
         shapes: Mapping[str, tuple[int, ...]],
         decided: Mapping[str, NumpyArray],
         record: Record | None = None,
@@ -101,7 +101,7 @@ class Conversion:
     @classmethod
     def following(
         cls,
-        model: Model,
+        model: MappedModel,
         part: Rest,
         shapes: Mapping[str, tuple[int, ...]],
         decided: Mapping[str, NumpyArray],
@@ -150,7 +150,7 @@ class Conversion:
 
     @classmethod
     def part(
-        cls, model: Model, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
+        cls, model: MappedModel, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
     ) -> tuple[list[NumpyArray | None], list[Traced]]:
         """Tensors that some nodes of the model compute from others while it is converted; ``None`` for one that is not known. And
         the nodes in the order in which they were converted.
@@ -170,7 +170,7 @@ class Conversion:
     @classmethod
     def eager(
         cls,
-        model: Model,
+        model: MappedModel,
         given: Mapping[str, Value],
         nodes: Sequence[Any],
         wanted: Sequence[str],
@@ -318,7 +318,7 @@ class Conversion:
             if isinstance(error, ModelError) and not graphs:
                 raise
             self.problems.append(Problem(kind, str(place()), f"{error}{inference.shown(inputs, self.graph.record)}", True))
-        except (Refused, Unsupported, InvalidArgument) as error:
+        except (NotConvertible, Unsupported, InvalidArgument) as error:
             self.problems.append(Problem(kind, str(place()), _line(error), False))
         except (MemoryError, TvmdmlError):
             raise
@@ -388,7 +388,7 @@ class Conversion:
         """Convert a graph in an attribute of the node that is being converted."""
         scope = Scope(self._scope.versions, self._scope)
         if len(inputs) != len(graph.input):
-            raise Refused(f"its graph has {len(graph.input)} inputs, and is given {len(inputs)}")
+            raise NotConvertible(f"its graph has {len(graph.input)} inputs, and is given {len(inputs)}")
         for one, value in zip(graph.input, inputs, strict=True):
             scope.set(one.name, value)
         with self._deeper():
@@ -452,7 +452,7 @@ class Conversion:
             if (joined := dimensions.convert(node, by_rule)) is not None:
                 return self._traced(node, joined)
             return self._traced(node, by_rule(node))
-        except (Refused, Unsupported, InvalidArgument):
+        except (NotConvertible, Unsupported, InvalidArgument):
             body = inference.body(proto, attributes, inputs, scope.versions) or own
             if body is None:
                 raise

@@ -50,7 +50,7 @@ def read(node: Node, known: _Known | None = None) -> descriptors.OnnxNode:
     """A node as descriptor classes read it; ``known`` are the elements of its inputs."""
     names = [str(i) if value is not None else "" for i, value in enumerate(node.inputs)]
     tensors = {
-        name: descriptors.Tensor(value.dtype, value.shape)
+        name: descriptors.OnnxTensor(value.dtype, value.shape)
         for name, value in zip(names, node.inputs, strict=True)
         if value is not None
     }

@@ -9,9 +9,9 @@ from typing import TypeVar
 from tvmdml.enums import NEWEST_FEATURE_LEVEL
 from tvmdml.operators import Operator, all_operators, of_onnx
 from tvmdml.operators._contract import Role
-from tvmdml.operators._onnx import OnnxNode, Refused, Tensor
+from tvmdml.operators._onnx import NotConvertible, OnnxNode, OnnxTensor
 
-__all__ = ["OPERATORS", "OnnxNode", "Refused", "Tensor", "bound"]
+__all__ = ["OPERATORS", "NotConvertible", "OnnxNode", "OnnxTensor", "bound"]
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.onnx import folding
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Result, axis_of, broadcast_sizes
 from tvmdml.onnx.values import Value
 from tvmdml.tensors import MAX_RANK
@@ -45,7 +45,7 @@ def convert(node: Node, by_rule: ByRule) -> Results | None:
         return None
     way = _by_element if node.kind in _BY_ELEMENT else _WAYS.get(node.kind)
     if way is None or any(one is not None and one.shape is None for one in node.inputs):
-        raise Refused(f"a tensor of it has more than {MAX_RANK} dimensions")
+        raise NotConvertible(f"a tensor of it has more than {MAX_RANK} dimensions")
     return way(node, by_rule)
 
 
@@ -63,7 +63,9 @@ def _groups(sizes: Sequence[int], labels: Sequence[Any]) -> list[list[int]]:
             found.append([axis])
         last = last if n == 1 else label
     if len(found) > MAX_RANK:
-        raise Refused(f"a tensor of it has more than {MAX_RANK} dimensions, of which {len(found)} are left when they are joined")
+        raise NotConvertible(
+            f"a tensor of it has more than {MAX_RANK} dimensions, of which {len(found)} are left when they are joined"
+        )
     return found
 
 
@@ -86,7 +88,7 @@ def _with(node: Node, inputs: Sequence[Value | None], shapes: Sequence[Shape], b
 def _spread(node: Node, value: Value, output: int) -> Value:
     shape = node.results[output].shape
     if shape is None:
-        raise Refused("the sizes of its result are not known")
+        raise NotConvertible("the sizes of its result are not known")
     if value.elements is None and len(shape) > MAX_RANK:
         return Value.of_many(shape, value.flat(node.graph))
     return value.reshaped(node.graph, shape)
@@ -122,7 +124,9 @@ def _transposed(node: Node, by_rule: ByRule) -> Results:
         else:
             runs.append([axis])
     if len(runs) > MAX_RANK:
-        raise Refused(f"a tensor of it has more than {MAX_RANK} dimensions, of which {len(runs)} are left when they are joined")
+        raise NotConvertible(
+            f"a tensor of it has more than {MAX_RANK} dimensions, of which {len(runs)} are left when they are joined"
+        )
     before = sorted(runs)
     x = _seen(node, node.value(0), _joined(sizes, before))
     return _with(node, [x], [_joined(sizes, runs)], by_rule, perm=[before.index(run) for run in runs])
@@ -142,7 +146,7 @@ def _reduced(node: Node, by_rule: ByRule) -> Results:
     axes = {axis_of(axis, len(sizes)) for axis in node.integers(1)} if node.has(1) else set()
     if not axes:
         if node.integer("noop_with_empty_axes", 0):
-            raise Refused(f"a tensor of it has more than {MAX_RANK} dimensions")
+            raise NotConvertible(f"a tensor of it has more than {MAX_RANK} dimensions")
         axes = set(range(len(sizes)))
     groups = _groups(sizes, [axis in axes for axis in range(len(sizes))])
     own = [i for i, group in enumerate(groups) if any(axis in axes and sizes[axis] != 1 for axis in group)]

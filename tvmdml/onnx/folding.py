@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, axis_of, broadcast_sizes
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours
 from tvmdml.onnx.values import Value
@@ -29,14 +29,14 @@ _MOST = 1 << 16
 def _constant(node: Node) -> NumpyArray:
     (name, value), *more = node.attributes.items() or [("", None)]
     if more or name in ("", "sparse_value"):
-        raise Refused("it is not one dense constant")
+        raise NotConvertible("it is not one dense constant")
     if name == "value":
         return node.around.array(value)
     if name in ("value_int", "value_ints"):
         return np.asarray(value, np.int64)
     if name in ("value_float", "value_floats"):
         return np.asarray(value, np.float32)
-    raise Refused(f"its {name} is not one of DirectML's types")
+    raise NotConvertible(f"its {name} is not one of DirectML's types")
 
 
 def _shape(node: Node) -> Value:
@@ -112,7 +112,7 @@ def _cast(node: Node) -> NumpyArray:
     if is_narrow(to):
         raise _LaterOn
     if not is_ours(to):
-        raise Refused("the type of its output is not one of DirectML's")
+        raise NotConvertible("the type of its output is not one of DirectML's")
     return converted(node.known(0), to)
 
 
@@ -160,7 +160,7 @@ def _mod(node: Node) -> Any:
 def _reshape(node: Node) -> Any:
     x, shape = node.known(0), node.results[0].shape or ()
     if math.prod(shape) != x.size:
-        raise Refused(f"its {x.size} elements cannot have the sizes {list(shape)}")
+        raise NotConvertible(f"its {x.size} elements cannot have the sizes {list(shape)}")
     return x.reshape(shape)
 
 

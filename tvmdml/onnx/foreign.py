@@ -1,4 +1,4 @@
-"""``Library``: another library that runs the nodes of a model that cannot be converted, such as those of texts."""
+"""``ForeignRuntime``: another library that runs the nodes of a model that cannot be converted, such as those of texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXTENSIONS = {"ai.onnx.contrib": "onnxruntime_extensions", "com.microsoft.exten
 """The packages with the operators of a domain."""
 
 
-class Library:
+class ForeignRuntime:
     """ONNX Runtime, or a package with a backend of ONNX's own kind: ``prepare(model)`` returns what has ``run(inputs)``."""
 
     def __init__(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Library:
 class Foreign:
     """Nodes between stages that another library runs, as one model."""
 
-    def __init__(self, library: Library, source: Any, nodes: Sequence[Any]) -> None:
+    def __init__(self, library: ForeignRuntime, source: Any, nodes: Sequence[Any]) -> None:
         """
         Args:
             library: it.

@@ -1,4 +1,4 @@
-"""``Model``: a model that was read, with what all its conversions share, and which of its nodes are mapped."""
+"""``MappedModel``: a model that was read, with what all its conversions share, and which of its nodes are mapped."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tvmdml.tensors import PRECISIONS
 from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
-    from tvmdml.onnx.foreign import Library
+    from tvmdml.onnx.foreign import ForeignRuntime
 
 
-class Model(NamedTuple):
+class MappedModel(NamedTuple):
     """A model that was read, with what all conversions share."""
 
     source: ReadModel
@@ -26,7 +26,7 @@ class Model(NamedTuple):
     """The tensors of the model that were read, by the identities of their messages, which are kept."""
     steps: dict[int, tuple[Any, list[Any]]]
     """The nodes that are converted in the places of others, in the same way."""
-    fallback: Library | None = None
+    fallback: ForeignRuntime | None = None
     """What runs nodes that cannot be converted."""
     may_round: bool = False
     """Whether nodes may round what they multiply, where they say so."""

@@ -34,7 +34,7 @@ from tvmdml.tensors import PRECISIONS
 if TYPE_CHECKING:
     from tvmdml.graph.compiled import CompiledGraph
     from tvmdml.onnx.following import Rest
-    from tvmdml.onnx.foreign import Library
+    from tvmdml.onnx.foreign import ForeignRuntime
     from tvmdml.onnx.options import SessionOptions
     from tvmdml.onnx.origin import Origin, Recorded
 
@@ -104,9 +104,9 @@ def load(
     library = None
     if fallback is not None:
         at_hand("tvmdml.onnx.foreign")
-        from tvmdml.onnx.foreign import Library
+        from tvmdml.onnx.foreign import ForeignRuntime
 
-        library = Library(fallback)
+        library = ForeignRuntime(fallback)
     begun = time.perf_counter()
     found = Model(model, sizes or {}, place, progress, seed, library, exactness)
     found.compile_if_known()
@@ -132,7 +132,7 @@ class Model(Runnable):
         target: targets.Target,
         progress: Progress | None = None,
         seed: int | None = None,
-        fallback: Library | None = None,
+        fallback: ForeignRuntime | None = None,
         exactness: Exactness = Exactness(),  # noqa: B008 - it does not change
     ) -> None:
         """Not public: ``load`` makes models."""

@@ -12,7 +12,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.types import wide_of
 
 
@@ -59,7 +59,7 @@ def rounded(x: Expression, dtype: Any, *, saturate: bool = True, mode: str = "up
     if name == "float8_e8m0fnu":
         return _power(x, mode)
     if name not in _FLOATS:
-        raise Refused(f"the type of its output is {name}, which is not one of DirectML's")
+        raise NotConvertible(f"the type of its output is {name}, which is not one of DirectML's")
     return _few_bits(x, _FLOATS[name], saturate)
 
 
@@ -88,7 +88,7 @@ def _power(x: Expression, mode: str) -> Expression:
     """A power of two, of numbers of 0 or more; below all of them is the least."""
     more = {"up": 0x7FFFFF, "nearest": 0x400000, "down": 0}
     if mode not in more:
-        raise Refused(f"its round_mode is {mode}")
+        raise NotConvertible(f"its round_mode is {mode}")
     bits = x.view(np.uint32)
     near = tvmdml.bit_and(bits + _like(more[mode], bits), _like(0x7F800000, bits))
     least = _like(1 << 22, bits)  # 2^-127

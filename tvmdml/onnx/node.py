@@ -13,7 +13,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.scattering import along as along
 from tvmdml.onnx import versions
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.values import TooLate, Value, dependencies
 from tvmdml.tensors.arrays import NumpyArray
 from tvmdml.tensors.sizes import are_equal, is_one, is_open
@@ -115,7 +115,7 @@ class Node:
         """An input that must be there."""
         found = self.inputs[position] if position < len(self.inputs) else None
         if found is None:
-            raise Refused(f"its input {position} is missing")
+            raise NotConvertible(f"its input {position} is missing")
         return found
 
     def x(self, position: int = 0) -> Expression:
@@ -167,14 +167,14 @@ class Node:
         """The only element of an input as an integer, which may be a size that is open."""
         several = self.integers(position)
         if len(several) != 1:
-            raise Refused(f"its input {position} has {len(several)} elements, and not one")
+            raise NotConvertible(f"its input {position} has {len(several)} elements, and not one")
         return several[0]
 
     def number(self, position: int) -> float | int:
         """The only element of an input."""
         found = self.known(position)
         if found.size != 1:
-            raise Refused(f"its input {position} has {found.size} elements, and not one")
+            raise NotConvertible(f"its input {position} has {found.size} elements, and not one")
         return found.reshape(-1)[0].item()
 
     # -- Attributes
@@ -183,14 +183,14 @@ class Node:
         """An integer attribute."""
         found = self.attributes.get(name, default)
         if not isinstance(found, int):
-            raise Refused(f"its {name} is not an integer")
+            raise NotConvertible(f"its {name} is not an integer")
         return found
 
     def real(self, name: str, default: float) -> float:
         """A float attribute."""
         found = self.attributes.get(name, default)
         if not isinstance(found, (int, float)):
-            raise Refused(f"its {name} is not a number")
+            raise NotConvertible(f"its {name} is not a number")
         return float(found)
 
     def text(self, name: str, default: str) -> str:
@@ -199,7 +199,7 @@ class Node:
         if isinstance(found, bytes):
             return found.decode("utf-8", "replace")
         if not isinstance(found, str):
-            raise Refused(f"its {name} is not a string")
+            raise NotConvertible(f"its {name} is not a string")
         return found
 
     def axis(self, rank: int, default: int = 0, name: str = "axis") -> int:
@@ -232,7 +232,7 @@ def axis_of(axis: int, rank: int) -> int:
         Refused: there is no such axis.
     """
     if not -rank <= axis < max(rank, 1):
-        raise Refused(f"it has axis {axis}, for {rank} dimensions")
+        raise NotConvertible(f"it has axis {axis}, for {rank} dimensions")
     return axis % max(rank, 1)
 
 
@@ -251,7 +251,7 @@ def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
             if is_one(size) or (not are_equal(n, size) and not is_one(n) and size == 1):
                 size = n
             elif not (are_equal(n, size) or is_one(n) or n == size or n == 1):
-                raise Refused(f"sizes that do not fit each other: {', '.join(str(list(shape)) for shape in shapes)}")
+                raise NotConvertible(f"sizes that do not fit each other: {', '.join(str(list(shape)) for shape in shapes)}")
         found.append(size)
     return tuple(found)
 
@@ -259,7 +259,7 @@ def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
 def reshaped(x: Expression, shape: Sequence[int]) -> Expression:
     """The same elements in another shape; a reason to refuse the node if they do not fit."""
     if math.prod(shape) != x.size or any(n < 0 for n in shape):
-        raise Refused(f"its {x.size} elements cannot have the sizes {list(shape)}")
+        raise NotConvertible(f"its {x.size} elements cannot have the sizes {list(shape)}")
     return x if tuple(shape) == x.shape else x.reshape(tuple(shape))
 
 

@@ -16,19 +16,19 @@ from tvmdml.graph import Expression, Graph
 from tvmdml.graph.building import finished, recorded
 from tvmdml.graph.nodes import Input
 from tvmdml.graph.open_graph import OpenGraph
-from tvmdml.graph.packing import Shared
+from tvmdml.graph.packing import SharedWeights
 from tvmdml.graph.program import Finished
 from tvmdml.onnx import bounds
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.bounds import tensors
 from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.counting import COUNTING, plain
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.following import Following, Next, Rest
-from tvmdml.onnx.foreign import Foreign, Library
+from tvmdml.onnx.foreign import Foreign, ForeignRuntime
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
-from tvmdml.onnx.mapped import Model
+from tvmdml.onnx.mapped import MappedModel
 from tvmdml.onnx.reading import ReadModel, opsets
 from tvmdml.onnx.recording import LEAST, MOST, Pattern, Recording
 from tvmdml.onnx.running import About, Argument, Lengths, Ready, Run, unnamed
@@ -75,7 +75,7 @@ class Origin:
         file: BinaryIO | None,
         target: targets.Target,
         stage: Following | None = None,
-        fallback: Library | None = None,
+        fallback: ForeignRuntime | None = None,
         exactness: Exactness = Exactness(),  # noqa: B008 - it does not change
     ) -> None:
         """Read it.
@@ -99,9 +99,9 @@ class Origin:
             allowed = f"{OLDEST_OPSET} to {newest}, the newest of the installed package onnx"
             raise Unsupported(message(source.name, f"version {version} of ONNX's operators", allowed))
         may_round = exactness.accuracy == ACCURACIES[1] and target.kind == "cpu"  # kernels of devices multiply floats
-        self.model, self._target = Model(source, {}, {}, fallback, may_round, exactness.precision), target
+        self.model, self._target = MappedModel(source, {}, {}, fallback, may_round, exactness.precision), target
         self._stage = stage or self._own_stage
-        self._weights: Shared = WeakValueDictionary()
+        self._weights: SharedWeights = WeakValueDictionary()
         """The packed weights of all sizes."""
 
     @property
@@ -227,7 +227,7 @@ class Origin:
         raise_all(self.name, conversion.problems)
         try:
             return conversion, *self._parts(conversion, part)
-        except Refused as error:  # what passes from a stage to another one
+        except NotConvertible as error:  # what passes from a stage to another one
             raise Unsupported(f"{self.name}: {error}") from None
 
     def _parts(
@@ -364,7 +364,7 @@ class _Converted(NamedTuple):
     """A node between stages that is converted for the elements of each run."""
 
     proto: Any
-    model: Model
+    model: MappedModel
     draws: int
     """How many nodes before it draw random numbers."""
 

@@ -27,7 +27,7 @@ from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, type_of
 from tvmdml.library import shelf
 from tvmdml.library.files import is_graph
-from tvmdml.library.records import Graph
+from tvmdml.library.records import GraphRecord
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.random_state import STATE, Numbers
@@ -136,7 +136,7 @@ class PackedModel(Runnable):
         return found
 
 
-def open_models(loaded: shelf.LoadedPack, target: targets.Target) -> list[Graph]:
+def open_models(loaded: shelf.LoadedPack, target: targets.Target) -> list[GraphRecord]:
     """The models of a pack whose sizes are open.
 
     Raises:

@@ -17,7 +17,7 @@ from tvmdml.graph.loading import OpenInPack, PackPlan, open_in_pack
 from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import place, text, type_of
-from tvmdml.library.records import Graph
+from tvmdml.library.records import GraphRecord
 from tvmdml.library.shelf import LoadedPack
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.packed import argument_of, lengths_of, sizes_of
@@ -36,7 +36,7 @@ class OpenPackedModel(Runnable):
         self,
         path: str | os.PathLike[str],
         loaded: LoadedPack,
-        records: Sequence[Graph],
+        records: Sequence[GraphRecord],
         sizes: Mapping[str, int],
         target: targets.Target,
         seed: int | None = None,

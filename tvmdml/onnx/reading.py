@@ -213,9 +213,9 @@ class ReadModel:
                 there = about.st_size
                 if length == nbytes and there < offset + nbytes and offset >= 0:
                     allowed, advice = f"{offset + nbytes} or more", "The file is truncated: copy it again."
-                    raise inside.Refused(f"which has {there} bytes")
+                    raise inside.NotOpened(f"which has {there} bytes")
                 if length != nbytes or offset < 0:
-                    raise inside.Refused(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
+                    raise inside.NotOpened(f"of {there} bytes: from {offset} on {length} bytes for {nbytes}")
                 if not nbytes:
                     return np.empty(shape, dtype)
                 whole = self._files.get(place := (about.st_dev, about.st_ino))
@@ -223,7 +223,7 @@ class ReadModel:
                     whole = self._files[place] = mapping.mapped(file.fileno(), there)
                 found = self._at(repr((location, offset, nbytes)), whole[offset : offset + nbytes])
                 return _native(found.view(dtype).reshape(shape))
-        except inside.Refused as error:
+        except inside.NotOpened as error:
             problem = str(error)
         except (ValueError, OverflowError, OSError) as error:
             problem = f"which cannot be mapped ({reason(error)})"

@@ -11,7 +11,7 @@ import numpy as np
 
 from tvmdml.graph.kept import DAMAGED
 from tvmdml.graph.kept import Kept as Part
-from tvmdml.graph.launching import Missing
+from tvmdml.graph.launching import AnswerMissing
 from tvmdml.onnx.kept import Kept
 from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
@@ -223,7 +223,7 @@ class KeptRecording:
         """The model for open sizes of its pattern; ``None`` if a guard fails, or the cache lacks something for them."""
         try:
             while True:
-                with contextlib.suppress(Missing):
+                with contextlib.suppress(AnswerMissing):
                     # The first graph imports, and loads kernels. To start a thread takes longer than another graph.
                     made = functools.partial(self._plan.at, values, progress)
                     graph = made() if self._has_run else apart(made)

@@ -12,7 +12,7 @@ import numpy as np
 from tvmdml.errors import safe_repr
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import RULES, Node, Result, Results, Rule
 from tvmdml.onnx.own_operators import OWN
@@ -28,7 +28,7 @@ def by_rule(node: Node) -> list[Value | None]:
     if rule is None and (own := OWN.get(node.kind)) is not None:
         rule = own.function
     if rule is None:
-        raise Refused("DirectML has no counterpart")
+        raise NotConvertible("DirectML has no counterpart")
     return finished(rule(node), node)
 
 
@@ -40,10 +40,10 @@ def finished(found: Results, node: Node) -> list[Value | None]:
         one = several[i] if i < len(several) else None
         if one is None:
             if used:
-                raise Refused(f"its output {i} is used, which DirectML does not give")
+                raise NotConvertible(f"its output {i} is used, which DirectML does not give")
             values.append(None)
         elif not isinstance(one, (Value, Expression)) and np.asarray(one).dtype.kind in "OUS":
-            raise Refused(f"its rule returned {safe_repr(one)}; allowed: expressions and arrays")
+            raise NotConvertible(f"its rule returned {safe_repr(one)}; allowed: expressions and arrays")
         else:
             values.append(_alike(one, node.results[i] if i < len(node.results) else Result(None, None)))
     return values
@@ -56,7 +56,7 @@ def wide(kind: str, value: Value | None) -> Value | None:
     if value.array is not None and kind.endswith(_STORED) and np.dtype(value.dtype).name in _FEW_BITS:
         return value
     if value.parts is not None and any(is_narrow(one.dtype) for one in value.parts):
-        raise Refused("its input is a sequence of a type that is not one of DirectML's")
+        raise NotConvertible("its input is a sequence of a type that is not one of DirectML's")
     return value.widened()
 
 
@@ -93,7 +93,7 @@ def _alike(one: Any, result: Result) -> Value:
         one = one.view(result.dtype) if same else one.astype(result.dtype)
     if result.shape is not None and one.shape != result.shape:
         if math.prod(result.shape) != one.size:
-            raise Refused(f"its result has the sizes {list(one.shape)}, and not {list(result.shape)}")
+            raise NotConvertible(f"its result has the sizes {list(one.shape)}, and not {list(result.shape)}")
         one = one.reshape(result.shape)
     return Value.narrowed(result.dtype, one) if narrow else Value.computed(one)
 

@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.onnx import providers
-from tvmdml.onnx.arguments import Described, ModelMetadata, NodeArg, node_arg
+from tvmdml.onnx.arguments import ArgumentDescription, ModelMetadata, NodeArg, node_arg
 from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element, held
 from tvmdml.onnx.profiling import Profile
@@ -418,13 +418,13 @@ class IOBinding:
         self._quick = None
 
     @staticmethod
-    def _known(name: str, among: Sequence[Described], what: str) -> Described:
+    def _known(name: str, among: Sequence[ArgumentDescription], what: str) -> ArgumentDescription:
         for one in among:
             if one.name == name:
                 return one
         raise InvalidArgument(message(f"bind {what}", safe_repr(name), ", ".join(one.name for one in among) or "none"))
 
-    def _require_tensor(self, name: str, among: Sequence[Described], what: str, advice: str) -> None:
+    def _require_tensor(self, name: str, among: Sequence[ArgumentDescription], what: str, advice: str) -> None:
         kind = self._known(name, among, "input" if among is self._session.feeds else "output").kind
         if kind != Kind():
             given = "a sequence" if kind.is_sequence else "an optional tensor"

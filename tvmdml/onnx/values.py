@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.graph import Expression, Graph
 from tvmdml.graph.nodes import Call, Constant, Input, SizesArray
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.types import Undecided, decides, is_narrow, is_ours, wide_of
 from tvmdml.tensors import MAX_RANK, TensorDataType
@@ -19,7 +19,7 @@ from tvmdml.tensors.sizes import is_open
 from tvmdml.tensors.sizes.evaluating import own
 
 
-class TooLate(Refused):
+class TooLate(NotConvertible):
     """Elements must be known that depend on those of inputs that do not decide."""
 
 
@@ -61,7 +61,9 @@ class Value:
         found = cls(None, None, None, None)
         found.parts = tuple(parts)
         if any(one.parts is not None or one.is_nothing for one in found.parts):
-            raise Refused("a sequence has tensors, and here a sequence, or an optional tensor that is not there, would be in it")
+            raise NotConvertible(
+                "a sequence has tensors, and here a sequence, or an optional tensor that is not there, would be in it"
+            )
         return found
 
     @classmethod
@@ -207,7 +209,7 @@ class Value:
         """
         self._require_tensor()
         if len(self.shape or ()) > MAX_RANK:
-            raise Refused(f"its input has {len(self.shape or ())} dimensions, of which DirectML has {MAX_RANK}")
+            raise NotConvertible(f"its input has {len(self.shape or ())} dimensions, of which DirectML has {MAX_RANK}")
         if self._expression is None and self.sizes is not None:
             self._expression = graph.sizes_array(self.sizes, self.dtype)
         if self._expression is None:
@@ -215,7 +217,7 @@ class Value:
             if is_narrow(self.dtype):
                 return self.widened().expression(graph)
             if not is_ours(self.dtype):
-                raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
+                raise NotConvertible(f"its input has the type {self.dtype}, which is not one of DirectML's")
             self._expression = graph.constant(self.array)
         return self._expression
 
@@ -229,7 +231,7 @@ class Value:
             return self.expression(graph).reshape(-1)
         self._require_tensor()
         if not is_ours(self.dtype):
-            raise Refused(f"its input has the type {self.dtype}, which is not one of DirectML's")
+            raise NotConvertible(f"its input has the type {self.dtype}, which is not one of DirectML's")
         if self._expression is None:
             assert self.array is not None
             self._expression = graph.constant(self.array.reshape(-1))
@@ -237,15 +239,15 @@ class Value:
 
     def _require_tensor(self) -> None:
         if self.parts is not None:
-            raise Refused("its input is a sequence, and not a tensor")
+            raise NotConvertible("its input is a sequence, and not a tensor")
         if self.is_nothing:
-            raise Refused("its input is an optional tensor that is not there")
+            raise NotConvertible("its input is an optional tensor that is not there")
 
     def bytes_as(self, graph: Graph, kind: TensorDataType) -> Expression:
         """The tensor's memory without gaps; two elements in a byte if the type has them so."""
         if kind.is_nibble:
             if self.array is None:
-                raise Refused(f"its input has the type {kind.tvm}, and is not a constant")
+                raise NotConvertible(f"its input has the type {kind.tvm}, and is not a constant")
             return graph.constant(nibbles(self.array))
         found = self.expression(graph)
         if found.strides is not None:

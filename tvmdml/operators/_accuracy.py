@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 class Near(NamedTuple):
     """An output that need not be exact. ``within_steps`` and ``within_sum`` make them."""
 
-    values: Array
+    values: NumpyArray
     """The correct values, before they are rounded to the output's type: in float64, or in NumPy's longest float."""
     dtype: np.dtype[Any]
     """The output's type."""
     steps: int
     """The largest distance from the correctly rounded value, in representable numbers of the output's type."""
-    error: Array | float
+    error: NumpyArray | float
     """The largest absolute error of a result before its last rounding, for each element; NaN of one that may be anything."""
 
     @property
@@ -30,7 +30,7 @@ class Near(NamedTuple):
         """The output's sizes."""
         return self.values.shape
 
-    def rounded(self) -> Array:
+    def rounded(self) -> NumpyArray:
         """The values in the output's type; in that of an integer they are cut toward zero, and NaN is 0."""
         if self.dtype.kind != "f":
             return _cut(self.values, self.dtype)
@@ -38,10 +38,10 @@ class Near(NamedTuple):
             return self.values.astype(self.dtype)
 
 
-Expected = Array | Near
+Expected = NumpyArray | Near
 
 
-def within_steps(values: Array, dtype: Any, steps: int, absolute: Array | float = 0.0) -> Near:
+def within_steps(values: NumpyArray, dtype: Any, steps: int, absolute: NumpyArray | float = 0.0) -> Near:
     """Results may differ by ``steps`` representable numbers from the correctly rounded value, or by ``absolute`` from the value.
 
     A result that is smaller than the smallest normal number may also be zero, or have an error of less than that number.
@@ -49,7 +49,7 @@ def within_steps(values: Array, dtype: Any, steps: int, absolute: Array | float 
     return Near(np.asarray(values), np.dtype(dtype), steps, absolute)
 
 
-def within_sum(values: Array, dtype: Any, factor: Array | float, magnitudes: Array) -> Near:
+def within_sum(values: NumpyArray, dtype: Any, factor: NumpyArray | float, magnitudes: NumpyArray) -> Near:
     """Results may differ by ``factor * eps * magnitudes`` from the value, and are then rounded once.
 
     Args:
@@ -63,12 +63,12 @@ def within_sum(values: Array, dtype: Any, factor: Array | float, magnitudes: Arr
         return Near(np.asarray(values), np.dtype(dtype), 0, factor * float(eps) * np.asarray(magnitudes, np.float64))
 
 
-def as_array(expected: Expected) -> Array:
+def as_array(expected: Expected) -> NumpyArray:
     """The output of a kernel without any error."""
     return expected.rounded() if isinstance(expected, Near) else expected
 
 
-def difference(actual: Array, expected: Expected, any_nan: bool = False) -> str:
+def difference(actual: NumpyArray, expected: Expected, any_nan: bool = False) -> str:
     """A description of what is wrong with an output of the correct type and shape; empty if nothing is wrong.
 
     Args:
@@ -94,7 +94,7 @@ _FLUSHED = 16
 """So many products of a sum may be subnormal, each of which is less than the smallest normal number."""
 
 
-def settled(actual: Array, expected: Expected, other: Expected, flushes: bool, any_nan: bool = False) -> Array:
+def settled(actual: NumpyArray, expected: Expected, other: Expected, flushes: bool, any_nan: bool = False) -> NumpyArray:
     """An output with the expected values where they, or others, are good as they are, and if it ``flushes`` without subnormals.
 
     It is for outputs of devices that take subnormals for 0: ``other`` are the values for inputs of which that is true.
@@ -112,12 +112,12 @@ def settled(actual: Array, expected: Expected, other: Expected, flushes: bool, a
     return np.where(good, wanted, actual)
 
 
-def flushed(values: Array) -> Array:
+def flushed(values: NumpyArray) -> NumpyArray:
     """Floats with subnormals as zeros of the same sign."""
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
-def _wrong(actual: Array, expected: Expected, wanted: Array, any_nan: bool) -> Array:
+def _wrong(actual: NumpyArray, expected: Expected, wanted: NumpyArray, any_nan: bool) -> NumpyArray:
     """Where an output is not as expected; ``wanted`` is that as an array."""
     wrong = _bits(actual) != _bits(wanted)
     if (any_nan or isinstance(expected, Near)) and wanted.dtype.kind == "f":
@@ -127,11 +127,11 @@ def _wrong(actual: Array, expected: Expected, wanted: Array, any_nan: bool) -> A
     return wrong
 
 
-def _bits(array: Array) -> Array:
+def _bits(array: NumpyArray) -> NumpyArray:
     return np.asarray(array, order="C").view(f"u{array.itemsize}")
 
 
-def _cut(values: Any, dtype: np.dtype[Any]) -> Array:
+def _cut(values: Any, dtype: np.dtype[Any]) -> NumpyArray:
     limits = np.iinfo(dtype)
     numbers = np.nan_to_num(np.trunc(values.astype(np.longdouble)), nan=0.0)
     inside = (numbers > limits.min) & (numbers < limits.max)
@@ -140,7 +140,7 @@ def _cut(values: Any, dtype: np.dtype[Any]) -> Array:
     return found
 
 
-def _near(actual: Array, expected: Near, rounded: Array) -> Array:
+def _near(actual: NumpyArray, expected: Near, rounded: NumpyArray) -> NumpyArray:
     if expected.dtype.kind != "f":
         low, high = (_cut(expected.values + error, expected.dtype) for error in (-expected.error, expected.error))
         return (actual >= low) & (actual <= high)
@@ -163,7 +163,7 @@ def _near(actual: Array, expected: Near, rounded: Array) -> Array:
     return near
 
 
-def _ordinals(array: Array) -> Array:
+def _ordinals(array: NumpyArray) -> NumpyArray:
     bits = np.asarray(array, order="C").view(f"i{array.itemsize}").astype(np.int64)
     magnitude = bits & np.int64(2 ** (8 * array.itemsize - 1) - 1)
     # As floats, because differences of float64's ordinals do not fit in 64 bits.

@@ -13,7 +13,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._attention_masks import Mask, mask_of, mask_sizes
 from tvmdml.operators._attention_steps import AttentionSizes, AttentionSteps, Described, HeadRows, Joined
-from tvmdml.operators._contract import Array, Float, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
+from tvmdml.operators._contract import Float, NumpyArray, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 _WAYS = (
@@ -357,7 +357,7 @@ class Attention(Operator):
 
     # -- The reference
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in float64."""
         from tvmdml.operators._attention_reference import attention
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 
 
 class Mask(NamedTuple):
@@ -102,7 +102,7 @@ def mask_of(kind: MaskType, tensor: Any, s: Any) -> Mask:
     return Mask(kind, tuple(tensor.layout[-rank:]), s.batch, s.rows, s.total)
 
 
-def kept_keys(kind: MaskType, array: Array, s: Any) -> Array:
+def kept_keys(kind: MaskType, array: NumpyArray, s: Any) -> NumpyArray:
     """Which keys are kept, in NumPy: of each batch, head, query row and key, some repeated."""
     keys = np.arange(s.total, dtype=object if s.batch * s.total >= 2**62 else np.int64)
     if kind is MaskType.BOOLEAN:

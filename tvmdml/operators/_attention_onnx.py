@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.operators import _broadcast
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 
@@ -15,13 +15,13 @@ def _refuse(node: OnnxNode, **usual: Any) -> None:
     """Refuse attributes with other values than these."""
     for name, value in usual.items():
         if node.attributes.get(name, value) != value:
-            raise Refused(f"its {name} is {node.attributes[name]}")
+            raise NotConvertible(f"its {name} is {node.attributes[name]}")
 
 
 def _absent(node: OnnxNode, **positions: int) -> None:
     for name, position in positions.items():
         if node.has(position):
-            raise Refused(f"its {name} has no counterpart in DirectML")
+            raise NotConvertible(f"its {name} has no counterpart in DirectML")
 
 
 def _optional(node: OnnxNode, position: int) -> ArrayTensorDesc | None:
@@ -37,7 +37,7 @@ def _scale(node: OnnxNode, channels: int) -> float:
 def repeated(tensor: ArrayTensorDesc, sizes: tuple[int, ...]) -> ArrayTensorDesc:
     """A tensor repeated along dimensions of size 1."""
     if tensor.rank != len(sizes) or any(own not in (1, size) for own, size in zip(tensor.sizes, sizes, strict=True)):
-        raise Refused(f"its mask or bias is {list(tensor.sizes)}, for scores of {list(sizes)}")
+        raise NotConvertible(f"its mask or bias is {list(tensor.sizes)}, for scores of {list(sizes)}")
     return _broadcast.repeated(tensor, sizes)
 
 
@@ -48,7 +48,9 @@ def _with(desc: ArrayTensorDesc, *sizes: int) -> ArrayTensorDesc:
 def _asked(node: OnnxNode) -> int:
     """How many outputs there are: the result alone, or all that is kept with it."""
     if node.results not in (1, 3):
-        raise Refused("its output of scores has no counterpart in DirectML" if node.results in (2, 4) else "it has no result")
+        raise NotConvertible(
+            "its output of scores has no counterpart in DirectML" if node.results in (2, 4) else "it has no result"
+        )
     return node.results
 
 
@@ -62,7 +64,7 @@ def multi_head_attention(cls: Any, node: OnnxNode) -> Any:
     _absent(node, past_sequence_length=8, cache_indirection=9)
     heads = node.integer("num_heads", 0)
     if heads < 1:
-        raise Refused("it has no num_heads")
+        raise NotConvertible("it has no num_heads")
     fields: dict[str, Any] = dict.fromkeys(field.name for field in cls.fields())
     query, key, value = node.tensor(0), _optional(node, 1), _optional(node, 2)
     past = _optional(node, 6), _optional(node, 7)
@@ -73,7 +75,7 @@ def multi_head_attention(cls: Any, node: OnnxNode) -> Any:
         fields["query_tensor"] = query
         batch, rows, channels = *query.sizes[:2], query.sizes[-1] // heads
         if key is None:
-            raise Refused("it has no keys")
+            raise NotConvertible("it has no keys")
         total = key.sizes[2] if key.rank == 4 else key.sizes[1]
     if key is not None and key.rank == 4:
         past, key, value = (key, value), None, None
@@ -102,7 +104,7 @@ def _mask(mask: ArrayTensorDesc, sizes: tuple[int, ...]) -> tuple[MaskType, Arra
     """A mask of lengths, or of truth values that are repeated."""
     batch, _, rows, total = sizes
     if mask.data_type is not TensorDataType.INT32:
-        raise Refused(f"its mask is {mask.data_type.tvm}, and not int32")
+        raise NotConvertible(f"its mask is {mask.data_type.tvm}, and not int32")
     if mask.rank == 1:
         if mask.sizes == (batch,):
             return MaskType.KEY_SEQUENCE_LENGTH, _with(mask, 1, batch)
@@ -111,7 +113,7 @@ def _mask(mask: ArrayTensorDesc, sizes: tuple[int, ...]) -> tuple[MaskType, Arra
         return MaskType.KEY_QUERY_SEQUENCE_LENGTH_START_END, mask
     own = {2: (mask.sizes[0], 1, 1, mask.sizes[-1]), 3: (mask.sizes[0], 1, *mask.sizes[1:])}.get(mask.rank, mask.sizes)
     if own[3] != total or own[2] not in (1, rows):
-        raise Refused(f"its mask is {list(mask.sizes)}, for {rows} query rows and {total} keys")
+        raise NotConvertible(f"its mask is {list(mask.sizes)}, for {rows} query rows and {total} keys")
     return MaskType.BOOLEAN, repeated(_with(mask, *own), sizes)
 
 
@@ -120,7 +122,7 @@ def attention(cls: Any, node: OnnxNode) -> Any:
     _refuse(node, is_causal=0, softcap=0.0, left_window_size=-1, right_window_size=-1)
     _absent(node, nonpad_kv_seqlen=6)
     if node.integer("softmax_precision", 1) != 1:
-        raise Refused("the type of its softmax is not float32")
+        raise NotConvertible("the type of its softmax is not float32")
     count = _asked(node)
     query, key, value = (node.tensor(i) for i in range(3))
     past: Any = _optional(node, 4), _optional(node, 5)
@@ -140,7 +142,7 @@ def attention(cls: Any, node: OnnxNode) -> Any:
     else:
         batch, rows, width = query.sizes
         if heads < 1 or joint < 1:
-            raise Refused("it has no q_num_heads or kv_num_heads")
+            raise NotConvertible("it has no q_num_heads or kv_num_heads")
         channels = width // heads
         if added is not None:
             added = _added(added, (batch, heads, rows, total))
@@ -154,9 +156,9 @@ def attention(cls: Any, node: OnnxNode) -> Any:
 def _added(mask: ArrayTensorDesc, sizes: tuple[int, ...]) -> ArrayTensorDesc:
     """A mask that is added, repeated to all heads."""
     if not mask.data_type.is_float:
-        raise Refused("its mask of truth values is not int32")
+        raise NotConvertible("its mask of truth values is not int32")
     if mask.sizes[-1] != sizes[3]:
-        raise Refused(f"its mask has {mask.sizes[-1]} keys of {sizes[3]}")
+        raise NotConvertible(f"its mask has {mask.sizes[-1]} keys of {sizes[3]}")
     return repeated(mask.with_sizes((*(1,) * (4 - mask.rank), *mask.sizes)), sizes)
 
 
@@ -166,6 +168,6 @@ def _merged(mask: ArrayTensorDesc, group: int) -> ArrayTensorDesc:
     joint = heads // group
     outer, inner = (batch > 1 and joint > 1), (group > 1 and rows > 1)
     if (outer and of_batch != joint * group * of_head) or (inner and of_head != rows * of_row):
-        raise Refused("its mask is repeated for some heads, which are batches and rows here")
+        raise NotConvertible("its mask is repeated for some heads, which are batches and rows here")
     steps = (group * of_head if joint > 1 else of_batch, of_key * 0, of_row if rows > 1 else of_head, of_key)
     return ArrayTensorDesc(mask.data_type, (batch * joint, 1, group * rows, total), steps)

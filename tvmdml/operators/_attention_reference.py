@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._attention_masks import kept_keys
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 
 _U = 2.0**-24
 _LEAST = 2.0**-126
@@ -23,10 +23,10 @@ _STACKED = (
 )
 
 
-def _sources(desc: Any, given: Mapping[str, Array | None]) -> list[Array | None]:
+def _sources(desc: Any, given: Mapping[str, NumpyArray | None]) -> list[NumpyArray | None]:
     """New queries, keys and values as {batch, heads, rows, channels}, with their biases, in the tensors' type."""
     s = desc.sizes()
-    found: list[Array | None] = [None, None, None]
+    found: list[NumpyArray | None] = [None, None, None]
     for i, name in enumerate(("query_tensor", "key_tensor", "value_tensor")):
         x = given[name]
         if x is not None:
@@ -47,7 +47,7 @@ def _sources(desc: Any, given: Mapping[str, Array | None]) -> list[Array | None]
     return found
 
 
-def _joined(desc: Any, given: Mapping[str, Array | None], part: int, new: Array | None) -> tuple[Array, Array]:
+def _joined(desc: Any, given: Mapping[str, NumpyArray | None], part: int, new: NumpyArray | None) -> tuple[NumpyArray, NumpyArray]:
     """All keys or values, and which of them queries may see: {batch, 1, rows, 1}. Others are the past's, or 0."""
     s = desc.sizes()
     past = given["past_key_tensor" if part == 1 else "past_value_tensor"]
@@ -69,7 +69,7 @@ def _joined(desc: Any, given: Mapping[str, Array | None], part: int, new: Array 
     return found, defined
 
 
-def past_lengths(desc: Any, given: Mapping[str, Array | None]) -> Array | None:
+def past_lengths(desc: Any, given: Mapping[str, NumpyArray | None]) -> NumpyArray | None:
     """The number of rows of earlier steps of each batch."""
     lengths = given.get("past_sequence_lengths_tensor")
     if lengths is None:
@@ -79,7 +79,7 @@ def past_lengths(desc: Any, given: Mapping[str, Array | None]) -> Array | None:
     return np.clip(lengths.reshape(-1).astype(np.int64), 0, most)
 
 
-def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, ...]:
+def attention(desc: Any, given: Mapping[str, NumpyArray | None]) -> tuple[Expected, ...]:
     """The outputs of the operator."""
     s = desc.sizes()
     dtype = desc.output_tensor.data_type.numpy
@@ -117,7 +117,7 @@ def attention(desc: Any, given: Mapping[str, Array | None]) -> tuple[Expected, .
     return tuple(outputs)
 
 
-def _result(desc: Any, found: Array, error: Array, dtype: Any) -> Near:
+def _result(desc: Any, found: NumpyArray, error: NumpyArray, dtype: Any) -> Near:
     sizes = desc.output_tensor.sizes
     error = np.where(np.isnan(found) & ~np.isnan(error), 0.0, error)
     return Near(found.swapaxes(1, 2).reshape(sizes), np.dtype(dtype), 0, error.swapaxes(1, 2).reshape(sizes))
@@ -126,14 +126,14 @@ def _result(desc: Any, found: Array, error: Array, dtype: Any) -> Near:
 class _More(NamedTuple):
     """What scores of a head depend on, beside queries and keys."""
 
-    added: Array | None
-    kept: Array | None
-    lengths: Array | None
-    defined: Array
+    added: NumpyArray | None
+    kept: NumpyArray | None
+    lengths: NumpyArray | None
+    defined: NumpyArray
     sink: float | None
 
 
-def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -> tuple[Array, Array]:
+def _weighed(desc: Any, query: NumpyArray, keys: NumpyArray, values: NumpyArray, more: _More) -> tuple[NumpyArray, NumpyArray]:
     """The results of a head's rows, and the errors that they may have; NaN is any."""
     s = desc.sizes()
     added, kept, lengths, defined, sink = more
@@ -192,7 +192,7 @@ def _weighed(desc: Any, query: Array, keys: Array, values: Array, more: _More) -
     return found, np.where(np.broadcast_to(none, error.shape) & ~anything, 0.0, np.where(anything, np.nan, error))
 
 
-def _by_row(weights: Array, seen: Array, values: Array) -> Array:
+def _by_row(weights: NumpyArray, seen: NumpyArray, values: NumpyArray) -> NumpyArray:
     """Products without the values that a row does not see, which may be NaN."""
     product = np.nan_to_num(weights) * 1.0 @ np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
     rows_nan = np.isnan(weights).any(axis=3, keepdims=True)

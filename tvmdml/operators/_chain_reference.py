@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array, Expected, Near, as_array
+from tvmdml.operators._accuracy import Expected, Near, NumpyArray, as_array
 from tvmdml.operators._contract import Operator, Role
 
 _TRIES = 4
@@ -26,13 +26,13 @@ class ChainStep(NamedTuple):
     values: tuple[int, ...]
 
 
-def expected(steps: Sequence[ChainStep], inputs: Sequence[Array], results: Sequence[int]) -> tuple[Expected, ...]:
+def expected(steps: Sequence[ChainStep], inputs: Sequence[NumpyArray], results: Sequence[int]) -> tuple[Expected, ...]:
     """What the values with the numbers ``results`` are."""
     middle = _run(steps, inputs, as_array)
     if not any(isinstance(one, Near) for one in middle):
         return tuple(middle[number] for number in results)
     rng = np.random.default_rng(len(steps))
-    ends: list[Callable[[Near], Array]] = [lambda near: _moved(near, -1.0), lambda near: _moved(near, 1.0)]
+    ends: list[Callable[[Near], NumpyArray]] = [lambda near: _moved(near, -1.0), lambda near: _moved(near, 1.0)]
     ends += [lambda near: _moved(near, rng.uniform(-1, 1, near.shape).round(1))] * _TRIES
     firm = _firm(steps, middle, len(inputs))
     others = [_run(steps, inputs, end, middle, firm) for end in ends]
@@ -52,8 +52,8 @@ def _firm(steps: Sequence[ChainStep], found: Sequence[Expected], count: int) -> 
 
 def _run(
     steps: Sequence[ChainStep],
-    inputs: Sequence[Array],
-    choose: Callable[[Near], Array],
+    inputs: Sequence[NumpyArray],
+    choose: Callable[[Near], NumpyArray],
     before: Sequence[Expected] = (),
     firm: Sequence[bool] = (),
 ) -> list[Expected]:
@@ -62,7 +62,7 @@ def _run(
     Those that are ``firm`` are taken from the run ``before``.
     """
     found: list[Expected] = list(inputs)
-    arrays: list[Array] = list(inputs)
+    arrays: list[NumpyArray] = list(inputs)
     for step in steps:
         first, count = len(found), len(step.operator.outputs())
         if firm and firm[first]:
@@ -78,7 +78,7 @@ def _run(
     return found
 
 
-def _moved(near: Near, by: Any) -> Array:
+def _moved(near: Near, by: Any) -> NumpyArray:
     """Values that are moved within their bound: by -1 to its lower end, by 1 to its upper end.
 
     One that may be anything is minus infinity, infinity, or between them NaN. It may be an infinite sum, too: in narrower sums
@@ -105,5 +105,5 @@ def _with_bound(middle: Expected, others: Sequence[Expected]) -> Expected:
     return middle._replace(error=middle.error + error) if isinstance(middle, Near) else Near(array, array.dtype, 0, error)
 
 
-def _bits(array: Array) -> Array:
+def _bits(array: NumpyArray) -> NumpyArray:
     return np.ascontiguousarray(array).view(f"u{array.itemsize}")

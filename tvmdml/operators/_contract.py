@@ -32,13 +32,13 @@ from typing_extensions import dataclass_transform
 from tvmdml.enums import FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.operators import _exact
-from tvmdml.operators._accuracy import Array as Array
 from tvmdml.operators._accuracy import Expected, difference
+from tvmdml.operators._accuracy import NumpyArray as NumpyArray
 from tvmdml.operators._broadcast import common_sizes, repeated
 from tvmdml.operators._frozen import Frozen, Shown, derived, hints_of
 from tvmdml.operators._gradients import Formulas
 from tvmdml.operators._inference import fields_of, outputs_of
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._roles import TENSORS, coerce, field_of, is_coerced
 from tvmdml.operators._roles import Axes as Axes
 from tvmdml.operators._roles import Axis as Axis
@@ -271,7 +271,7 @@ class Operator(Frozen, metaclass=Shown):
         """
         unknown = sorted(set(node.attributes) - {field.name for field in cls.fields()})
         if unknown:
-            raise Refused(f"its attribute {unknown[0]} has no counterpart in DirectML")
+            raise NotConvertible(f"its attribute {unknown[0]} has no counterpart in DirectML")
         return cls.of(*node.tensors(boolean=cls.TAKES_BOOL), **node.attributes)
 
     @classmethod
@@ -489,7 +489,7 @@ class Operator(Frozen, metaclass=Shown):
         """
         raise NotImplementedError(self.NAME)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: the inputs in field order, the outputs in field order.
 
         Every kernel must agree with it: bit for bit if the expected output is an array, within the bound if it is a ``Near``.
@@ -497,7 +497,7 @@ class Operator(Frozen, metaclass=Shown):
         """
         raise NotImplementedError(self.NAME)
 
-    def mismatch(self, actual: tuple[Array, ...], expected: tuple[Expected, ...]) -> str:
+    def mismatch(self, actual: tuple[NumpyArray, ...], expected: tuple[Expected, ...]) -> str:
         """Compare outputs with the reference's: their types, their shapes, and all values.
 
         Returns:

@@ -16,7 +16,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._chain_reference import ChainStep, expected
-from tvmdml.operators._contract import Array, Inputs, Operator, OptionalOperator
+from tvmdml.operators._contract import Inputs, NumpyArray, Operator, OptionalOperator
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise_fused import FusedPointwise
 from tvmdml.operators._support import support
@@ -152,7 +152,7 @@ class Followed(Operator):
         """What a kernel depends on of what follows: its sizes are no part. Operators that differ in tensors have one epilogue."""
         return self._chain.key_behind()
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The head's reference, and those of what follows."""
         head, present = self.head(), [x for x in inputs if x is not None]
         own = len(present) - len(self.epilogue_tensors)

@@ -10,7 +10,7 @@ from typing import Any
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse
-from tvmdml.operators._pointwise_fused import Value as Wire
+from tvmdml.operators._pointwise_fused import GroupOperand as Wire
 from tvmdml.system import whole
 from tvmdml.tensors import TensorDesc
 

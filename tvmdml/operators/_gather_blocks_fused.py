@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.quantization import dequantized
-from tvmdml.operators._contract import Array, Axis, Input, Inputs, Operator, Output, Shared, Uint, Uints
+from tvmdml.operators._contract import Axis, Input, Inputs, NumpyArray, Operator, Output, Shared, Uint, Uints
 from tvmdml.operators._support import support
 from tvmdml.operators.gather import Gather
 from tvmdml.operators.quantization import dequantized_numpy
@@ -136,7 +136,7 @@ class BlockwiseGather(Operator):
                 T.store(tensors["output_tensor"], T.dot(at, result.layout), T.to(value, result.data_type.tvm))
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """NumPy's ``take`` of the table of floats."""
         x, indices, *parameters = inputs
         assert x is not None
@@ -150,7 +150,7 @@ class BlockwiseGather(Operator):
         floats = dequantized_numpy(table, *spread, *([] if zero else [np.array(self.middle())]))
         return (self._head(self.output_tensor).numpy(floats, indices),)
 
-    def _repeated(self, parameter: Any) -> Array:
+    def _repeated(self, parameter: Any) -> NumpyArray:
         for axis, (n, block) in enumerate(zip(self.input_tensor.sizes, self.block_sizes, strict=True)):
             parameter = np.repeat(parameter, block, axis).take(range(n), axis)
         return parameter

@@ -18,7 +18,7 @@ from tvmdml.kernels.contraction import CHAIN, KC, Contraction, Operand, bfloat16
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
-from tvmdml.operators._contract import Array, Operator, Shared
+from tvmdml.operators._contract import NumpyArray, Operator, Shared
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -148,7 +148,7 @@ class Matrix(Operator):
 
     # -- The reference
 
-    def near(self, sums: Sums, factor: float, addend: Array | float, more: Array | float = 0.0) -> Expected:
+    def near(self, sums: BoundedSums, factor: float, addend: NumpyArray | float, more: NumpyArray | float = 0.0) -> Expected:
         """Results near to ``activation(factor * sum + addend)``; ``more`` is a further relative error."""
         with np.errstate(all="ignore"):
             dtype = self.output_tensor.data_type.numpy
@@ -225,16 +225,16 @@ def plain(name: str, tensor: Any) -> Operand:
 # -- Sums and how exact they are
 
 
-class Sums(NamedTuple):
+class BoundedSums(NamedTuple):
     """Sums of products in higher precision, and what follows about those of a kernel."""
 
-    values: Array
-    magnitudes: Array
+    values: NumpyArray
+    magnitudes: NumpyArray
     """The sums of the products' magnitudes, without those of an infinite factor."""
     depth: int
     """The products of a sum."""
 
-    def bound(self, dtype: Any, factor: float, addend: Array | float, extra: float = 4.0) -> Array:
+    def bound(self, dtype: Any, factor: float, addend: NumpyArray | float, extra: float = 4.0) -> NumpyArray:
         """The largest error of ``factor * sum + addend`` in any order of the sum, with or without fused steps.
 
         NaN where a partial sum may be beyond the range of its type: then a result may be anything.
@@ -249,18 +249,18 @@ class Sums(NamedTuple):
             return np.where(far, np.nan, bound)
 
 
-def wide(array: Array) -> Array:
+def wide(array: NumpyArray) -> NumpyArray:
     """In the precision of references: that of float64, or longer for float64 itself."""
     return array.astype(np.longdouble if array.dtype == np.float64 else np.float64)
 
 
-def finite(array: Array) -> Array:
+def finite(array: NumpyArray) -> NumpyArray:
     """The magnitudes, 0 in place of those that are infinite or no numbers."""
     return np.where(np.isfinite(array), np.abs(array), 0)
 
 
-def sums_of(a: Array, b: Array, product: Callable[[Array, Array], Array], depth: int) -> Sums:
+def sums_of(a: NumpyArray, b: NumpyArray, product: Callable[[NumpyArray, NumpyArray], NumpyArray], depth: int) -> BoundedSums:
     """The sums that ``product`` makes of two factors, such as ``numpy.matmul``."""
     with np.errstate(all="ignore"):
         x, y = wide(a), wide(b)
-        return Sums(product(x, y), product(finite(x), finite(y)), depth)
+        return BoundedSums(product(x, y), product(finite(x), finite(y)), depth)

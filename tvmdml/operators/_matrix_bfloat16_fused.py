@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml.kernels.contraction import Contraction
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._matrix import Matrix
 from tvmdml.operators.convolution import Convolution
 from tvmdml.operators.gemm import Gemm
@@ -29,7 +29,7 @@ class Rounded(Matrix):
         """The files of the operator that is rounded."""
         return (self.SCHEDULE, *super().modules()[1:])
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """That of the operator, for rounded factors."""
         factors = [None if one is None else rounded(one) for one in inputs[:2]]
         return super().reference(*factors, *inputs[2:])
@@ -63,7 +63,7 @@ class Bfloat16Convolution(Rounded, Convolution):
         return found._replace(inner=(*own.inner[1:], own.inner[0]))
 
 
-def rounded(array: Array) -> Array:
+def rounded(array: NumpyArray) -> NumpyArray:
     """float32 as the nearest bfloat16, the even one of two; subnormals are 0."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
     near = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)

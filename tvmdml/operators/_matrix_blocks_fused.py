@@ -14,8 +14,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand, multiply_add, place
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Bool, Input, OptionalInput, Output, Shared, Uint, defaults
-from tvmdml.operators._matrix import Matrix, Sums, counted, linear, plain, wide
+from tvmdml.operators._contract import Bool, Input, NumpyArray, OptionalInput, Output, Shared, Uint, defaults
+from tvmdml.operators._matrix import BoundedSums, Matrix, counted, linear, plain, wide
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
@@ -196,7 +196,7 @@ class BlockwiseGemm(Matrix):
 
     # -- The reference
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """``numpy.matmul`` with the matrix of floats in higher precision."""
         a, b, scale, zero = inputs
         assert a is not None
@@ -216,11 +216,11 @@ class BlockwiseGemm(Matrix):
             magnitudes = np.matmul(finite[0], (finite[1] * finite[2]).T)
             # A sum of a block is multiplied by its scale afterwards.
             unscaled = np.matmul(finite[0], np.maximum(finite[1], finite[1] * finite[2]).T)
-        near: Any = self.near(Sums(values, magnitudes, places), 1.0, 0.0)
+        near: Any = self.near(BoundedSums(values, magnitudes, places), 1.0, 0.0)
         far = (unscaled >= 2.0**127) | ~np.isfinite(s).all(axis=1)
         return (near._replace(error=np.where(far, np.nan, near.error + self._rounding(a, finite[1] * finite[2]))),)
 
-    def _rounding(self, a: Array, matrix: Array) -> Any:
+    def _rounding(self, a: NumpyArray, matrix: NumpyArray) -> Any:
         """How far off results may be because elements of the first factor are rounded."""
         if not self.may_round:
             return 0.0
@@ -233,14 +233,14 @@ class BlockwiseGemm(Matrix):
         of_block = wide_matrix.reshape(len(matrix), blocks, size).sum(axis=-1)
         return np.matmul(peak * (0.5001 / LARGEST) + LEAST, of_block.T)
 
-    def unpacked(self, stored: Array, count: int) -> Array:
+    def unpacked(self, stored: NumpyArray, count: int) -> NumpyArray:
         """The first elements of each row of bytes, as int64."""
         parts = [(stored >> at) & ((1 << self.bits) - 1) for at in range(0, 8, self.bits)]
         elements = np.stack(parts, -1).reshape(len(stored), -1)[:, :count].astype(np.int64)
         return (elements ^ self.middle) - self.middle if self.is_signed else elements
 
 
-def packed(elements: Array, bits: int) -> Array:
+def packed(elements: NumpyArray, bits: int) -> NumpyArray:
     """Rows of elements as rows of bytes, in whole words: behind a row's last element are zeros."""
     count, (rows, columns) = 8 // bits, elements.shape
     wide = np.zeros((rows, -(-columns * bits // 32) * 4 * count), np.uint8)

@@ -15,7 +15,7 @@ from tvmdml.enums import ConvolutionDirection, ConvolutionMode
 from tvmdml.errors import InvalidArgument, counted, message, safe_repr
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC, Contraction, Operand
-from tvmdml.kernels.movement import INSIDE, WHOLE, Linear, Rule
+from tvmdml.kernels.movement import INSIDE, WHOLE, CoordinateRule, Linear
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._inference import is_description
 from tvmdml.operators._matrix import Matrix
@@ -164,7 +164,7 @@ class Convolving(Matrix):
         inner = [step * phase for step, phase in zip(taps, phases or (1,) * k, strict=True)]
         return Linear(base, (0, *outer, *(taps if phases else ()), *[0] * k, first if self.backward else second, *inner))
 
-    def _image_place(self, along: Sequence[ConvolutionAxis], phases: tuple[int, ...]) -> tuple[Linear, tuple[Rule, ...]]:
+    def _image_place(self, along: Sequence[ConvolutionAxis], phases: tuple[int, ...]) -> tuple[Linear, tuple[CoordinateRule, ...]]:
         own: Any = self
         x, channels, k = own.input_tensor, self.filters()[1], len(along)
         batch, channel, *steps = x.layout
@@ -178,13 +178,13 @@ class Convolving(Matrix):
                 return Linear(base, (0, 0, 0, *outer, *column, 0, *element))
 
             if phases:
-                rules.append(Rule(INSIDE, one.image, step, at(one.start // one.stride, 1, -1)))
+                rules.append(CoordinateRule(INSIDE, one.image, step, at(one.start // one.stride, 1, -1)))
             elif self.backward:
-                rules.append(Rule(WHOLE, one.image, step, at(one.start, 1, -one.dilation), one.stride))
+                rules.append(CoordinateRule(WHOLE, one.image, step, at(one.start, 1, -one.dilation), one.stride))
             else:
-                rules.append(Rule(INSIDE, one.image, step, at(-one.start, one.stride, one.dilation)))
+                rules.append(CoordinateRule(INSIDE, one.image, step, at(-one.start, one.stride, one.dilation)))
             if one.padding:
-                rules.append(Rule(INSIDE, one.output, 0, at(0, 1, 0)))
+                rules.append(CoordinateRule(INSIDE, one.output, 0, at(0, 1, 0)))
         return place, tuple(rules)
 
     def _zero_place(self, tensor: Any, k: int) -> Linear:

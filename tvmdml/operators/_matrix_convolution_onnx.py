@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._window_onnx import numbers_of, same_padding
 from tvmdml.tensors import TensorDesc
 
@@ -43,7 +43,7 @@ def backward(node: OnnxNode, x: TensorDesc, w: TensorDesc) -> tuple[dict[str, An
         starts, ends = ([0] * k, [0] * k) if mode == "VALID" else (pads[:k], pads[k:])
         return _numbers(node, strides, dilations, starts, ends), [n - a - b for n, a, b in zip(whole, starts, ends, strict=True)]
     if len(shape) != k:
-        raise Refused(f"its output_shape has {len(shape)} numbers")
+        raise NotConvertible(f"its output_shape has {len(shape)} numbers")
     cut = [max(n - wanted, 0) for n, wanted in zip(whole, shape, strict=True)]
     halves = [n // 2 for n in cut], [n - n // 2 for n in cut]
     starts, ends = halves if mode == "SAME_UPPER" else halves[::-1]
@@ -54,24 +54,24 @@ def _checked(node: OnnxNode, x: TensorDesc, w: TensorDesc) -> tuple[int, str]:
     """The number of spatial dimensions, and the mode of padding."""
     k = x.rank - 2
     if k not in (1, 2, 3) or w.rank != x.rank:
-        raise Refused(f"its input has {x.rank} dimensions; DirectML's convolutions have 1 to 3 spatial ones")
+        raise NotConvertible(f"its input has {x.rank} dimensions; DirectML's convolutions have 1 to 3 spatial ones")
     given = node.attributes.get("kernel_shape")
     if given and tuple(given) != tuple(w.sizes[2:]):
-        raise Refused(f"its kernel_shape is {list(given)}, and its filter has {list(w.sizes[2:])}")
+        raise NotConvertible(f"its kernel_shape is {list(given)}, and its filter has {list(w.sizes[2:])}")
     mode = node.attributes.get("auto_pad", b"NOTSET").decode() or "NOTSET"
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise Refused(f"its auto_pad is {mode}")
+        raise NotConvertible(f"its auto_pad is {mode}")
     return k, mode
 
 
 def _check_positive(*some: list[int]) -> None:
     if min(one for numbers in some for one in numbers) < 1:
-        raise Refused("its numbers are some that DirectML does not allow")
+        raise NotConvertible("its numbers are some that DirectML does not allow")
 
 
 def _numbers(node: OnnxNode, strides: list[int], dilations: list[int], starts: list[int], ends: list[int]) -> dict[str, Any]:
     groups = node.integer("group", 1)
     if groups < 1 or min([*starts, *ends]) < 0:
-        raise Refused("its numbers are some that DirectML does not allow")
+        raise NotConvertible("its numbers are some that DirectML does not allow")
     numbers = {"strides": strides, "dilations": dilations, "start_padding": starts, "end_padding": ends}
     return {**numbers, "group_count": groups}

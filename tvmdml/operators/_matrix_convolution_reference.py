@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array
+from tvmdml.operators._accuracy import NumpyArray
 from tvmdml.operators._matrix_convolution import ConvolutionAxis, Convolving
 
 Slices = tuple[slice, ...]
@@ -38,7 +38,7 @@ def taps(desc: Convolving) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
         yield index, tuple(image), tuple(output)
 
 
-def grouped(desc: Any, x: Array, w: Array) -> tuple[Array, Array]:
+def grouped(desc: Any, x: NumpyArray, w: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """The image with its groups, and the filters as (group, filter, channel, ...)."""
     groups, (filters, channels) = desc.group_count, desc.filters()
     image = x.reshape(x.shape[0], groups, channels, *x.shape[2:])
@@ -47,7 +47,7 @@ def grouped(desc: Any, x: Array, w: Array) -> tuple[Array, Array]:
     return image, w.reshape(groups, filters, channels, *w.shape[2:])
 
 
-def convolved(desc: Any, x: Array, w: Array) -> Array:
+def convolved(desc: Any, x: NumpyArray, w: NumpyArray) -> NumpyArray:
     """The sums, in the type of both."""
     image, filters = grouped(desc, x, w)
     finite = w.dtype.kind != "f" or bool(np.isfinite(x).all() and np.isfinite(w).all())
@@ -64,7 +64,7 @@ def convolved(desc: Any, x: Array, w: Array) -> Array:
     return total.reshape(desc.output_tensor.sizes)
 
 
-def meeting(desc: Any, x: Array, w: Array) -> Array:
+def meeting(desc: Any, x: NumpyArray, w: NumpyArray) -> NumpyArray:
     """Where a filter's element that is infinite or NaN meets no element of the image: nobody says what a result is there."""
     _, filters = grouped(desc, x, ~np.isfinite(w))
     sizes = desc.output_tensor.sizes
@@ -78,12 +78,12 @@ def meeting(desc: Any, x: Array, w: Array) -> Array:
     return np.broadcast_to(found.reshape(1, *sizes[1:]), sizes)
 
 
-def wide(x: Array) -> Array:
+def wide(x: NumpyArray) -> NumpyArray:
     """In higher precision: float64, or NumPy's longest float for float64."""
     return x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
 
 
-def magnitudes(x: Array) -> Array:
+def magnitudes(x: NumpyArray) -> NumpyArray:
     """The magnitudes of finite elements; 0 for others."""
     return np.where(np.isfinite(x), np.abs(x), 0)
 
@@ -91,7 +91,7 @@ def magnitudes(x: Array) -> Array:
 # -- Integers
 
 
-def of_integers(desc: Any, x: Any, w: Any, x_zero: Array | None, w_zero: Array | None) -> Array:
+def of_integers(desc: Any, x: Any, w: Any, x_zero: NumpyArray | None, w_zero: NumpyArray | None) -> NumpyArray:
     """Sums of products of integers whose zero points are subtracted first: exact, as sums in float64 are here."""
     a = x.astype(np.float64) - (0 if x_zero is None else float(x_zero.reshape(-1)[0]))
     b = w.astype(np.float64)
@@ -100,6 +100,6 @@ def of_integers(desc: Any, x: Any, w: Any, x_zero: Array | None, w_zero: Array |
     return convolved(desc, a, b).astype(np.int64)
 
 
-def wrapped(total: Array) -> Array:
+def wrapped(total: NumpyArray) -> NumpyArray:
     """Integers modulo 2^32, as int32."""
     return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)

@@ -12,7 +12,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import Linear
 from tvmdml.operators._broadcast import common_sizes, repeated
-from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._contract import NumpyArray, Role
 from tvmdml.operators._matrix import Matrix, linear, plain
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -200,7 +200,7 @@ class Product(Matrix):
 
     # -- The reference
 
-    def spread_small(self, name: str, array: Array | None) -> Array:
+    def spread_small(self, name: str, array: NumpyArray | None) -> NumpyArray:
         """A scale or a zero point, as NumPy repeats it to matrices; a zero point that is absent is 0."""
         if array is None:
             return np.zeros((), np.int64)
@@ -208,7 +208,9 @@ class Product(Matrix):
             return array.reshape(())
         return array.reshape(1, -1) if name in self.B_SMALL else array.reshape(-1, 1)
 
-    def differences(self, a: Array, b: Array, a_zero: Array | None, b_zero: Array | None) -> tuple[Array, Array]:
+    def differences(
+        self, a: NumpyArray, b: NumpyArray, a_zero: NumpyArray | None, b_zero: NumpyArray | None
+    ) -> tuple[NumpyArray, NumpyArray]:
         """The factors less their zero points, as exact integers."""
         zeros = (self.spread_small(name, one) for name, one in (("a_zero_point_tensor", a_zero), ("b_zero_point_tensor", b_zero)))
         x, y = (one.astype(np.int64) - zero.astype(np.int64) for one, zero in zip((a, b), zeros, strict=True))
@@ -241,7 +243,7 @@ def outside(tensor: Any) -> Any:
     return ArrayTensorDesc(tensor.data_type, (*tensor.sizes[:-2], 1))
 
 
-def exact_product(x: Array, y: Array) -> Array:
+def exact_product(x: NumpyArray, y: NumpyArray) -> NumpyArray:
     """The product of matrices of integers modulo 2^64: in float64 where that is exact, as NumPy is slow with integers."""
     depth = x.shape[-1]
     most = int(np.max(np.abs(x), initial=0)) * int(np.max(np.abs(y), initial=0)) * max(depth, 1)

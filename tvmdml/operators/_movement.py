@@ -16,9 +16,9 @@ from tvmdml.errors import counted
 from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula
-from tvmdml.kernels.movement import Linear, Look, Move, Rule, Transfer
+from tvmdml.kernels.movement import CoordinateRule, Linear, Look, Move, Transfer
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Operator, Role, Shared
+from tvmdml.operators._contract import NumpyArray, Operator, Role, Shared
 from tvmdml.operators._frozen import derived
 from tvmdml.tensors import TensorDesc
 
@@ -269,7 +269,7 @@ class Movement(Operator):
                     places = zip(one.entry.at, tensors[one.entry.name].layout, strict=True)
                     look = Look(names[one.entry.name], linear(list(places)))
                 at_most = size if one.size is None else one.size
-                rules.append(Rule(one.kind, at_most, step, linear([(one.x, 1)]), one.divisor, look))
+                rules.append(CoordinateRule(one.kind, at_most, step, linear([(one.x, 1)]), one.divisor, look))
         plain = [(one, step) for one, step in zip(found, own.layout, strict=True) if isinstance(one, Coordinate)]
         goal = [one for one in target if isinstance(one, Coordinate)]
 
@@ -320,7 +320,7 @@ class Movement(Operator):
         bits = TensorDesc(f"uint{8 * self.outputs()[0].data_type.itemsize}", (1,))
         return Formula((bits,), (bits,), lambda x: (x,), (), (), copied=True)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy."""
         found = self.numpy(*inputs)
         return found if type(found) is tuple else (found,)  # a Near is a tuple, too

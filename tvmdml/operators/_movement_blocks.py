@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tvmdml.enums import DepthSpaceOrder
-from tvmdml.operators._contract import Array, Input, Output, Uint
+from tvmdml.operators._contract import Input, NumpyArray, Output, Uint
 from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.tensors import TensorDesc
@@ -87,7 +87,7 @@ class ToDepth(Blocks):
             c, row, column = d.digits(channels, b, b)
         return n, c, y * b + row, x * b + column
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         b, (n, c, h, w) = self.block_size, x.shape
         order = (0, 3, 5, 1, 2, 4) if self.order_of_depth() is DEPTH_COLUMN_ROW else (0, 1, 3, 5, 2, 4)
         return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(self.sizes())
@@ -114,7 +114,7 @@ class ToSpace(Blocks):
             return n, (row * b + column) * channels + c, y, x
         return n, (c * b + row) * b + column, y, x
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         b, (n, c, h, w) = self.block_size, x.shape
         if self.order_of_depth() is DEPTH_COLUMN_ROW:
             return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(self.sizes())

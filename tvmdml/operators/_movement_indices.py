@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._contract import NumpyArray, Role
 from tvmdml.operators._movement import Movement
 from tvmdml.operators._roles import coerce
 from tvmdml.tensors import MAX_RANK, ArrayTensorDesc, TensorDesc
@@ -77,13 +77,13 @@ class Indexed(Movement):
 
     # -- Indices
 
-    def limits(self) -> Array:
+    def limits(self) -> NumpyArray:
         """The size that each index counts, in a form that broadcasts to the index tensor's."""
         sizes = [rule.size for move in self.moves() for rule in move.rules if rule.look is not None]
         tuples = getattr(self, "indices_dimension_count", 0)
         return np.array(sizes if tuples else sizes[:1])
 
-    def first_bad(self, indices: Array) -> tuple[tuple[int, ...], int, int] | None:
+    def first_bad(self, indices: NumpyArray) -> tuple[tuple[int, ...], int, int] | None:
         """The position, the value and the size of the first index that is out of range; ``None`` if there is none."""
         limits = np.broadcast_to(self.limits(), indices.shape)
         low = -limits if indices.dtype.kind == "i" else np.zeros_like(limits)
@@ -140,7 +140,7 @@ class Tuples(Indexed):
         self.require(1 <= indices[-1] <= most, "indices_tensor.sizes", indices, f"1 to {most} last: one index for each dimension")
 
 
-def normal(indices: Array, size: int) -> tuple[Array, Array]:
+def normal(indices: NumpyArray, size: int) -> tuple[NumpyArray, NumpyArray]:
     """For a reference: indices with negative ones counted from the end, and where they are in range, after that."""
     if indices.dtype.kind == "u":
         inside = indices < size if indices.dtype != np.uint64 else indices < np.uint64(size)
@@ -150,6 +150,6 @@ def normal(indices: Array, size: int) -> tuple[Array, Array]:
     return found, (found >= 0) & (found < size)
 
 
-def clamped(indices: Array, size: int) -> Array:
+def clamped(indices: NumpyArray, size: int) -> NumpyArray:
     """For a reference: indices, in range after clamping."""
     return np.clip(normal(indices, size)[0], 0, size - 1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.enums import FeatureLevel, PaddingMode
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, padded
 from tvmdml.operators._scalars import element
 from tvmdml.tensors import TensorDesc
@@ -72,7 +72,7 @@ class Padded(Movement):
     def source(self, *at: Coordinate) -> SourceCoordinates:
         return [padded(x - start, self.mode()) for x, start in zip(at, self._own.start_padding, strict=True)]
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         constant = (
             {}
             if self.mode() is not PaddingMode.CONSTANT

@@ -14,7 +14,7 @@ import numpy as np
 from tvmdml.enums import FeatureLevel, ReduceFunction
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.tensorir_types import maximum, minimum
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._movement_indices import normal
 from tvmdml.operators._movement_scatter import Scattered
 from tvmdml.operators.scatter import Scatter, ScatterNd
@@ -68,7 +68,7 @@ class Combining(Scattered):
             values = [T.to(value, "float32") for value in values]
         return T.reinterpret(T.to(_STEPS[self.function][0](*values), dtype), bits)
 
-    def _combine(self, result: Array, places: tuple[Array, ...], updates: Array) -> None:
+    def _combine(self, result: NumpyArray, places: tuple[NumpyArray, ...], updates: NumpyArray) -> None:
         """For the reference: first the first update of each place, then the second one of each, and so on."""
         numbers = np.ravel_multi_index(places, result.shape[: len(places)])
         order = np.argsort(numbers, kind="stable")
@@ -91,8 +91,8 @@ class FusedScatter(Combining, Scatter):
     NAME = "FUSED_SCATTER"
     FUNCTION = ""
 
-    def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
-        result: Array = x.copy()
+    def numpy(self, x: Any, indices: Any, updates: Any) -> NumpyArray:
+        result: NumpyArray = x.copy()
         places, inside = normal(indices, x.shape[self.axis])
         at: Any = np.indices(indices.shape)
         at[self.axis] = np.where(inside, places, 0)
@@ -106,8 +106,8 @@ class FusedScatterNd(Combining, ScatterNd):
     NAME = "FUSED_SCATTER_ND"
     FUNCTION = ""
 
-    def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
-        result: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
+    def numpy(self, x: Any, indices: Any, updates: Any) -> NumpyArray:
+        result: NumpyArray = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
         places, slices = self.placed(result.shape, indices, updates)
         self._combine(result, places, slices)
         return result.reshape(x.shape)

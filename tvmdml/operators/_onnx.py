@@ -16,7 +16,7 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 from tvmdml.tensors.sizes import is_open
 
 
-class Tensor(NamedTuple):
+class OnnxTensor(NamedTuple):
     """What is known about a tensor of a model."""
 
     dtype: Any
@@ -25,7 +25,7 @@ class Tensor(NamedTuple):
     """The sizes; a string is the name of a symbolic size."""
 
 
-class Refused(Exception):
+class NotConvertible(Exception):
     """A node cannot be converted; the text is the reason."""
 
 
@@ -33,14 +33,14 @@ def transposed(tensor: ArrayTensorDesc, order: Any) -> ArrayTensorDesc:
     """A tensor with its dimensions in another order; ``None`` reverses them."""
     order = list(range(tensor.rank))[::-1] if order is None else order
     if sorted(order) != list(range(tensor.rank)):
-        raise Refused(f"its perm is {order}, for {tensor.rank} dimensions")
+        raise NotConvertible(f"its perm is {order}, for {tensor.rank} dimensions")
     return ArrayTensorDesc(tensor.data_type, [tensor.sizes[i] for i in order], [tensor.layout[i] for i in order])
 
 
 class OnnxNode:
     """A node's operator, inputs and attributes."""
 
-    def __init__(self, node: Any, tensors: Mapping[str, Tensor], constants: Mapping[str, list[int]]) -> None:
+    def __init__(self, node: Any, tensors: Mapping[str, OnnxTensor], constants: Mapping[str, list[int]]) -> None:
         self.kind = str(node.op_type)
         """ONNX's name of the operator, without its domain."""
         self.results = sum(map(bool, node.output))
@@ -54,7 +54,7 @@ class OnnxNode:
         """An integer attribute."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int):
-            raise Refused(f"its {name} is not an integer")
+            raise NotConvertible(f"its {name} is not an integer")
         return value
 
     def tensors(self, *, boolean: bool = False) -> list[ArrayTensorDesc | None]:
@@ -76,14 +76,14 @@ class OnnxNode:
         """The elements of an input that is known before the model runs."""
         found = self._constants.get(self._inputs[position])
         if found is None:
-            raise Refused(f"its {name} is not a constant")
+            raise NotConvertible(f"its {name} is not a constant")
         return found
 
     def constant(self, name: str, position: int = 1) -> int:
         """An input with one element: the second, unless another one is asked for."""
         values = self._constants.get(self._inputs[position], [])
         if len(values) != 1:
-            raise Refused(f"its {name} is not a constant")
+            raise NotConvertible(f"its {name} is not a constant")
         return values[0]
 
     def has(self, position: int) -> bool:
@@ -97,17 +97,17 @@ class OnnxNode:
             return None
         found = numpy_type(wanted)
         if found is None:
-            raise Refused("the type of its output is not one of DirectML's")
+            raise NotConvertible("the type of its output is not one of DirectML's")
         return TensorDataType.of(found, attribute)
 
     def _known(self, position: int) -> tuple[Any, tuple[int, ...]]:
         name = self._inputs[position] if len(self._inputs) > position else ""
-        found = self._tensors.get(name, Tensor(None, None))
+        found = self._tensors.get(name, OnnxTensor(None, None))
         if found.dtype is None:
-            raise Refused("the type of its input is unknown, or is not one of DirectML's")
+            raise NotConvertible("the type of its input is unknown, or is not one of DirectML's")
         if found.shape is None:
-            raise Refused("the shape of its input is unknown")
+            raise NotConvertible("the shape of its input is unknown")
         if any(isinstance(size, str) for size in found.shape):
-            raise Refused(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are symbolic")
+            raise NotConvertible(f"its input is {found.dtype.name}[{', '.join(map(str, found.shape))}]: sizes are symbolic")
         sizes: tuple[Any, ...] = found.shape
         return found.dtype, tuple(size if is_open(size) else int(size) for size in sizes)

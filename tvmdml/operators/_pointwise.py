@@ -19,7 +19,7 @@ from tvmdml.kernels.formula import Formula, Parameter, Values
 from tvmdml.kernels.launched import Word, Words, with_fields
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._accuracy import within_steps
-from tvmdml.operators._contract import Array, Input, Operator, Output, Role, Shared
+from tvmdml.operators._contract import Input, NumpyArray, Operator, Output, Role, Shared
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._support import FLOATS
 from tvmdml.tensors import TensorDataType, TensorDesc, packed_strides
@@ -258,7 +258,7 @@ class Pointwise(Operator):
         """The offset of a tensor's element for coordinates of the output."""
         return T.index(0) if name in self.SINGLE else T.dot(at, tensor.layout)
 
-    def reference(self, *inputs: Array | None) -> tuple[Any, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Any, ...]:
         """The operator in NumPy, with the scale and bias, and one rounding at the end."""
         given = [x for x in inputs if x is not None]
         bits = self._in_bits()
@@ -285,7 +285,7 @@ class Pointwise(Operator):
         """What a single operand becomes, before it is rounded: for operators that are fused into others."""
         return self.expression(*self._scaled((value,)))
 
-    def scaled_numpy(self, x: Array) -> Array:
+    def scaled_numpy(self, x: NumpyArray) -> NumpyArray:
         """The first operand after ScaleBias, in NumPy."""
         scale_bias = self._scale_bias()
         if scale_bias is None:
@@ -365,7 +365,7 @@ def _repeated(tensor: TensorDesc, sizes: tuple[int, ...]) -> TensorDesc:
     return dataclasses.replace(tensor, sizes=sizes, strides=(0,) * len(sizes))
 
 
-def _wide(array: Array) -> Array:
+def _wide(array: NumpyArray) -> NumpyArray:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 

@@ -11,7 +11,7 @@ from tvmdml.enums import QuantizationType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.layout import collapse
 from tvmdml.operators._broadcast import repeated
-from tvmdml.operators._contract import Array, Input, Inputs, Output, Role, Shared
+from tvmdml.operators._contract import Input, Inputs, NumpyArray, Output, Role, Shared
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.tensors import MAX_RANK, TensorDataType, TensorDesc
 
@@ -131,7 +131,7 @@ class Blocks(Pointwise):
             T.store_each(each, self.output_tensor, buffers["output_tensor"], value)
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """The operator in NumPy; 4-bit elements are unpacked first."""
         tensors = (self.input_tensor, *self.quantization_tensors)
         (found,) = super().reference(*(None if x is None else tensor.unpack(x) for tensor, x in zip(tensors, inputs, strict=True)))
@@ -139,7 +139,7 @@ class Blocks(Pointwise):
 
     # -- Zero points
 
-    def repeated(self, parameter: Array) -> Array:
+    def repeated(self, parameter: NumpyArray) -> NumpyArray:
         """A scale or zero point for each element."""
         for axis, (n, b) in enumerate(zip(self.input_tensor.sizes, self.blocks(), strict=True)):
             parameter = np.repeat(parameter, b, axis).take(range(n), axis)

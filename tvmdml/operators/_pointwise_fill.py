@@ -1,16 +1,16 @@
-"""``Fill``: the base class of operators that write numbers without an input."""
+"""``FillOperator``: the base class of operators that write numbers without an input."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tvmdml.operators._contract import Array, Output
+from tvmdml.operators._contract import NumpyArray, Output
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._scalars import element, require_number
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 
-class Fill(Pointwise):
+class FillOperator(Pointwise):
     """Base class of operators without inputs. Their other fields are numbers of the output's type."""
 
     CONSTANT_SHAPES = "elements are counted in a tensor that is not in memory"
@@ -31,7 +31,7 @@ class Fill(Pointwise):
         for field in self.fields()[2:]:
             require_number(self, field.name, own)
 
-    def element(self, number: int | float) -> Array:
+    def element(self, number: int | float) -> NumpyArray:
         """A number in the output's type, as a 0-d array."""
         return element(number, self.output_tensor.data_type)
 

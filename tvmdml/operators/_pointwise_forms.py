@@ -10,7 +10,7 @@ import numpy as np
 from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.formula import Formula
-from tvmdml.operators._contract import Array, Field, Input, Operator, OptionalScaleBias, Output, Role, Shared, defaults
+from tvmdml.operators._contract import Field, Input, NumpyArray, Operator, OptionalScaleBias, Output, Role, Shared, defaults
 from tvmdml.operators._pointwise import Binary, Pointwise, Unary
 from tvmdml.operators._roles import coerce
 from tvmdml.operators._scalars import require_number
@@ -40,7 +40,7 @@ class Infix(Binary):
     def value(self, a: Any, b: Any) -> Any:
         return T.expression(type(self).INFIX(a, b))
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return type(self).INFIX(a, b)
 
 
@@ -62,7 +62,7 @@ class Logical(Infix):
     def value(self, a: Any, b: Any) -> Any:
         return type(self).INFIX(T.to(a, "bool"), T.to(b, "bool"))
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return type(self).INFIX(a != 0, b != 0)
 
 
@@ -85,7 +85,7 @@ class Limited(Scaled):
         x = T.select(x > high, high, x)
         return T.select(x < low, low, x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         low, high = (self.array(limit, x.dtype) for limit in _limits(self))
         x = np.where(x > high, high, x)
         return np.where(x < low, low, x)
@@ -130,14 +130,14 @@ class Gradient(Pointwise):
         """Whether the gradient is given for an element of the input."""
         raise NotImplementedError(self.NAME)
 
-    def passes_numpy(self, x: Array) -> Array:
+    def passes_numpy(self, x: NumpyArray) -> NumpyArray:
         """The same in NumPy, for an array."""
         raise NotImplementedError(self.NAME)
 
     def value(self, x: Any, gradient: Any) -> Any:
         return T.select(self.passes(T.wide(T.reinterpret(x, self.input_tensor.data_type.tvm))), gradient, 0)
 
-    def numpy(self, x: Array, gradient: Array) -> Array:
+    def numpy(self, x: NumpyArray, gradient: NumpyArray) -> NumpyArray:
         return np.where(self.passes_numpy(x.view(self.input_tensor.data_type.numpy)), gradient, gradient.dtype.type(0))
 
 
@@ -153,7 +153,7 @@ class LimitedGradient(Gradient):
         low, high = (T.like(x, self.number(limit)) for limit in _limits(self))
         return T.or_nan((x > low) & (x < high), x)
 
-    def passes_numpy(self, x: Array) -> Any:
+    def passes_numpy(self, x: NumpyArray) -> Any:
         low, high = (self.array(limit, x.dtype) for limit in _limits(self))
         return ~((x <= low) | (x >= high))
 

@@ -15,7 +15,7 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.kernels.formula import Formula, composed
 from tvmdml.operators._chain_reference import ChainStep, expected
-from tvmdml.operators._contract import Array, Inputs, Operator, Operators, Outputs, Role, Shared, Uints
+from tvmdml.operators._contract import Inputs, NumpyArray, Operator, Operators, Outputs, Role, Shared, Uints
 from tvmdml.operators._frozen import derived
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._support import support
@@ -41,7 +41,7 @@ class Result(NamedTuple):
     output: int = 0
 
 
-Value = int | Result | tuple[int, int]
+GroupOperand = int | Result | tuple[int, int]
 """What an operator takes: the number of an input of the group, or a ``Result`` of an operator before it."""
 
 
@@ -145,7 +145,7 @@ class FusedPointwise(Pointwise):
         wires = [tuple(some) for some in self._wires()]
         return composed(formulas, operands[:count], wires, operands[count:], self.results, self.positions(shared))
 
-    def reference(self, *inputs: Array | None) -> tuple[Any, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Any, ...]:
         """The operators' references one after the other; what is not exact has a bound that follows from theirs."""
         return expected(self.steps_of(), [x for x in inputs if x is not None], self.results)
 
@@ -186,7 +186,7 @@ def fusible(desc: Operator) -> bool:
 
 
 def fuse(
-    nodes: Sequence[Operator], wiring: Sequence[Sequence[Value]], results: Sequence[Result | tuple[int, int]]
+    nodes: Sequence[Operator], wiring: Sequence[Sequence[GroupOperand]], results: Sequence[Result | tuple[int, int]]
 ) -> FusedPointwise:
     """Several pointwise operators as one descriptor, which reads each input once and writes each of the results once.
 
@@ -220,7 +220,7 @@ def fuse(
         raise InvalidArgument(message("fuse: wiring", f"inputs {sorted(inputs)}", "numbers from 0 on, without gaps"))
     starts = list(itertools.accumulate((len(part.outputs()) for part in parts), initial=len(inputs)))
 
-    def number(value: Value, before: int) -> int:
+    def number(value: GroupOperand, before: int) -> int:
         if isinstance(value, int):
             return value
         operator, output = value

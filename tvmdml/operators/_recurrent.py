@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tvmdml.enums import FeatureLevel, RecurrentNetworkDirection
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Operator, Role, Shared
+from tvmdml.operators._contract import NumpyArray, Operator, Role, Shared
 from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._recurrent_default import Item
 from tvmdml.operators._recurrent_onnx import activation
 from tvmdml.operators._recurrent_reference import run
-from tvmdml.operators._recurrent_step import Stage, UnitFunction
+from tvmdml.operators._recurrent_step import StepPart, UnitFunction
 from tvmdml.operators._reduction_activated import activated
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -71,7 +71,7 @@ class Recurrent(Operator):
 
     # -- What an operator defines
 
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[StepPart, ...]:
         """The stages of a step."""
         raise NotImplementedError(self.NAME)
 
@@ -258,7 +258,7 @@ class Recurrent(Operator):
                             one.run()
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formulas in NumPy, in higher precision, with bounds of the error that follow from those of each step."""
         return run(self, *inputs)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Bool, Input, Operator, OptionalInput, Role, defaults
+from tvmdml.operators._contract import Bool, Input, NumpyArray, Operator, OptionalInput, Role, defaults
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._support import support
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
@@ -26,7 +26,7 @@ _SUPPORT = support(
 )
 
 
-class Parameters(Operator):
+class FusedParameters(Operator):
     """Fields that come before those of a network: inputs are before outputs."""
 
     weight_scale_tensor: Input
@@ -75,7 +75,7 @@ class QuantizedRecurrent(Recurrent):
         """Half a step of the integers, and what computing them may add."""
         return 0.5001 / 127 if self.may_round else 2.0**-23
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """That of the network with exact weights."""
         given = dict(zip((name for name, _ in self.tensors(Role.INPUT)), inputs, strict=True))
         for name in ("weight", "recurrence"):
@@ -87,7 +87,7 @@ class QuantizedRecurrent(Recurrent):
         return super().reference(*given.values())
 
 
-class QuantizedRnn(QuantizedRecurrent, Rnn, Parameters):
+class QuantizedRnn(QuantizedRecurrent, Rnn, FusedParameters):
     """A simple recurrent network."""
 
     NAME = "FUSED_QUANTIZED_RNN"
@@ -96,7 +96,7 @@ class QuantizedRnn(QuantizedRecurrent, Rnn, Parameters):
     HEAD = Rnn
 
 
-class QuantizedLstm(QuantizedRecurrent, Lstm, Parameters):
+class QuantizedLstm(QuantizedRecurrent, Lstm, FusedParameters):
     """Long short-term memory."""
 
     NAME = "FUSED_QUANTIZED_LSTM"
@@ -105,7 +105,7 @@ class QuantizedLstm(QuantizedRecurrent, Lstm, Parameters):
     HEAD = Lstm
 
 
-class QuantizedGru(QuantizedRecurrent, Gru, Parameters):
+class QuantizedGru(QuantizedRecurrent, Gru, FusedParameters):
     """Gated recurrent units."""
 
     NAME = "FUSED_QUANTIZED_GRU"

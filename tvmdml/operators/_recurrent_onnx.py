@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.enums import RecurrentNetworkDirection
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def from_node(cls: Any, node: OnnxNode, **attributes: Any) -> Operator:
     given = node.attributes
     unknown = sorted(set(given) - _KNOWN)
     if unknown:
-        raise Refused(f"its attribute {unknown[0]} has no counterpart in DirectML")
+        raise NotConvertible(f"its attribute {unknown[0]} has no counterpart in DirectML")
     if node.integer("layout", 0):
-        raise Refused("its layout is 1: DirectML's sequences have the time before the batch")
+        raise NotConvertible("its layout is 1: DirectML's sequences have the time before the batch")
     if "clip" in given and "use_clip_threshold" not in attributes:
-        raise Refused("its attribute clip has no counterpart in DirectML; tvmdml.onnx.load computes it with other operators")
+        raise NotConvertible("its attribute clip has no counterpart in DirectML; tvmdml.onnx.load computes it with other operators")
     direction = _text(given.get("direction", "forward"))
     if direction not in _DIRECTIONS:
-        raise Refused(f"its direction is {direction}")
+        raise NotConvertible(f"its direction is {direction}")
     functions = tuple(one.fused() for one in functions_of(given))
     tensors = node.tensors()
     found: dict[str, ArrayTensorDesc | None] = {}
@@ -109,7 +109,7 @@ def functions_of(attributes: Mapping[str, Any]) -> Iterator[OnnxActivation]:
     rest = {one: iter(attributes.get(f"activation_{one}", ())) for one in ("alpha", "beta")}
     for name in map(_text, attributes.get("activations", ())):
         if name.lower() not in _FUNCTIONS:
-            raise Refused(f"its activation {name} has no counterpart in DirectML")
+            raise NotConvertible(f"its activation {name} has no counterpart in DirectML")
         own = _FUNCTIONS[name.lower()]
         yield own._replace(numbers={one: next(rest[one], value) for one, value in own.numbers.items()})
 

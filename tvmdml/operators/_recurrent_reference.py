@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array, Expected, Near
+from tvmdml.operators._accuracy import Expected, Near, NumpyArray
 from tvmdml.operators._reduction_activated import activated_near
 
 if TYPE_CHECKING:
     from tvmdml.operators._contract import Operator
 
 
-class Number:
+class BoundedNumber:
     """Values in higher precision than the kernel's, and how far off its results may be: NaN where they may be anything."""
 
-    def __init__(self, values: Array, error: Any, dtype: Any) -> None:
+    def __init__(self, values: NumpyArray, error: Any, dtype: Any) -> None:
         limits = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
         self.values, self.dtype = values, np.dtype(dtype)
         self.unit = float(limits.eps) / 2
@@ -25,28 +25,28 @@ class Number:
         found = np.broadcast_to(np.asarray(error, np.float64), values.shape)
         self.error = np.where(unsure | ~np.isfinite(found), np.nan, found)
 
-    def like(self, values: Array, error: Any, operations: int = 1) -> Number:
+    def like(self, values: NumpyArray, error: Any, operations: int = 1) -> BoundedNumber:
         """A result, with the error that these many roundings add."""
         limits = np.finfo(np.float64 if self.dtype == np.float64 else np.float32)
         size = np.where(np.isfinite(values), np.abs(values), 0)
         more = np.asarray(operations * (self.unit * size + float(limits.tiny)), np.float64)
-        return Number(values, np.asarray(error, np.float64) + more, self.dtype)
+        return BoundedNumber(values, np.asarray(error, np.float64) + more, self.dtype)
 
-    def __add__(self, other: Number) -> Number:
+    def __add__(self, other: BoundedNumber) -> BoundedNumber:
         return self.like(self.values + other.values, self.error + other.error)
 
-    def __mul__(self, other: Number) -> Number:
+    def __mul__(self, other: BoundedNumber) -> BoundedNumber:
         error = _times(self.values, other.error) + _times(other.values, self.error) + self.error * other.error
         return self.like(self.values * other.values, error)
 
-    def __rsub__(self, other: float) -> Number:
+    def __rsub__(self, other: float) -> BoundedNumber:
         return self.like(other - self.values, self.error)
 
-    def clipped(self, limit: float) -> Number:
+    def clipped(self, limit: float) -> BoundedNumber:
         """Within both limits; NaN stays."""
-        return Number(np.clip(self.values, -limit, limit), self.error, self.dtype)
+        return BoundedNumber(np.clip(self.values, -limit, limit), self.error, self.dtype)
 
-    def rounded(self) -> Number:
+    def rounded(self) -> BoundedNumber:
         """The number in its type, where that has fewer digits than it is computed with."""
         if self.dtype != np.float16:
             return self
@@ -56,14 +56,16 @@ class Number:
         near_edge = (size + self.error >= edge) & (size - self.error < edge)
         error = np.where(self.error == 0, 0, self.error + 2.0**-10 * (size + self.error) + 2.0**-24)
         sure = np.isinf(values) & (size - self.error >= edge)
-        return Number(values, np.where(sure, 0, np.where(near_edge, np.nan, error)), self.dtype)
+        return BoundedNumber(values, np.where(sure, 0, np.where(near_edge, np.nan, error)), self.dtype)
 
-    def where(self, condition: Array, other: Number) -> Number:
+    def where(self, condition: NumpyArray, other: BoundedNumber) -> BoundedNumber:
         """This number where the condition holds, otherwise the other one."""
-        return Number(np.where(condition, self.values, other.values), np.where(condition, self.error, other.error), self.dtype)
+        return BoundedNumber(
+            np.where(condition, self.values, other.values), np.where(condition, self.error, other.error), self.dtype
+        )
 
 
-def _times(values: Array, error: Array) -> Array:
+def _times(values: NumpyArray, error: NumpyArray) -> NumpyArray:
     """An error that is multiplied; nothing of no error, whatever it is multiplied by."""
     return np.where(error == 0, 0, np.abs(values).astype(np.float64) * error)
 
@@ -71,7 +73,7 @@ def _times(values: Array, error: Array) -> Array:
 def function(activation: Operator) -> Any:
     """An activation of a number."""
 
-    def of(x: Number) -> Number:
+    def of(x: BoundedNumber) -> BoundedNumber:
         values, error = activated_near(activation, x.values, x.error, x.dtype)
         return x.like(values, error)
 
@@ -83,7 +85,7 @@ LEAST = 2.0**-100
 _MOST = 2.0**100
 
 
-def products(x: Number, weights: Array, rounding: float = 0.0) -> Number:
+def products(x: BoundedNumber, weights: NumpyArray, rounding: float = 0.0) -> BoundedNumber:
     """The sums of products with each row of weights, in any order. Elements of ``x`` may be rounded, by so much of the largest."""
     limits = np.finfo(np.float64 if x.dtype == np.float64 else np.float32)
     finite = np.where(np.isfinite(weights), weights, 0)
@@ -96,10 +98,10 @@ def products(x: Number, weights: Array, rounding: float = 0.0) -> Number:
         off = np.where(peak < _MOST, rounding * peak + LEAST, np.nan)  # NaN of what is not finite
         error = error + off * np.abs(finite).sum(axis=1)
     unsure = (size > limits.max / 4) | ((x.error != 0).astype(float) @ (~np.isfinite(weights)).T.astype(float) > 0)
-    return Number(x.values @ weights.T, np.where(unsure, np.nan, error), x.dtype)
+    return BoundedNumber(x.values @ weights.T, np.where(unsure, np.nan, error), x.dtype)
 
 
-def run(desc: Any, *inputs: Array | None) -> tuple[Expected, ...]:
+def run(desc: Any, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
     """All directions; the outputs that are present."""
     from tvmdml.operators._contract import Role
 
@@ -117,17 +119,17 @@ def run(desc: Any, *inputs: Array | None) -> tuple[Expected, ...]:
     return tuple(results)
 
 
-def _direction(desc: Any, given: dict[str, Array], d: int) -> dict[str, Any]:
+def _direction(desc: Any, given: dict[str, NumpyArray], d: int) -> dict[str, Any]:
     x = given["input_tensor"]
     dtype = x.dtype
     wide = np.longdouble if dtype == np.float64 else np.float64
     steps, batch, hidden, gates = desc.steps, desc.batch, desc.hidden, desc.GATES
 
-    def part(name: str, *at: int) -> Array:
+    def part(name: str, *at: int) -> NumpyArray:
         return given[name][at].astype(wide)
 
-    def exact(values: Array) -> Number:
-        return Number(values, 0.0, dtype)
+    def exact(values: NumpyArray) -> BoundedNumber:
+        return BoundedNumber(values, 0.0, dtype)
 
     weights, recurrence = (part(name, 0, d).reshape(gates, hidden, -1) for name in ("weight_tensor", "recurrence_tensor"))
     biases = part("bias_tensor", 0, 0, d) if "bias_tensor" in given else np.zeros(2 * gates * hidden, wide)
@@ -151,10 +153,10 @@ def _direction(desc: Any, given: dict[str, Array], d: int) -> dict[str, Any]:
         time = np.where(active, lengths - 1 - step if desc.is_backward(d) else step, 0)
         now = exact(x[0, time, rows].astype(wide))
 
-        def of_input(gate: int, now: Number = now) -> Number:
+        def of_input(gate: int, now: BoundedNumber = now) -> BoundedNumber:
             return products(now, weights[gate], desc.rounding) + exact(biases[0, gate])
 
-        def of_state(gate: int, vector: Number) -> Number:
+        def of_state(gate: int, vector: BoundedNumber) -> BoundedNumber:
             return products(vector, recurrence[gate], desc.rounding) + exact(biases[1, gate])
 
         plain, *cells = desc.step(functions, of_input, of_state, y, c, peepholes)

@@ -27,7 +27,7 @@ class Unit(NamedTuple):
     """What the stage before has kept."""
 
 
-class Stage(NamedTuple):
+class StepPart(NamedTuple):
     """A part of a step: products with one vector, and what units make of the sums."""
 
     gates: tuple[int, ...]

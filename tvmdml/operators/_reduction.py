@@ -18,7 +18,7 @@ from tvmdml.kernels.layout import collapse
 from tvmdml.kernels.reduction import Totals, Walk
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
-from tvmdml.operators._contract import Array, Operator, Role, Shared
+from tvmdml.operators._contract import NumpyArray, Operator, Role, Shared
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 
@@ -261,7 +261,7 @@ class Reduction(Operator):
 
     # -- The reference
 
-    def slices(self, array: Array) -> Array:
+    def slices(self, array: NumpyArray) -> NumpyArray:
         """An array's slices, each in order along a last dimension, in higher precision than the kernel's."""
         axes = self.reduced()
         kept = [i for i in range(array.ndim) if i not in axes]
@@ -269,7 +269,7 @@ class Reduction(Operator):
         flat = np.ascontiguousarray(moved).reshape(*moved.shape[: len(kept)], -1)
         return precise(flat)
 
-    def unsliced(self, slices: Array) -> Array:
+    def unsliced(self, slices: NumpyArray) -> NumpyArray:
         """What ``slices`` has made, as before; of one element for each slice if there is no last dimension."""
         axes, sizes = self.reduced(), self.source.sizes
         kept = [i for i in range(len(sizes)) if i not in axes]
@@ -278,13 +278,13 @@ class Reduction(Operator):
         moved = slices.reshape(*(sizes[i] for i in kept), *(sizes[i] for i in axes))
         return np.ascontiguousarray(moved.transpose(np.argsort([*kept, *axes])))
 
-    def near(self, values: Array, error: Array | float, dtype: Any) -> Expected:
+    def near(self, values: NumpyArray, error: NumpyArray | float, dtype: Any) -> Expected:
         """Results near to values, given for slices or for their elements."""
         error = np.broadcast_to(error, np.shape(values)).astype(np.float64)
         return Near(self.unsliced(np.asarray(values)), np.dtype(dtype), 0, self.unsliced(error))
 
 
-def precise(x: Array) -> Array:
+def precise(x: NumpyArray) -> NumpyArray:
     """In higher precision than the kernel's; integers stay as they are."""
     return x if x.dtype.kind != "f" else x.astype(np.longdouble if x.dtype == np.float64 else np.float64)
 

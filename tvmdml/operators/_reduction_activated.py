@@ -8,7 +8,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.launched import with_fields
-from tvmdml.operators._accuracy import Array
+from tvmdml.operators._accuracy import NumpyArray
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.tensors import TensorDesc
@@ -25,14 +25,14 @@ def activated(activation: Operator | None, value: Any) -> Any:
     return value if activation is None else pointwise(activation, T.scalar_type(value)).of_value(value)
 
 
-def activated_near(activation: Operator | None, values: Array, error: Array, dtype: Any) -> tuple[Array, Array]:
+def activated_near(activation: Operator | None, values: NumpyArray, error: NumpyArray, dtype: Any) -> tuple[NumpyArray, NumpyArray]:
     """The same of values in NumPy that may be off by an error, and what the results may be off."""
     if activation is None:
         return values, error
     single = np.float64 if np.dtype(dtype) == np.float64 else np.float32
     own, wide = pointwise(activation, np.dtype(single).name), values.dtype
 
-    def compute(x: Array) -> Array:
+    def compute(x: NumpyArray) -> NumpyArray:
         return np.asarray(own.numpy(own.scaled_numpy(x))).astype(wide)
 
     found = compute(values)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import SUM, Walk
-from tvmdml.operators._accuracy import Array
+from tvmdml.operators._accuracy import NumpyArray
 from tvmdml.operators._reduction import additions, spacing
 
 
@@ -31,7 +31,7 @@ def mean_walks(of_mean: bool, epsilon: float | None) -> tuple[Walk, ...]:
     return (mean,) * of_mean + (Walk((SUM,), squared, inverse, finds=2),) * (epsilon is not None)
 
 
-def mean_errors(x: Array, m: Array, v: Array, of_mean: bool, dtype: Any) -> tuple[Array, Array]:
+def mean_errors(x: NumpyArray, m: NumpyArray, v: NumpyArray, of_mean: bool, dtype: Any) -> tuple[NumpyArray, NumpyArray]:
     """What the mean and the variance of slices may be off."""
     n, e = x.shape[-1], spacing(dtype)
     size = mean(np.abs(np.where(np.isfinite(x), x, 0)))
@@ -40,8 +40,16 @@ def mean_errors(x: Array, m: Array, v: Array, of_mean: bool, dtype: Any) -> tupl
 
 
 def normalized_error(
-    x: Array, m: Array, v: Array, s: Array, b: Array, e_m: Array, e_v: Array, epsilon: float | None, e: float
-) -> Array:
+    x: NumpyArray,
+    m: NumpyArray,
+    v: NumpyArray,
+    s: NumpyArray,
+    b: NumpyArray,
+    e_m: NumpyArray,
+    e_v: NumpyArray,
+    epsilon: float | None,
+    e: float,
+) -> NumpyArray:
     """What ``s * (x - m) / sqrt(v + epsilon) + b`` may be off; without an epsilon, ``s * (x - m) + b``."""
     if epsilon is None:
         return np.abs(s) * (e_m + e * np.abs(x - m)) + 2 * e * np.abs(b)
@@ -50,13 +58,13 @@ def normalized_error(
     return np.where((e_v <= w / 4) | np.isnan(v), error, np.nan)
 
 
-def mean(x: Array) -> Array:
+def mean(x: NumpyArray) -> NumpyArray:
     """The mean along the last axis: NaN of no elements, without a warning."""
     with np.errstate(all="ignore"):
         return x.sum(-1, keepdims=True) / x.shape[-1]
 
 
-def anything_past_range(error: Array, x: Array, dtype: Any, squared: bool) -> Array:
+def anything_past_range(error: NumpyArray, x: NumpyArray, dtype: Any, squared: bool) -> NumpyArray:
     """Where a sum, or one of squares, may leave the range of the type that is computed in, results may be anything."""
     limits = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
     top = np.max(np.abs(np.where(np.isfinite(x), x, 0)), axis=-1, keepdims=True, initial=0)

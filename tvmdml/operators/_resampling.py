@@ -16,8 +16,8 @@ from tvmdml.enums import AxisDirection, InterpolationMode
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.launched import patterns
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Floats, Operator, Shared
-from tvmdml.operators._resampling_reference import Rule, gathered, scattered
+from tvmdml.operators._contract import Floats, NumpyArray, Operator, Shared
+from tvmdml.operators._resampling_reference import AxisMapping, gathered, scattered
 from tvmdml.tensors import TensorDesc
 from tvmdml.tensors.sizes import cached, fraction, is_open
 from tvmdml.tensors.sizes.evaluating import own
@@ -122,7 +122,7 @@ def expressions(grid: Grid) -> Grid:
 
 
 @cached(1 << 12)
-def grid_of(rule: Rule, inputs: int, outputs: int) -> Grid:
+def grid_of(rule: AxisMapping, inputs: int, outputs: int) -> Grid:
     """The places of an axis."""
     scale = Fraction(rule.scale)
     is_exact = outputs * scale.denominator == inputs * scale.numerator  # where sizes are open, that is no more than a guard
@@ -201,7 +201,7 @@ class Resampling(Operator):
         count = sum(grid is not None for grid in self.grids())
         self.require(count <= MOST_AXES, "scales", f"{count} dimensions that do not copy", f"up to {MOST_AXES}")
 
-    def rules(self) -> tuple[Rule, ...]:
+    def rules(self) -> tuple[AxisMapping, ...]:
         """How the coordinates of each dimension follow from each other."""
         direction = getattr(self, "rounding_direction", None)
         rounding = "half" if direction is None else "up" if direction is AxisDirection.INCREASING else "down"
@@ -210,7 +210,7 @@ class Resampling(Operator):
         after = getattr(self, "output_pixel_offsets", (-0.5,) * rank)
         smooth = getattr(self, "antialiased", False)
         return tuple(
-            Rule(self.is_linear, rounding if not self.is_linear else "", *numbers, smooth)
+            AxisMapping(self.is_linear, rounding if not self.is_linear else "", *numbers, smooth)
             for numbers in zip(self.scales, before, after, strict=True)
         )
 
@@ -297,7 +297,7 @@ class Resampled(Resampling):
         """The computation, for tensors that may have integers of the launch as sizes."""
         resample(each, buffers, ends, grids, self.computed, self.is_linear, several)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
         (x,) = inputs
         assert x is not None
@@ -485,7 +485,7 @@ class ResampledGradient(Resampling):
         begin, end = grid.uses(i, self.is_linear)
         return grid, i, begin, T.let(end - begin), given.most_uses(self.is_linear) if isinstance(given.step, int) else 1
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
         (gradient,) = inputs
         assert gradient is not None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.enums import AxisDirection, InterpolationMode
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.tensors import ArrayTensorDesc
 from tvmdml.tensors.sizes import is_open
 
@@ -53,7 +53,7 @@ class Axis(NamedTuple):
             return -(self.start + self.end) / 2 * (self.inputs - 1), 0.0, _FARTHEST
         part = (self.end - self.start) * (self.inputs - 1)
         if not part > 0:
-            raise Refused("a part of the input that it takes is empty, or turned")
+            raise NotConvertible("a part of the input that it takes is empty, or turned")
         return -self.start * (self.inputs - 1), 0.0, (self.outputs - 1) / part
 
 
@@ -95,10 +95,10 @@ def resize(node: OnnxNode) -> Resized:
     """
     x, rows = node.tensor(), axes_of(node)
     if 0 in (axis.outputs for axis in rows):
-        raise Refused("its result has no elements")
+        raise NotConvertible("its result has no elements")
     mode = text(node, "mode", "nearest")
     if mode not in ("nearest", "linear", "bilinear"):
-        raise Refused(f"its mode is {mode}")
+        raise NotConvertible(f"its mode is {mode}")
     old = node.kind == "Upsample"
     way = text(node, "coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
     rounding = text(node, "nearest_mode", SIMPLE if old else "round_prefer_floor")
@@ -106,20 +106,22 @@ def resize(node: OnnxNode) -> Resized:
         moved = {"ceil" if row.scale < 1 else "floor" for row in rows if row.scale != 1} or {"floor"}
         rounding = moved.pop() if len(moved) == 1 else rounding
     if way not in _MODES or rounding not in _NEAREST:
-        raise Refused(f"its modes are {way} and {rounding}")
+        raise NotConvertible(f"its modes are {way} and {rounding}")
     if node.integer("exclude_outside", 0):
-        raise Refused("it leaves out elements beyond the edge")
+        raise NotConvertible("it leaves out elements beyond the edge")
     if any(row.start < 0 or row.end > 1 for row in rows):
-        raise Refused("it extrapolates beyond the input")
+        raise NotConvertible("it extrapolates beyond the input")
     nearest = mode == "nearest"
     if way == "align_corners" and not nearest and not all(row.is_ratio for row in rows):
-        raise Refused("it aligns corners of a result whose exact length is not a whole number, which ONNX's own tests do otherwise")
+        raise NotConvertible(
+            "it aligns corners of a result whose exact length is not a whole number, which ONNX's own tests do otherwise"
+        )
     rounding = rounding if nearest else ""
     direction, more = _NEAREST.get(rounding, (AxisDirection.INCREASING, 0.0))
     before, after, factors = zip(*(_MODES[way](row) for row in rows), strict=True)
     antialiased = bool(node.integer("antialias", 0)) and not nearest
     if antialiased and any(row.inputs > 1 and row.scale != factor for row, factor in zip(rows, factors, strict=True)):
-        raise Refused("its antialiasing has the scale of the sizes, and its places have another one")
+        raise NotConvertible("its antialiasing has the scale of the sizes, and its places have another one")
     attributes = {
         "interpolation_mode": _INTERPOLATIONS["nearest" if nearest else "linear"],
         "rounding_direction": direction,
@@ -175,7 +177,7 @@ def axes_of(node: OnnxNode) -> list[Axis]:
         ratios = [size / x.sizes[axis] for size, axis in zip(sizes, axes, strict=False)]
         scales = np.asarray(ratios, np.float32)  # one is a number if it is the same in all cases
     if max(len(scales), len(sizes)) != len(axes):
-        raise Refused(f"it has {len(scales)} scales and {len(sizes)} sizes, for {len(axes)} dimensions")
+        raise NotConvertible(f"it has {len(scales)} scales and {len(sizes)} sizes, for {len(axes)} dimensions")
     policy = text(node, "keep_aspect_ratio_policy", "stretch")
     if sizes:
         if not any(map(is_open, sizes)):
@@ -183,7 +185,7 @@ def axes_of(node: OnnxNode) -> list[Axis]:
         if policy != "stretch":
             scales = np.broadcast_to(scales.min() if policy == "not_larger" else scales.max(), scales.shape)
     if not np.isfinite(scales).all() or not (scales > 0).all():
-        raise Refused(f"its scales are {scales.tolist()}")
+        raise NotConvertible(f"its scales are {scales.tolist()}")
     for i, axis in enumerate(axes):
         if sizes and policy == "stretch":
             wanted = sizes[i] if is_open(sizes[i]) else int(sizes[i])
@@ -193,7 +195,7 @@ def axes_of(node: OnnxNode) -> list[Axis]:
     if text(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize" and node.has(1):
         region = node.constants("roi", 1)
         if len(region) != 2 * len(axes):
-            raise Refused(f"its region has {len(region)} numbers, for {len(axes)} dimensions")
+            raise NotConvertible(f"its region has {len(region)} numbers, for {len(axes)} dimensions")
         for i, axis in enumerate(axes):
             found[axis] = found[axis]._replace(start=float(region[i]), end=float(region[len(axes) + i]))
     return found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array, Expected, Near, within_sum
+from tvmdml.operators._accuracy import Expected, Near, NumpyArray, within_sum
 
 ANTIALIASED_ABOVE = 2
 """An axis is antialiased if its places are more than this many elements apart."""
@@ -18,7 +18,7 @@ _INTEGERS_NEAR = 0.001
 """A value this near to a whole number may be on its other side before it is cut to an integer."""
 
 
-class Rule(NamedTuple):
+class AxisMapping(NamedTuple):
     """How the coordinates of an axis follow from each other: ``output = (input + before) * scale + after``."""
 
     linear: bool
@@ -56,7 +56,7 @@ def _ratios(scale: float) -> tuple[tuple[Any, Any], bool]:
     return (least, most), int(own.view(np.uint32)) % 2 == 0
 
 
-def weighed(rule: Rule, inputs: int, outputs: int) -> tuple[Any, Any]:
+def weighed(rule: AxisMapping, inputs: int, outputs: int) -> tuple[Any, Any]:
     """For each place in a row of elements: numbers of elements, and their weights.
 
     Places are exact fractions: of a float64 a place in higher precision would not be near enough.
@@ -83,7 +83,7 @@ def weighed(rule: Rule, inputs: int, outputs: int) -> tuple[Any, Any]:
     return np.clip(j, 0, inputs - 1).astype(np.int64), weights
 
 
-def gathered(x: Array, rules: Sequence[Rule], sizes: Sequence[int]) -> Expected:
+def gathered(x: NumpyArray, rules: Sequence[AxisMapping], sizes: Sequence[int]) -> Expected:
     """The elements at the places of each axis."""
     linear = any(rule.linear for rule in rules)
     wide: Any = x.dtype if not linear else np.longdouble if x.dtype == np.float64 else np.float64
@@ -110,7 +110,7 @@ def gathered(x: Array, rules: Sequence[Rule], sizes: Sequence[int]) -> Expected:
     return within_sum(found, x.dtype, factor / 2, most)  # eps is two roundings
 
 
-def scattered(gradient: Array, rules: Sequence[Rule], sizes: Sequence[int]) -> Expected:
+def scattered(gradient: NumpyArray, rules: Sequence[AxisMapping], sizes: Sequence[int]) -> Expected:
     """The transposed map: what each element contributes to the places."""
     wide: Any = np.longdouble if gradient.dtype == np.float64 else np.float64
     found = gradient.astype(wide)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.channels import Channels
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Shared
+from tvmdml.operators._contract import NumpyArray, Shared
 from tvmdml.operators._roi_align import Corners, Region, RoiOperator, region
 from tvmdml.operators._roi_align_reference import aligned
 from tvmdml.tensors import TensorDesc
@@ -114,7 +114,7 @@ class Aligned(RoiOperator):
                 else:
                     total.set(total.value + rest)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision, with coordinates in the region's type."""
         x, roi, batch = inputs
         assert x is not None

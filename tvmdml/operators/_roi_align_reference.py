@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array, Expected, Near, within_sum
+from tvmdml.operators._accuracy import Expected, Near, NumpyArray, within_sum
 
 if TYPE_CHECKING:
     from tvmdml.operators._roi_align import RoiOperator
 
 
-class Part(NamedTuple):
+class SamplePart(NamedTuple):
     """The samples of a part of a region, along one side: those inside of the image."""
 
     count: Any
     """How many there are altogether."""
     first: int
-    low: Array
-    high: Array
+    low: NumpyArray
+    high: NumpyArray
     """Elements before and after each."""
-    past: Array
+    past: NumpyArray
     """How far each is between them."""
-    way: Array
+    way: NumpyArray
     """How far each is on the way from the region's first end to its last."""
 
 
-def _parts(desc: Any, ends: Any, scale: float, parts: int, size: int, kind: Any, axis: int) -> list[Part] | None:
+def _parts(desc: Any, ends: Any, scale: float, parts: int, size: int, kind: Any, axis: int) -> list[SamplePart] | None:
     """The parts of a region along one side; ``None`` if it is not finite."""
     before, after = (kind(one) for one in desc.offsets)
     least, most = desc.limits
@@ -69,11 +69,11 @@ def _parts(desc: Any, ends: Any, scale: float, parts: int, size: int, kind: Any,
                 low = x = np.clip(np.floor(x + kind(0.5)), 0, size - 1)
             past = x - low
             low = low.astype(np.int64)
-            found.append(Part(float(count), start, low, low + (past > 0), past, way))
+            found.append(SamplePart(float(count), start, low, low + (past > 0), past, way))
     return found
 
 
-def _regions(desc: RoiOperator, roi: Array, batch: Array, sizes: Any, parts: Any) -> Any:
+def _regions(desc: RoiOperator, roi: NumpyArray, batch: NumpyArray, sizes: Any, parts: Any) -> Any:
     """For each region that is in an image: its number, the image, and its parts along y and x; ``None`` for others."""
     kind: Any = np.float64 if roi.dtype == np.float64 else np.float32
     for r, (x1, y1, x2, y2) in enumerate(roi.reshape(-1, 4)):
@@ -83,7 +83,7 @@ def _regions(desc: RoiOperator, roi: Array, batch: Array, sizes: Any, parts: Any
         yield r, image, None if y is None or x is None or not 0 <= image < sizes[0] else (y, x)
 
 
-def _sampled(x: Array, y: Part, across: Part) -> tuple[Any, Any]:
+def _sampled(x: NumpyArray, y: SamplePart, across: SamplePart) -> tuple[Any, Any]:
     """The samples of a part, for each channel: values, and the largest magnitudes among the elements around them."""
     total: Any = 0
     most: Any = 0
@@ -96,17 +96,17 @@ def _sampled(x: Array, y: Part, across: Part) -> tuple[Any, Any]:
     return total, most
 
 
-def _computed(x: Array, y: Part, across: Part) -> Array:
+def _computed(x: NumpyArray, y: SamplePart, across: SamplePart) -> NumpyArray:
     """The samples of a part as a kernel computes them, rounded after each operation: which one is the largest depends on it."""
 
-    def between(first: Array, second: Array, past: Array) -> Array:
+    def between(first: NumpyArray, second: NumpyArray, past: NumpyArray) -> NumpyArray:
         return np.where(past > 0, first * (1 - past) + second * past, first)
 
     below, above = (between(x[:, rows][:, :, across.low], x[:, rows][:, :, across.high], across.past) for rows in (y.low, y.high))
     return between(below, above, y.past[:, None])
 
 
-def aligned(desc: Any, x: Array, roi: Array, batch: Array) -> Expected:
+def aligned(desc: Any, x: NumpyArray, roi: NumpyArray, batch: NumpyArray) -> Expected:
     """The result of ROI_ALIGN1."""
     wide: Any = np.longdouble if x.dtype == np.float64 else np.float64
     images = x.astype(wide)
@@ -135,7 +135,7 @@ def aligned(desc: Any, x: Array, roi: Array, batch: Array) -> Expected:
     return within_sum(found, x.dtype, (terms + 13) / 2, most)  # eps is two roundings
 
 
-def gradients(desc: Any, x: Array | None, gradient: Array, roi: Array, batch: Array) -> tuple[Expected, ...]:
+def gradients(desc: Any, x: NumpyArray | None, gradient: NumpyArray, roi: NumpyArray, batch: NumpyArray) -> tuple[Expected, ...]:
     """The results of ROI_ALIGN_GRAD that are asked for."""
     wide: Any = np.longdouble if gradient.dtype == np.float64 else np.float64
     image_sizes = desc.ends()[0].sizes
@@ -184,7 +184,7 @@ def _magnitude(x: Any) -> Any:
     return np.where(np.isfinite(x), np.abs(x), 0)
 
 
-def _to_image(sums: Any, each: Any, counts: Any, y: Part, across: Part) -> None:
+def _to_image(sums: Any, each: Any, counts: Any, y: SamplePart, across: SamplePart) -> None:
     kind = each.dtype
     for rows, down in ((y.low, 1 - y.past.astype(kind)), (y.high, y.past.astype(kind))):
         for columns, past in ((across.low, 1 - across.past.astype(kind)), (across.high, across.past.astype(kind))):
@@ -196,7 +196,7 @@ def _to_image(sums: Any, each: Any, counts: Any, y: Part, across: Part) -> None:
                 np.add.at(total, place, value)
 
 
-def _to_region(desc: Any, sums: Any, each: Any, counts: Any, x: Any, y: Part, across: Part) -> None:
+def _to_region(desc: Any, sums: Any, each: Any, counts: Any, x: Any, y: SamplePart, across: SamplePart) -> None:
     kind = each.dtype
     for axis, scale, own, other in ((0, desc.spatial_scale_x, across, y), (1, desc.spatial_scale_y, y, across)):
         image = x if axis == 0 else x.swapaxes(1, 2)

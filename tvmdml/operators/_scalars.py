@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tvmdml.operators._accuracy import Array
+from tvmdml.operators._accuracy import NumpyArray
 from tvmdml.tensors import TensorDataType
 
 if TYPE_CHECKING:
     from tvmdml.operators._contract import Operator
 
 
-def element(value: int | float, data_type: TensorDataType) -> Array:
+def element(value: int | float, data_type: TensorDataType) -> NumpyArray:
     """The number in a type, as a 0-d array."""
     with np.errstate(all="ignore"):  # a value outside the range of a float type becomes infinite or zero, a signaling NaN quiet
         return np.array(value).astype(data_type.numpy) if isinstance(value, float) else np.array(value, data_type.numpy)

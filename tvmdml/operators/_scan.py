@@ -18,7 +18,7 @@ import numpy as np
 from tvmdml.enums import AxisDirection
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Axis, Input, Operator, Output, Shared
+from tvmdml.operators._contract import Axis, Input, NumpyArray, Operator, Output, Shared
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -50,7 +50,7 @@ class Scan(Operator):
         """Two elements, or two arrays of them, combined."""
         raise NotImplementedError(self.NAME)
 
-    def accumulated(self, x: Array, axis: int) -> tuple[Array, Array, Array]:
+    def accumulated(self, x: NumpyArray, axis: int) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """Inclusive results along an axis, in NumPy; for floats in higher precision, with two more arrays.
 
         They are what an error is relative to, and whether a result may be anything, since it depends on the order.
@@ -134,7 +134,7 @@ class Scan(Operator):
 
     # -- The reference
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision: float64, or NumPy's longest float for float64."""
         (x,) = inputs
         assert x is not None
@@ -152,7 +152,7 @@ class Scan(Operator):
             error = np.where(free, np.nan, (1.01 * unit * count * scale).astype(np.float64))
         return (Near(found, x.dtype, 0, error),)
 
-    def _ordered(self, array: Array, first: Any) -> Array:
+    def _ordered(self, array: NumpyArray, first: Any) -> NumpyArray:
         """Inclusive results in DirectML's order; of an exclusive scan, those of the elements before."""
         if self.exclusive:
             array = np.roll(array, 1, self.axis)

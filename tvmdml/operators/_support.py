@@ -145,7 +145,7 @@ def _at(table: dict[str, Allows], level: str, levels: list[str]) -> Allows:
     return table[known[-1]]
 
 
-class Refused(NamedTuple):
+class UnsupportedTensor(NamedTuple):
     """A tensor that no row of a support table takes."""
 
     name: str
@@ -167,7 +167,7 @@ Tensors = Sequence[tuple[str, TensorDesc | None]]
 """The tensors of a descriptor, by name; one of several has its number in brackets."""
 
 
-def refusal(rows: Sequence[Support], tensors: Tensors) -> Refused | None:
+def refusal(rows: Sequence[Support], tensors: Tensors) -> UnsupportedTensor | None:
     """The first tensor that does not fit the closest row, the one that most tensors fit; ``None`` if a row takes all."""
     misfits = []
     for row in rows:
@@ -179,7 +179,7 @@ def refusal(rows: Sequence[Support], tensors: Tensors) -> Refused | None:
     allows = tuple(row.tensors[_field(name)] for row in rows)
     if any(one.takes(desc) for one in allows):  # but not together with the other tensors
         allows = (rows[closest].tensors[_field(name)],)
-    return Refused(name, desc, allows)
+    return UnsupportedTensor(name, desc, allows)
 
 
 def where_supported(rows: Iterable[Support], tensors: Tensors) -> str:

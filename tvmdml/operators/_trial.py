@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tvmdml.operators import Operator, _accuracy
-from tvmdml.operators._accuracy import Array, Expected
+from tvmdml.operators._accuracy import Expected, NumpyArray
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors.arrays.guarded import GuardedTensor
 
-Values = Callable[[TensorDataType, tuple[int, ...]], Array]
+Values = Callable[[TensorDataType, tuple[int, ...]], NumpyArray]
 
 
 class Trial:
@@ -78,7 +78,7 @@ class Trial:
             found[name] = place if held is None else place.holding(held.array)
         return found
 
-    def arguments(self, places: Mapping[str, GuardedTensor]) -> list[Array | None]:
+    def arguments(self, places: Mapping[str, GuardedTensor]) -> list[NumpyArray | None]:
         """The arguments for a compiled operator: all its tensors, in field order."""
         found = (places.get(self._same.get(name, name)) for name, _ in self._desc.tensors())
         return [None if place is None else place.array for place in found]
@@ -95,7 +95,7 @@ class Trial:
         problem = self._desc.mismatch(actual, self._expected)
         return self._desc.mismatch(self._settled(actual), self._expected) if problem and self._flushed else problem
 
-    def _settled(self, actual: tuple[Array, ...]) -> tuple[Array, ...]:
+    def _settled(self, actual: tuple[NumpyArray, ...]) -> tuple[NumpyArray, ...]:
         """Outputs with the expected values where the differences come from subnormals that a device takes for 0."""
         arrays = [None if place is None else place.array for place in self._inputs.values()]
         floats = {one.dtype.name for one in (*arrays, *actual) if one is not None and one.dtype.kind == "f"}
@@ -110,7 +110,7 @@ class Trial:
         )
 
 
-def any_values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> Array:
+def any_values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple[int, ...]) -> NumpyArray:
     """Values of several kinds: random bits; difficult values; few distinct values; many zeros."""
     count = math.prod(sizes)
     unsigned = f"u{data_type.itemsize}"
@@ -118,7 +118,7 @@ def any_values(rng: np.random.Generator, data_type: TensorDataType, sizes: tuple
     zeros = np.array([0.0, -0.0] if data_type.is_float else [0])
     choices = [special_bits(data_type), *(numbers.astype(data_type.numpy).view(unsigned) for numbers in (some, zeros))]
     kinds = [np.frombuffer(rng.bytes(count * data_type.itemsize), unsigned), *(rng.choice(one, count) for one in choices)]
-    found: Array = np.choose(rng.integers(0, len(kinds), count, np.uint8), kinds).reshape(sizes)
+    found: NumpyArray = np.choose(rng.integers(0, len(kinds), count, np.uint8), kinds).reshape(sizes)
     return found.view(data_type.numpy)
 
 
@@ -126,7 +126,7 @@ _OUTSIDE = 1 / 16
 """The share of values outside of an input's bounds."""
 
 
-def mostly_within(values: Array, low: int, high: int) -> Array:
+def mostly_within(values: NumpyArray, low: int, high: int) -> NumpyArray:
     """Integers of the values' type, mostly from ``low`` to ``high``; the others are next to these bounds, or the type's limits.
 
     They depend on the values only as a seed. Bounds that the type does not have are cut off.
@@ -141,7 +141,7 @@ def mostly_within(values: Array, low: int, high: int) -> Array:
     return np.where(rng.random(values.shape) < _OUTSIDE, outside, inside)
 
 
-def special_bits(data_type: TensorDataType) -> Array:
+def special_bits(data_type: TensorDataType) -> NumpyArray:
     """Difficult values as bits: 0, 1, -1, limits; for floats infinities, subnormals, kinds of NaN, and neighbours of one half."""
     dtype, bits = data_type.numpy, 8 * data_type.itemsize
     if not data_type.is_float:

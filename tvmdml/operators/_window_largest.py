@@ -10,7 +10,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Shared
+from tvmdml.operators._contract import NumpyArray, Shared
 from tvmdml.operators._window import Reach, Window
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -145,7 +145,7 @@ class Largest(Window):
                 first_nan.set(T.const(0, "int32"))
         return T.Select(T.is_nan(one), first_nan.value, largest.value) != T.const(0, "int32")
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: taps one after the other."""
         (x,) = (one for one in inputs if one is not None)
         value, place, found = largest(self, x)
@@ -155,7 +155,7 @@ class Largest(Window):
         return value, np.where(found, place, -1).astype(np.int64).astype(kind)
 
 
-def largest(desc: Window, x: Array) -> tuple[Array, Array, Array]:
+def largest(desc: Window, x: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
     """The largest element of each window, its index in the whole tensor, and whether there is one."""
     table = windows.tables(desc)
     sizes = desc.pooled().sizes

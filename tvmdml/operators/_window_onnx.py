@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._window import flattened
 from tvmdml.tensors import ArrayTensorDesc
 
@@ -14,7 +14,7 @@ def image(node: OnnxNode, position: int = 0) -> ArrayTensorDesc:
     """An input with a batch, channels and two or three spatial dimensions; a single one gets another of size 1 in front of it."""
     x = node.tensor(position)
     if x.rank not in (3, 4, 5):
-        raise Refused(f"its input has {x.rank} dimensions; DirectML's windows have 1 to 3 spatial ones")
+        raise NotConvertible(f"its input has {x.rank} dimensions; DirectML's windows have 1 to 3 spatial ones")
     found = flattened(x) if x.rank == 3 else x
     assert isinstance(found, ArrayTensorDesc)
     return found
@@ -27,7 +27,7 @@ def numbers_of(node: OnnxNode, name: str, usual: int, k: int, count: int = 1) ->
     if not given:
         return [usual] * k * count
     if len(given) != own * count or own not in (k, k - 1):
-        raise Refused(f"its {name} has {len(given)} numbers")
+        raise NotConvertible(f"its {name} has {len(given)} numbers")
     parts = [given[i * own : (i + 1) * own] for i in range(count)]
     return [one for part in parts for one in [usual] * (k - own) + part]
 
@@ -37,16 +37,16 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
     k = x.rank - 2
     given = node.attributes.get("kernel_shape")
     if not given:
-        raise Refused("it has no kernel_shape")
+        raise NotConvertible("it has no kernel_shape")
     window = [1] * (k - len(given)) + list(given)
     strides, dilations = numbers_of(node, "strides", 1, k), numbers_of(node, "dilations", 1, k)
     pads = numbers_of(node, "pads", 0, k, 2)
     if min([*window, *strides, *dilations]) < 1 or min(pads) < 0 or len(window) != k:
-        raise Refused("its windows have numbers that DirectML does not allow")
+        raise NotConvertible("its windows have numbers that DirectML does not allow")
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(window, dilations, strict=True)]
     mode = node.attributes.get("auto_pad", b"NOTSET").decode()
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise Refused(f"its auto_pad is {mode}")
+        raise NotConvertible(f"its auto_pad is {mode}")
     starts, ends = ([0] * k, [0] * k) if mode == "VALID" else (pads[:k], pads[k:])
     if mode.startswith("SAME"):
         starts, ends = same_padding(x.sizes[2:], spans, strides, mode == "SAME_UPPER")
@@ -62,7 +62,7 @@ def pooled(node: OnnxNode, x: ArrayTensorDesc) -> dict[str, Any]:
             count += 1
         sizes.append(count)
     if any(n < 1 for n in sizes):
-        raise Refused("its windows do not fit into its input")
+        raise NotConvertible("its windows do not fit into its input")
     numbers = {"strides": strides, "window_size": window, "dilations": dilations, "start_padding": starts, "end_padding": ends}
     return {**numbers, "output_tensor": x.with_sizes((*x.sizes[:2], *sizes))}
 

@@ -9,9 +9,9 @@ import numpy as np
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
-from tvmdml.operators._contract import Array, Input, Output, Uints
+from tvmdml.operators._contract import Input, NumpyArray, Output, Uints
 from tvmdml.operators._window import Window
-from tvmdml.operators._window_reference import Table
+from tvmdml.operators._window_reference import TapTable
 from tvmdml.operators._window_sums import Seen, Summed
 
 
@@ -38,13 +38,15 @@ class Average(Summed):
     def result(self, total: Any, seen: Seen) -> Any:
         return total / seen.number(self.include_padding, T.scalar_type(total))  # type: ignore[attr-defined]
 
-    def counts(self, found: list[Table], rank: int) -> Array:
+    def counts(self, found: list[TapTable], rank: int) -> NumpyArray:
         """The number of taps of each window, in NumPy."""
         if self.include_padding:  # type: ignore[attr-defined]
             return windows.product(found, lambda one: one.counted, rank)
         return windows.inside(found, rank)
 
-    def finished(self, total: Array, magnitudes: Array, found: list[Table], x: Array, dtype: Any) -> tuple[Array, Array]:
+    def finished(
+        self, total: NumpyArray, magnitudes: NumpyArray, found: list[TapTable], x: NumpyArray, dtype: Any
+    ) -> tuple[NumpyArray, NumpyArray]:
         count = np.maximum(self.counts(found, x.ndim), 1)
         result = total / count
         error = windows.growth(windows.inside(found, x.ndim), dtype) * magnitudes / count + 4 * windows.unit(dtype) * abs(result)
@@ -79,10 +81,12 @@ class Norm(Summed):
         super().check()
         self.require(self.p >= 1, "p", self.p, "1 or more")
 
-    def terms(self, x: Array) -> Array:
+    def terms(self, x: NumpyArray) -> NumpyArray:
         return np.abs(x) ** x.dtype.type(self.p)
 
-    def finished(self, total: Array, magnitudes: Array, found: list[Table], x: Array, dtype: Any) -> tuple[Array, Array]:
+    def finished(
+        self, total: NumpyArray, magnitudes: NumpyArray, found: list[TapTable], x: NumpyArray, dtype: Any
+    ) -> tuple[NumpyArray, NumpyArray]:
         p, unit = self.p, windows.unit(dtype)
         result = total if p == 1 else total ** (x.dtype.type(1) / x.dtype.type(p))
         growth = windows.growth(windows.inside(found, x.ndim), dtype)

@@ -12,7 +12,7 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._window import Window, WindowAxis
 from tvmdml.tensors import TensorDesc
 
@@ -76,7 +76,7 @@ class Response(Window):
 
     # -- In NumPy
 
-    def bases(self, x: Array) -> tuple[Array, Array, Array]:
+    def bases(self, x: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """The base of each element, how many elements its region has, and whether a bound holds."""
         found = windows.tables(self)
         total = windows.combined(x * x, found, np.sum, 0)

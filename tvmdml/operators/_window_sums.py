@@ -10,9 +10,9 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Shared
+from tvmdml.operators._contract import NumpyArray, Shared
 from tvmdml.operators._window import Cascade, Reach, Window, levels_of
-from tvmdml.operators._window_reference import Table
+from tvmdml.operators._window_reference import TapTable
 
 
 class Seen(NamedTuple):
@@ -93,15 +93,17 @@ class Summed(Window):
 
     # -- The reference
 
-    def terms(self, x: Array) -> Array:
+    def terms(self, x: NumpyArray) -> NumpyArray:
         """What is summed, in NumPy."""
         return x
 
-    def finished(self, total: Array, magnitudes: Array, found: list[Table], x: Array, dtype: Any) -> tuple[Array, Array]:
+    def finished(
+        self, total: NumpyArray, magnitudes: NumpyArray, found: list[TapTable], x: NumpyArray, dtype: Any
+    ) -> tuple[NumpyArray, NumpyArray]:
         """The results, and the error that they may have before they are rounded."""
         raise NotImplementedError(self.NAME)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
         (x,) = (one for one in inputs if one is not None)
         found = windows.tables(self)

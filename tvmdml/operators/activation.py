@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Float, Input, Output, defaults
+from tvmdml.operators._contract import Float, Input, NumpyArray, Output, defaults
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._pointwise_forms import Activation
 from tvmdml.operators._support import support
@@ -30,7 +30,7 @@ class ActivationIdentity(Activation):
     def from_onnx(cls, node: OnnxNode) -> ActivationIdentity:
         """Dropout does nothing where a model is not trained."""
         if node.has(2) or node.results > 1:
-            raise Refused("it may be in training, or gives its mask")
+            raise NotConvertible("it may be in training, or gives its mask")
         return cls.of(node.tensor())
 
 
@@ -44,7 +44,7 @@ class ActivationRelu(Activation):
     def value(self, x: Any) -> Any:
         return T.select(x < T.like(x, 0), 0, x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.where(x < 0, x.dtype.type(0), x)
 
 
@@ -60,7 +60,7 @@ class ActivationLeakyRelu(Activation):
     def value(self, x: Any) -> Any:
         return T.select(x >= T.like(x, 0), x, x * T.like(x, self.alpha))
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.where(x >= 0, x, x * x.dtype.type(self.alpha))
 
 
@@ -85,7 +85,7 @@ class ActivationParameterizedRelu(Pointwise):
     def value(self, x: Any, slope: Any) -> Any:
         return T.select(x >= T.like(x, 0), x, slope * x)
 
-    def numpy(self, x: Array, slope: Array) -> Array:
+    def numpy(self, x: NumpyArray, slope: NumpyArray) -> NumpyArray:
         return np.where(x >= 0, x, slope * x)
 
 
@@ -101,7 +101,7 @@ class ActivationThresholdedRelu(Activation):
     def value(self, x: Any) -> Any:
         return T.select(x > T.like(x, self.alpha), x, 0)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.where(x > x.dtype.type(self.alpha), x, x.dtype.type(0))
 
 
@@ -123,7 +123,7 @@ class ActivationShrink(Activation):
     def from_onnx(cls, node: OnnxNode) -> ActivationShrink:
         threshold = node.attributes.get("lambd", 0.5)
         if threshold < 0:  # ONNX looks below -lambd first, DirectML above it: an element may be both
-            raise Refused(f"its lambd is {threshold:g}, and DirectML's operator differs below 0")
+            raise NotConvertible(f"its lambd is {threshold:g}, and DirectML's operator differs below 0")
         return cls.of(node.tensor(), bias=node.attributes.get("bias", 0.0), threshold=threshold)
 
     def value(self, x: Any) -> Any:
@@ -133,7 +133,7 @@ class ActivationShrink(Activation):
         bias, limit = T.hidden(x, self._bias(T.scalar_type(x))), T.saturated(self.threshold, "int64")
         return T.select(T.greater(x, limit), x - bias, T.select(T.less(x, -limit), x + bias, 0))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         is_float = x.dtype.kind == "f"
         bias = x.dtype.type(self.bias if is_float else self._bias(x.dtype.name))
         limit = self.threshold if is_float else T.saturated(self.threshold, "int64")
@@ -155,7 +155,7 @@ class ActivationLinear(Activation):
     def value(self, x: Any) -> Any:
         return T.rounded(T.like(x, self.alpha) * x) + T.like(x, self.beta)
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return x.dtype.type(self.alpha) * x + x.dtype.type(self.beta)
 
 
@@ -174,7 +174,7 @@ class ActivationHardSigmoid(ActivationLinear):
         most = T.select(linear > T.like(x, 1), 1, linear)
         return T.select(most < T.like(x, 0), 0, most)
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         linear, zero, one = super().numpy(x), x.dtype.type(0), x.dtype.type(1)
         return np.where(linear > 1, one, np.where(linear < 0, zero, linear))
 
@@ -197,7 +197,7 @@ class ActivationHardSwish(ActivationHardSigmoid):
     def value(self, x: Any) -> Any:
         return x * super().value(x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return x * super().numpy(x)
 
 
@@ -210,5 +210,5 @@ class ActivationSoftsign(Activation):
     def value(self, x: Any) -> Any:
         return x / (T.like(x, 1) + T.abs(x))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return x / (x.dtype.type(1) + np.abs(x))

@@ -13,9 +13,9 @@ import numpy as np
 from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Float, defaults
+from tvmdml.operators._contract import Float, NumpyArray, defaults
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._pointwise import precise
 from tvmdml.operators._pointwise_forms import Activation
 from tvmdml.operators._support import support
@@ -29,7 +29,7 @@ class ActivationSigmoid(Activation):
     KERNEL = mathematics.sigmoid
     GRADIENT = gradients(input="multiply(gradient, multiply(result, subtract(1, result)))")
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return 1 / (1 + np.exp(-precise(x)))
 
 
@@ -56,7 +56,7 @@ class ActivationScaledTanh(Activation):
     def value(self, x: Any) -> Any:
         return mathematics.tanh(T.rounded(x * T.like(x, self.beta))) * T.like(x, self.alpha)
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return np.tanh(precise(x * x.dtype.type(self.beta))) * self.alpha
 
 
@@ -73,7 +73,7 @@ class ActivationElu(Activation):
     def value(self, x: Any) -> Any:
         return T.select(x >= T.like(x, 0), x, mathematics.expm1(x) * T.like(x, self.alpha))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return np.where(x >= 0, x, np.expm1(precise(x)) * self.alpha)
 
 
@@ -97,7 +97,7 @@ class ActivationScaledElu(Activation):
             mathematics.expm1(x) * T.rounded(T.like(x, self.gamma) * T.like(x, self.alpha)),
         )
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return np.where(x > 0, precise(x) * self.gamma, np.expm1(precise(x)) * self.gamma * self.alpha)
 
 
@@ -128,7 +128,7 @@ class ActivationCelu(Activation):
             product = product * scale
         return T.select(x >= T.like(x, 0), x, product)
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return np.where(x >= 0, x, np.expm1(precise(x / x.dtype.type(self.alpha))) * self.alpha)
 
 
@@ -152,7 +152,7 @@ class ActivationSoftplus(Activation):
         steep = T.like(x, self.steepness)
         return mathematics.softplus(T.rounded(x * steep), lambda one: one / steep)
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return np.logaddexp(0, precise(x * x.dtype.type(self.steepness))) / self.steepness
 
 
@@ -168,7 +168,7 @@ class ActivationParametricSoftplus(Activation):
     def value(self, x: Any) -> Any:
         return mathematics.softplus(T.rounded(x * T.like(x, self.beta)), lambda one: one * T.like(x, self.alpha))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return np.logaddexp(0, precise(x * x.dtype.type(self.beta))) * self.alpha
 
 
@@ -187,18 +187,18 @@ class ActivationGelu(Activation):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> ActivationGelu:
         if node.attributes.get("approximate", b"none") not in (b"none", "none"):
-            raise Refused("its approximate is not none: DirectML has GELU by erf only")
+            raise NotConvertible("its approximate is not none: DirectML has GELU by erf only")
         return cls.of(node.tensor())
 
     def value(self, x: Any) -> Any:
         scaled = T.let(T.rounded(x * T.like(x, math.sqrt(0.5))))
         return T.rounded(x * T.like(x, 0.5)) * (T.like(x, 1) + mathematics.erf(scaled))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         tail = np.asarray(np.frompyfunc(math.erfc, 1, 1)(-x.astype(np.float64) * math.sqrt(0.5))).astype(precise(x).dtype)
         return precise(x) / 2 * tail
 
-    def error(self, x: Array) -> Any:
+    def error(self, x: NumpyArray) -> Any:
         return float(np.finfo(x.dtype).eps) * np.abs(precise(x))
 
 
@@ -223,5 +223,5 @@ class ActivationSwish(Activation):
     def value(self, x: Any) -> Any:
         return mathematics.swish(x, T.rounded(x * T.like(x, self.sigmoid_input_scale)))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return precise(x) / (1 + np.exp(-precise(x * x.dtype.type(self.sigmoid_input_scale))))

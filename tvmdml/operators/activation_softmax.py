@@ -11,7 +11,7 @@ from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import LARGEST_NUMBER, SUM, Walk, places
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Axes, Input, Operator, Output, defaults
+from tvmdml.operators._contract import Axes, Input, NumpyArray, Operator, Output, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._reduction import Reduction, additions, spacing
@@ -76,7 +76,7 @@ class _Exponentials(_Slices):
         """What elements need of the sum of exponentials."""
         raise NotImplementedError(self.NAME)
 
-    def distances(self, x: Array) -> tuple[Array, Array, int]:
+    def distances(self, x: NumpyArray) -> tuple[NumpyArray, NumpyArray, int]:
         """Of slices: the distances to the largest, the sum of exponentials, and the length."""
         d = np.max(x, axis=-1, keepdims=True) - x
         return d, np.sum(np.exp(-d), axis=-1, keepdims=True), x.shape[-1]
@@ -93,7 +93,7 @@ class _Softmax(_Exponentials):
     def element(self, x: Any, largest: Any, inverse: Any, least: Any, kept: Any) -> Any:
         return T.select(kept < least, 0, kept * inverse)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""
         (x,) = inputs
         assert x is not None
@@ -112,7 +112,7 @@ class _LogSoftmax(_Exponentials):
     def element(self, x: Any, largest: Any, logarithm: Any) -> Any:
         return (x - largest) - logarithm
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""
         (x,) = inputs
         assert x is not None
@@ -132,7 +132,7 @@ class _Hardmax(_Slices):
     def element(self, position: Any, x: Any, key: Any, place: Any) -> Any:
         return T.select(position == place, T.like(x, 1), 0)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """1 at the place that ``argmax`` gives."""
         (x,) = inputs
         assert x is not None

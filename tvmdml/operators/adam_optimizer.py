@@ -9,7 +9,7 @@ import numpy as np
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected, within_steps
-from tvmdml.operators._contract import Array, Float, Input, Output, defaults
+from tvmdml.operators._contract import Float, Input, NumpyArray, Output, defaults
 from tvmdml.operators._pointwise import Pointwise, precise
 from tvmdml.operators._support import support
 
@@ -62,7 +62,7 @@ class AdamOptimizer(Pointwise):
         moved = T.rounded(T.rounded(T.rounded(rate * alpha) * m) / (T.sqrt(v) + epsilon))
         return x - moved, m, v
 
-    def numpy(self, x: Array, m: Array, v: Array, gradient: Array, step: Array) -> Any:
+    def numpy(self, x: NumpyArray, m: NumpyArray, v: NumpyArray, gradient: NumpyArray, step: NumpyArray) -> Any:
         rate, beta1, beta2, epsilon = (x.dtype.type(one) for one in (self.learning_rate, self.beta1, self.beta2, self.epsilon))
         one = x.dtype.type(1)
         alpha = np.sqrt(_less_power_numpy(beta2, step)) / _less_power_numpy(beta1, step)
@@ -74,7 +74,7 @@ class AdamOptimizer(Pointwise):
         moved = np.where(np.abs(moved) > np.finfo(x.dtype).max, np.copysign(np.inf, moved), moved)
         return precise(x) - moved, m, v, moved, divisor
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The moments are exact; alpha is not, and the parameters are off by as much of the step, and by roundings.
 
         A product may be denormal before it is divided by a number far below 1: its last digit counts as much more.
@@ -98,6 +98,6 @@ def _less_power(beta: Any, step: Any) -> Any:
     return T.hold(T.select(odd, power + T.like(beta, 2), T.negative(power)))
 
 
-def _less_power_numpy(beta: Any, step: Array) -> Any:
+def _less_power_numpy(beta: Any, step: NumpyArray) -> Any:
     power = np.expm1(step.astype(np.longdouble) * np.log(np.abs(np.longdouble(beta))))
     return np.where((step % 2 == 1) & (beta < 0), 2 + power, -power)

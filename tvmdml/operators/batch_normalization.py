@@ -15,10 +15,10 @@ from tvmdml.kernels.reduction import SUM, Walk
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._broadcast import repeated
 from tvmdml.operators._contract import (
-    Array,
     Bool,
     Float,
     Input,
+    NumpyArray,
     Operator,
     OptionalFloat,
     OptionalInput,
@@ -28,7 +28,7 @@ from tvmdml.operators._contract import (
     defaults,
 )
 from tvmdml.operators._fused import ACTIVATIONS
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction, additions, precise, spacing
 from tvmdml.operators._reduction_activated import activated, activated_near
@@ -108,7 +108,7 @@ class BatchNormalization(Pointwise):
         factor = scale / T.sqrt(variance + T.like(variance, self.epsilon))
         return activated(self.fused_activation, T.rounded((x - mean) * factor) + bias)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy, in higher precision."""
         x, mean, variance, scale, bias = (np.broadcast_to(precise(one), self.input_tensor.sizes) for one in inputs)  # type: ignore[arg-type]
         dtype = self.output_tensor.data_type.numpy
@@ -123,14 +123,14 @@ class BatchNormalization(Pointwise):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """The parameters are of channels, and come in another order."""
         if node.integer("training_mode", 0):
-            raise Refused("its training_mode is 1: it has results that DirectML's operator does not give")
+            raise NotConvertible("its training_mode is 1: it has results that DirectML's operator does not give")
         x, scale, bias, mean, variance = (node.tensor(i) for i in range(5))
         sizes = [x.sizes[i] if i == 1 else 1 for i in range(x.rank)]
         others = (one.with_sizes(sizes) for one in (mean, variance, scale, bias))
         return cls.of(x, *others, epsilon=node.attributes.get("epsilon", 1e-5))
 
 
-def lost(variance: Array, difference: Array, scale: Array, dtype: Any) -> Array:
+def lost(variance: NumpyArray, difference: NumpyArray, scale: NumpyArray, dtype: Any) -> NumpyArray:
     """What a result may be off where a step leaves the normal numbers: anything where it is too large, little where it is small."""
     limits = np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32)
     most, least = 2.0 ** (limits.maxexp - 2), float(limits.tiny)
@@ -198,7 +198,7 @@ class BatchNormalizationTraining(Reduction):
         y = T.rounded((x - mean) * (scale * inverse)) + bias
         return activated(self.fused_activation, y + added[0] if added else y)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy, in higher precision."""
         given, scale, bias, added = inputs
         assert given is not None
@@ -298,7 +298,7 @@ class _Gradient(Reduction):
     def slice_results(self, of_scale: Any, of_bias: Any, *_: Any) -> Any:
         return of_scale, of_bias
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formulas in NumPy, in higher precision."""
         dtype = inputs[0].dtype  # type: ignore[union-attr]
         e = spacing(dtype)
@@ -319,19 +319,21 @@ class _Gradient(Reduction):
                 self.near(*both[1], dtype),
             )
 
-    def input_gradient(self, dy: Array, d: Array, w: Array, s: Array, n: int, e: float, sums: float) -> tuple[Array, Array]:
+    def input_gradient(
+        self, dy: NumpyArray, d: NumpyArray, w: NumpyArray, s: NumpyArray, n: int, e: float, sums: float
+    ) -> tuple[NumpyArray, NumpyArray]:
         """The input's gradient in NumPy, and what it may be off."""
         raise NotImplementedError(self.NAME)
 
 
-def _summed(terms: Array, dtype: Any, more: float) -> tuple[Array, Array]:
+def _summed(terms: NumpyArray, dtype: Any, more: float) -> tuple[NumpyArray, NumpyArray]:
     finite = np.where(np.isfinite(terms), np.abs(terms), 0)
     magnitudes = np.sum(finite, axis=-1)
     free = _past_range(magnitudes, dtype)
     return np.sum(terms, axis=-1), np.where(free, np.nan, (additions(terms.shape[-1], dtype) + more) * magnitudes)
 
 
-def _past_range(magnitudes: Array, dtype: Any) -> Array:
+def _past_range(magnitudes: NumpyArray, dtype: Any) -> NumpyArray:
     """Whether sums with these magnitudes may be infinite on the way, so that their result may be anything."""
     return magnitudes >= np.finfo(np.float64 if np.dtype(dtype) == np.float64 else np.float32).max / 2
 
@@ -352,7 +354,9 @@ class BatchNormalizationGrad(_Gradient):
     def element(self, x: Any, gradient: Any, mean: Any, variance: Any, scale: Any, *_: Any) -> Any:
         return gradient * (scale * self._inverse(variance))
 
-    def input_gradient(self, dy: Array, d: Array, w: Array, s: Array, n: int, e: float, sums: float) -> tuple[Array, Array]:
+    def input_gradient(
+        self, dy: NumpyArray, d: NumpyArray, w: NumpyArray, s: NumpyArray, n: int, e: float, sums: float
+    ) -> tuple[NumpyArray, NumpyArray]:
         y = dy * (s / np.sqrt(w))
         return y, 12 * e * np.abs(np.where(np.isfinite(y), y, 0))
 
@@ -377,7 +381,9 @@ class BatchNormalizationTrainingGrad(_Gradient):
         own = T.rounded((x - mean) * (inverse * of_scale))
         return (scale * inverse) * ((gradient - of_bias) - own)
 
-    def input_gradient(self, dy: Array, d: Array, w: Array, s: Array, n: int, e: float, sums: float) -> tuple[Array, Array]:
+    def input_gradient(
+        self, dy: NumpyArray, d: NumpyArray, w: NumpyArray, s: NumpyArray, n: int, e: float, sums: float
+    ) -> tuple[NumpyArray, NumpyArray]:
         factor = s / np.sqrt(w)
         y = factor * (dy - mean(dy) - d * mean(dy * d) / w)
         magnitudes = np.abs(dy) + mean(np.abs(dy)) + np.abs(d) * mean(np.abs(dy * d)) / w

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.operators._contract import Array, Input, Output
+from tvmdml.operators._contract import Input, NumpyArray, Output
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._onnx_messages import numpy_type
 from tvmdml.operators._pointwise import Pointwise, unchanged
 from tvmdml.operators._support import support
@@ -46,22 +46,22 @@ class Cast(Pointwise):
             return cls.of(node.tensor(boolean=True), output_tensor=node.tensor(1).data_type)
         wanted = numpy_type(node.integer("to", 0))
         if wanted is None or np.dtype(wanted).kind == "b":
-            raise Refused("the type of its output is not one of DirectML's")
+            raise NotConvertible("the type of its output is not one of DirectML's")
         return cls.of(node.tensor(boolean=True), output_tensor=TensorDataType.of(wanted, "to"))
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return x if self._in_bits() else converted(x, self.output_tensor.data_type.numpy)
 
     def _in_bits(self) -> bool:
         return self.input_tensor.data_type is self.output_tensor.data_type
 
 
-def converted(x: Array, dtype: Any) -> Array:
+def converted(x: NumpyArray, dtype: Any) -> NumpyArray:
     """What the operator makes of elements, in NumPy; bool counts as an integer here."""
     dtype = np.dtype(dtype)
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)
     limits = np.iinfo(dtype)
     wide = x.astype(np.float64)
-    inside: Array = np.where((wide > limits.min) & (wide < limits.max), wide, 0).astype(dtype)
+    inside: NumpyArray = np.where((wide > limits.min) & (wide < limits.max), wide, 0).astype(dtype)
     return np.where(wide >= limits.max, limits.max, np.where(wide <= limits.min, limits.min, inside)).astype(dtype)

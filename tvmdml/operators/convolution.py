@@ -12,8 +12,8 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _matrix_convolution_reference as sums
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import (
-    Array,
     Input,
+    NumpyArray,
     Operator,
     OptionalInput,
     OptionalOperator,
@@ -123,7 +123,7 @@ class Convolution(Convolving):
         names = [field.name for field in self.fields() if field.name != "fused_activation"]
         return self.attributes_exactly(names)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The sums in higher precision, and what any order of additions may be off."""
         x, w, bias = inputs
         assert x is not None
@@ -210,7 +210,7 @@ class ConvolutionInteger(Convolving):
     def finished_by(self) -> tuple[tuple[str, str], ...]:
         return ()
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The sums in NumPy, exact."""
         x, x_zero, w, w_zero = inputs
         return (sums.wrapped(sums.of_integers(self, x, w, x_zero, w_zero)),)
@@ -313,7 +313,7 @@ class QuantizedLinearConvolution(Convolving):
     def finished_by(self) -> tuple[tuple[str, str], ...]:
         return ()
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: exact sums, and the quotient in higher precision."""
         x, x_scale, x_zero, w, w_scale, w_zero, bias, y_scale, y_zero = inputs
         total = sums.of_integers(self, x, w, x_zero, w_zero)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.enums import AxisDirection
-from tvmdml.operators._contract import Array, Bool, defaults
+from tvmdml.operators._contract import Bool, NumpyArray, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._scan import Scan
 from tvmdml.operators._support import support
@@ -35,7 +35,7 @@ class CumulativeSummation(Scan):
     def combine(self, a: Any, b: Any) -> Any:
         return a + b
 
-    def accumulated(self, x: Array, axis: int) -> tuple[Array, Array, Array]:
+    def accumulated(self, x: NumpyArray, axis: int) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """A sum depends on the order if that of the magnitudes overflows; infinities and NaN of the input do not count for that."""
         if x.dtype.kind != "f":
             found = np.cumsum(x, axis, x.dtype)
@@ -67,7 +67,7 @@ class CumulativeProduct(Scan):
     def combine(self, a: Any, b: Any) -> Any:
         return a * b
 
-    def accumulated(self, x: Array, axis: int) -> tuple[Array, Array, Array]:
+    def accumulated(self, x: NumpyArray, axis: int) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """A product depends on the order if a part of it may overflow, or lose digits below the least normal number."""
         if x.dtype.kind != "f":
             found = np.cumprod(x, axis, x.dtype)

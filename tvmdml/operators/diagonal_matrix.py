@@ -9,9 +9,9 @@ import numpy as np
 
 from tvmdml.kernels import tensorir as T
 from tvmdml.operators._contract import (
-    Array,
     Float,
     Int,
+    NumpyArray,
     Operator,
     OptionalInput,
     Output,
@@ -76,7 +76,7 @@ class DiagonalMatrix1(Operator):
         self.require(self.value_data_type is data_type, "value_data_type", given, f"{data_type.tvm}, the output's type")
         require_number(self, "value", data_type)
 
-    def element(self) -> Array:
+    def element(self) -> NumpyArray:
         """The value in the output's type, as a 0-d array."""
         return element(self.value, self.output_tensor.data_type)
 
@@ -117,7 +117,7 @@ class DiagonalMatrix1(Operator):
                 T.store(tensors["output_tensor"], T.dot(at, result.layout), T.Select(filled, value, rest))
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """The operator in NumPy, with the formula from DirectML's documentation."""
         (x,) = inputs
         sizes, dtype = self.output_tensor.sizes, self.output_tensor.data_type.numpy
@@ -170,7 +170,7 @@ class DiagonalMatrix(Operator):
         """DIAGONAL_MATRIX1's."""
         return self.canonical().computation(each)
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """DIAGONAL_MATRIX1's, with no input."""
         return self.canonical().reference(None)
 
@@ -188,6 +188,6 @@ def _below(bound: int, height: int, width: int) -> int:
     return (whole - first) * (2 * bound + first + whole - 1) // 2 + (height - whole) * width
 
 
-def bits(element: Array) -> int:
+def bits(element: NumpyArray) -> int:
     """The bits of an element as an unsigned number."""
     return int(element.view(f"u{element.itemsize}"))

@@ -11,7 +11,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.quantization import quantized
 from tvmdml.kernels.reduction import LARGEST, SMALLEST, Walk
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Input, Operator, Output
+from tvmdml.operators._contract import Input, NumpyArray, Operator, Output
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._reduction import Reduction
 from tvmdml.operators._support import support
@@ -95,7 +95,7 @@ class DynamicQuantizeLinear(Reduction):
     def element(self, x: Any, scale: Any, zero: Any) -> Any:
         return quantized(x, scale, zero, self.output_tensor.data_type)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy: each step is exact, or is rounded once."""
         (given,) = inputs
         assert given is not None

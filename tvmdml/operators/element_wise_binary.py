@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Input, Operator, OptionalOperator, Output
+from tvmdml.operators._contract import Input, NumpyArray, Operator, OptionalOperator, Output
 from tvmdml.operators._fused import ACTIVATIONS
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._pointwise import Binary, Pointwise
 from tvmdml.operators._pointwise_forms import Infix
 from tvmdml.operators._support import support
@@ -30,7 +30,7 @@ class ElementWiseAdd(Infix):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         tensors = node.tensors()
         if len(tensors) != 2:
-            raise Refused(f"it has {len(tensors)} inputs: DirectML adds two at a time")
+            raise NotConvertible(f"it has {len(tensors)} inputs: DirectML adds two at a time")
         return cls.of(*tensors)
 
 
@@ -61,13 +61,13 @@ class ElementWiseAdd1(Infix):
     def value(self, a: Any, b: Any) -> Any:
         return a + b if self.fused_activation is None else _pointwise(self.fused_activation).value(a + b)
 
-    def numpy(self, a: Array, b: Array) -> Any:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> Any:
         return a + b if self.fused_activation is None else _pointwise(self.fused_activation).numpy(a + b)
 
     def steps(self) -> int:
         return 0 if self.fused_activation is None else _pointwise(self.fused_activation).steps()
 
-    def error(self, a: Array, b: Array) -> Any:
+    def error(self, a: NumpyArray, b: NumpyArray) -> Any:
         return 0.0 if self.fused_activation is None else _pointwise(self.fused_activation).error(a + b)
 
 
@@ -102,11 +102,11 @@ class ElementWiseDivide(Binary):
     def value(self, a: Any, b: Any) -> Any:
         return a / b if T.is_float(a) else T.quotient(a, b)
 
-    def numpy(self, a: Array, b: Array) -> Any:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> Any:
         return quotient(a, b)
 
 
-def quotient(a: Array, b: Array) -> Any:
+def quotient(a: NumpyArray, b: NumpyArray) -> Any:
     """What DIVIDE makes of elements, in NumPy."""
     if a.dtype.kind == "f":
         return np.divide(a, b)
@@ -128,7 +128,7 @@ class ElementWiseMean(Binary):
     def value(self, a: Any, b: Any) -> Any:
         return (a + b) / T.like(a, 2) if T.is_float(a) else T.mean(a, b)
 
-    def numpy(self, a: Array, b: Array) -> Any:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> Any:
         if a.dtype.kind == "f":
             return (a + b) / a.dtype.type(2)
         down = (a >> 1) + (b >> 1) + (a & b & 1)
@@ -145,7 +145,7 @@ class ElementWiseDifferenceSquare(Binary):
         difference = T.wrapped(a - b)
         return difference * difference
 
-    def numpy(self, a: Array, b: Array) -> Any:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> Any:
         return np.square(a - b)
 
 
@@ -157,11 +157,11 @@ class ElementWiseMax(Binary):
     KERNEL = T.maximum
     GRADIENT = gradients(a="where(greater_than(a, b), gradient, 0)", b="where(greater_than(a, b), 0, gradient)")
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return greater(a, b)
 
 
-def greater(a: Array, b: Array) -> Array:
+def greater(a: NumpyArray, b: NumpyArray) -> NumpyArray:
     """What MAX makes of elements, in NumPy."""
     return np.where((a > b) | np.isnan(a), a, b)
 
@@ -174,11 +174,11 @@ class ElementWiseMin(Binary):
     KERNEL = T.minimum
     GRADIENT = gradients(a="where(less_than(a, b), gradient, 0)", b="where(less_than(a, b), 0, gradient)")
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return less(a, b)
 
 
-def less(a: Array, b: Array) -> Array:
+def less(a: NumpyArray, b: NumpyArray) -> NumpyArray:
     """What MIN makes of elements, in NumPy."""
     return np.where((a < b) | np.isnan(a), a, b)
 
@@ -232,7 +232,7 @@ class ElementWiseIf(Pointwise):
     def value(self, condition: Any, a: Any, b: Any) -> Any:
         return T.select(T.to(condition, "bool"), a, b)
 
-    def numpy(self, condition: Array, a: Array, b: Array) -> Array:
+    def numpy(self, condition: NumpyArray, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return np.where(condition != 0, a, b)
 
 

@@ -7,7 +7,7 @@ import operator
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Operator, defaults
+from tvmdml.operators._contract import NumpyArray, Operator, defaults
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._pointwise import Binary, Unary
 from tvmdml.operators._pointwise_forms import Bitwise
@@ -53,7 +53,7 @@ class ElementWiseBitCount(Unary):
     SHARES = ()
     BITS = True
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.bitwise_count(x).astype(self.output_tensor.data_type.numpy)
 
 
@@ -71,7 +71,7 @@ class ElementWiseBitShiftLeft(Binary):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         return (cls if node.attributes.get("direction") == b"LEFT" else ElementWiseBitShiftRight).of(*node.tensors())
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return np.where(b < 8 * a.itemsize, np.left_shift(a, b), a.dtype.type(0))
 
 
@@ -84,5 +84,5 @@ class ElementWiseBitShiftRight(Binary):
     SUPPORT = support("2.1 U r4 · 3.0 r8 · 4.1 +W")
     KERNEL = T.shift_right
 
-    def numpy(self, a: Array, b: Array) -> Array:
+    def numpy(self, a: NumpyArray, b: NumpyArray) -> NumpyArray:
         return np.where(b < 8 * a.itemsize, np.right_shift(a, b), a.dtype.type(0))

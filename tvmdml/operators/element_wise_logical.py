@@ -9,8 +9,8 @@ import numpy as np
 
 from tvmdml.enums import IsInfinityMode
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, defaults
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._contract import NumpyArray, defaults
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._pointwise import Unary
 from tvmdml.operators._pointwise_forms import Comparison, Logical
 from tvmdml.operators._support import support
@@ -47,7 +47,7 @@ class ElementWiseIsInfinity(Unary):
         detected = node.integer("detect_positive", 1), node.integer("detect_negative", 1)
         modes = {(1, 1): IsInfinityMode.EITHER, (1, 0): IsInfinityMode.POSITIVE, (0, 1): IsInfinityMode.NEGATIVE}
         if detected not in modes:
-            raise Refused("it detects no infinity")
+            raise NotConvertible("it detects no infinity")
         return cls.of(node.tensor(), infinity_mode=modes[detected])
 
     def value(self, x: Any) -> Any:
@@ -55,7 +55,7 @@ class ElementWiseIsInfinity(Unary):
             return T.expression(T.is_infinite(x))
         return T.expression(x == T.like(x, np.inf if self.infinity_mode is IsInfinityMode.POSITIVE else -np.inf))
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return getattr(np, {"EITHER": "isinf", "POSITIVE": "isposinf", "NEGATIVE": "isneginf"}[self.infinity_mode.name])(x)
 
 
@@ -69,7 +69,7 @@ class ElementWiseLogicalNot(Unary):
     def value(self, x: Any) -> Any:
         return T.expression(x == T.like(x, 0))
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.logical_not(x)
 
 

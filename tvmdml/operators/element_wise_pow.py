@@ -11,7 +11,7 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.launched import Words, with_fields
-from tvmdml.operators._contract import Array, Float, Input, OptionalScaleBias, Output
+from tvmdml.operators._contract import Float, Input, NumpyArray, OptionalScaleBias, Output
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._pointwise import Pointwise, precise
 from tvmdml.operators._pointwise_forms import Scaled
@@ -59,10 +59,10 @@ class ElementWisePow(Pointwise):
             return found
         return _of_integer(x, exponent) if T.is_float(exponent) else T.power(x, exponent)
 
-    def numpy(self, x: Array, exponent: Array) -> Array:
+    def numpy(self, x: NumpyArray, exponent: NumpyArray) -> NumpyArray:
         return _power(x, exponent)
 
-    def error(self, x: Array, exponent: Array) -> Any:
+    def error(self, x: NumpyArray, exponent: NumpyArray) -> Any:
         return _error(x, exponent)
 
 
@@ -91,11 +91,11 @@ class ElementWiseConstantPow(Scaled):
             return T.power(x, int(self.exponent))
         return _rounded_power(x, T.like(T.to(x, "float32"), self.exponent))
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         # An array: of one number, NumPy takes the root instead, which is NaN of -inf.
         return _power(x, np.full(x.shape, self.exponent, x.dtype if x.dtype.kind == "f" else np.float32))
 
-    def error(self, x: Array) -> Any:
+    def error(self, x: NumpyArray) -> Any:
         return _error(x, np.array(self.exponent, np.float32))
 
 
@@ -139,7 +139,7 @@ def _rounded_power(x: Any, exponent: Any) -> Any:
     return T.to(T.hold(mathematics.power(T.hold(T.to(x, "float32")), exponent)), T.scalar_type(x))
 
 
-def _power(x: Array, exponent: Array) -> Any:
+def _power(x: NumpyArray, exponent: NumpyArray) -> Any:
     if x.dtype.kind == "f":
         base, power = precise(x), precise(exponent.astype(x.dtype))
         # A C library may say inf for -inf to the power of -2**63.
@@ -157,7 +157,7 @@ def _power(x: Array, exponent: Array) -> Any:
     return np.where(whole, exact, cut)
 
 
-def _error(x: Array, exponent: Array) -> Any:
+def _error(x: NumpyArray, exponent: NumpyArray) -> Any:
     """Of integers to other than integral powers: that of a float32 before it is cut."""
     if x.dtype.kind == "f" or exponent.dtype.kind != "f":
         return 0.0
@@ -166,7 +166,7 @@ def _error(x: Array, exponent: Array) -> Any:
     return np.where(whole | ~np.isfinite(found), 0.0, np.abs(found) * 2.0**-20)
 
 
-def _exact_power(x: Array, exponent: Array) -> Array:
+def _exact_power(x: NumpyArray, exponent: NumpyArray) -> NumpyArray:
     below, whole = exponent < 0, x.astype(np.uint64)
     found = np.power(whole, np.where(below, exponent & 1, exponent).astype(np.uint64))
     unit = (x == 1) | (x == np.array(-1).astype(x.dtype)) & (x.dtype.kind == "i")

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvmdml.enums import RoundingMode
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, defaults
+from tvmdml.operators._contract import NumpyArray, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._pointwise import Unary
 from tvmdml.operators._support import support
@@ -45,7 +45,7 @@ class ElementWiseRound(Unary):
         rest, half, one = x - whole, T.like(x, 0.5), T.like(x, 1)
         return T.select(rest >= half, whole + one, T.select(rest <= -half, whole - one, whole))
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         """With a comparison of the fraction."""
         if self.rounding_mode is RoundingMode.HALVES_TO_NEAREST_EVEN:
             return np.rint(x)

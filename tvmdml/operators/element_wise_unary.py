@@ -9,9 +9,9 @@ import numpy as np
 from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._broadcast import common_sizes, repeated
-from tvmdml.operators._contract import Array, Float, Operator, Scalar
+from tvmdml.operators._contract import Float, NumpyArray, Operator, Scalar
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused, transposed
+from tvmdml.operators._onnx import NotConvertible, OnnxNode, transposed
 from tvmdml.operators._pointwise import Unary, unchanged
 from tvmdml.operators._pointwise_forms import Limited, Scaled, check_union, exact_limits
 from tvmdml.operators._support import support
@@ -74,7 +74,7 @@ class ElementWiseSign(Unary):
         zero = T.like(x, 0)
         return T.select(x > zero, T.like(x, 1), T.select(x < zero, T.like(x, -1), zero))
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return ((x > 0).astype(np.int8) - (x < 0)).astype(x.dtype)
 
 
@@ -87,7 +87,7 @@ class ElementWiseCeil(Scaled):
     def value(self, x: Any) -> Any:
         return T.ceil(x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.ceil(x)
 
 
@@ -100,7 +100,7 @@ class ElementWiseFloor(Scaled):
     def value(self, x: Any) -> Any:
         return T.floor(x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.floor(x)
 
 
@@ -113,7 +113,7 @@ class ElementWiseSqrt(Scaled):
     def value(self, x: Any) -> Any:
         return T.sqrt(x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.sqrt(x)
 
 
@@ -126,7 +126,7 @@ class ElementWiseRecip(Scaled):
     def value(self, x: Any) -> Any:
         return T.like(x, 1) / x
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         return x.dtype.type(1) / x
 
 
@@ -173,7 +173,7 @@ class ElementWiseClip1(Limited):
             for i, (name, limit) in enumerate(zip(("min", "max"), limits, strict=True), 1)
         )
         if low > high:
-            raise Refused("its min is greater than its max: ONNX then gives the max, and DirectML the min")
+            raise NotConvertible("its min is greater than its max: ONNX then gives the max, and DirectML the min")
         return cls.of(x, min=low, max=high)
 
     def check(self) -> None:
@@ -201,6 +201,6 @@ class ElementWiseThreshold(Scaled):
         low = T.like(x, self.number(self.min))
         return T.select(x < low, low, x)
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         low = self.array(self.min, x.dtype)
         return np.where(x < low, low, x)

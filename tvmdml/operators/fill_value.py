@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Scalar
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._contract import NumpyArray, Scalar
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._onnx_messages import elements
-from tvmdml.operators._pointwise_fill import Fill
+from tvmdml.operators._pointwise_fill import FillOperator
 from tvmdml.operators._support import support
 from tvmdml.tensors import MAX_ELEMENTS, ArrayTensorDesc, TensorDataType
 
 
-class FillValueConstant(Fill):
+class FillValueConstant(FillOperator):
     """One number in every element (``DML_FILL_VALUE_CONSTANT_OPERATOR_DESC``)."""
 
     FUNCTION = ""
@@ -38,11 +38,11 @@ class FillValueConstant(Fill):
     def expression(self, number: Any) -> Any:
         return T.like(T.cast(number, f"uint{8 * self.output_tensor.data_type.itemsize}"), self.bits(self.value))
 
-    def numpy(self, number: Array) -> Array:
+    def numpy(self, number: NumpyArray) -> NumpyArray:
         return np.full(number.shape, self.element(self.value)).view(f"u{self.output_tensor.data_type.itemsize}")
 
 
-class FillValueSequence(Fill):
+class FillValueSequence(FillOperator):
     """Evenly spaced numbers (``DML_FILL_VALUE_SEQUENCE_OPERATOR_DESC``): the k-th element is ``value_start + k * value_delta``.
 
     Elements count in row-major order. Integers wrap; the product and the sum of floats are rounded.
@@ -73,7 +73,7 @@ class FillValueSequence(Fill):
         found = T.wrapped(x * T.hidden(x, delta)) + T.hidden(x, start) if delta else T.like(x, start)
         return T.reinterpret(found, data_type.tvm)
 
-    def numpy(self, number: Array) -> Array:
+    def numpy(self, number: NumpyArray) -> NumpyArray:
         start, delta = self.element(self.value_start), self.element(self.value_delta)
         kind = np.float32 if start.dtype == np.float16 else start.dtype
         return number.astype(kind) * delta.astype(kind) + start.astype(kind)
@@ -87,7 +87,7 @@ def length(start: float, limit: float, delta: float) -> int:
     """
     count = (limit - start) / delta if delta else math.nan
     if not math.isfinite(count):
-        raise Refused(f"it goes from {start} to {limit} by {delta}: the delta may not be 0, and all must be finite")
+        raise NotConvertible(f"it goes from {start} to {limit} by {delta}: the delta may not be 0, and all must be finite")
     if count > MAX_ELEMENTS:
-        raise Refused(f"it goes from {start} to {limit} by {delta}: a tensor has at most 2^32 - 1 elements")
+        raise NotConvertible(f"it goes from {start} to {limit} by {delta}: a tensor has at most 2^32 - 1 elements")
     return max(math.ceil(count), 0)

@@ -17,7 +17,7 @@ from tvmdml.kernels import tensorir as T
 from tvmdml.kernels import tensorir_values as V
 from tvmdml.kernels.loops import counted_loop, nested
 from tvmdml.operators._accuracy import within_sum
-from tvmdml.operators._contract import Array, Shared, Uints
+from tvmdml.operators._contract import NumpyArray, Shared, Uints
 from tvmdml.operators._movement import Coordinate, SourceCoordinates, inside
 from tvmdml.operators._movement_columns import Columns
 from tvmdml.operators._onnx import OnnxNode
@@ -67,7 +67,7 @@ class Unfold(Columns):
         steps = zip(block, window, self.strides, self.dilations, self.start_padding, strict=True)
         return batch, channel, *(inside(b * stride + w * dilation - start) for b, w, stride, dilation, start in steps)
 
-    def numpy(self, x: Any) -> Array:
+    def numpy(self, x: Any) -> NumpyArray:
         pads = [(0, 0), (0, 0), *zip(self.start_padding, self.end_padding, strict=True)]
         x = np.pad(x, pads)
         found: Any = np.zeros((*x.shape[:2], *self.window_sizes, *self.counts()), x.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
+from tvmdml.operators._contract import Axis, Input, NumpyArray, Output, Uint, defaults
 from tvmdml.operators._movement import Coordinate, IndexElement, SourceCoordinates, picked
 from tvmdml.operators._movement_indices import Indexed, Tuples, clamped
 from tvmdml.operators._onnx import OnnxNode
@@ -95,7 +95,7 @@ class Gather(Indexed):
         place = [*[Coordinate({})] * (rank - count), *own[axis : axis + count]]
         return [*own[:axis], picked(IndexElement("indices_tensor", place)), *own[axis + count :]]
 
-    def numpy(self, x: Array, indices: Array) -> Array:
+    def numpy(self, x: NumpyArray, indices: NumpyArray) -> NumpyArray:
         own = indices.reshape(indices.shape[indices.ndim - self.index_dimensions :])
         return np.take(x, clamped(own, x.shape[self.axis]), self.axis).reshape(self.output_tensor.sizes)
 
@@ -144,7 +144,7 @@ class GatherElements(Indexed):
     def source(self, *at: Coordinate) -> SourceCoordinates:
         return [picked(IndexElement("indices_tensor", at)) if i == self.axis else x for i, x in enumerate(at)]
 
-    def numpy(self, x: Array, indices: Array) -> Array:
+    def numpy(self, x: NumpyArray, indices: NumpyArray) -> NumpyArray:
         return np.take_along_axis(x, clamped(indices, x.shape[self.axis]), self.axis)
 
 
@@ -188,14 +188,14 @@ class GatherNd(Tuples):
         places = [picked(IndexElement("indices_tensor", [*before, Coordinate({}, j)])) for j in range(self.tuple_size())]
         return [*[Coordinate({})] * (rank - self.input_dimension_count), *own[:batch], *places, *own[count - 1 :]]
 
-    def numpy(self, x: Any, indices: Any) -> Array:
+    def numpy(self, x: Any, indices: Any) -> NumpyArray:
         x = x.reshape(self.own("input_tensor", "input_dimension_count"))
         indices, batch = indices.reshape(self.own("indices_tensor", "indices_dimension_count")), self.batch()
         places = [clamped(indices[..., j], x.shape[batch + j]) for j in range(indices.shape[-1])]
         common = np.ix_(*(np.arange(n) for n in x.shape[:batch])) if batch else ()
         some = [one.reshape(one.shape + (1,) * (indices.ndim - 1 - batch)) for one in common]
         at = (*some, *places)
-        found: Array = x[at]
+        found: NumpyArray = x[at]
         return found.reshape(self.output_tensor.sizes)
 
 

@@ -15,9 +15,9 @@ from tvmdml.kernels.launched import with_fields
 from tvmdml.kernels.reduction import Totals
 from tvmdml.operators._accuracy import Expected, Near
 from tvmdml.operators._contract import (
-    Array,
     Float,
     Input,
+    NumpyArray,
     Operator,
     OptionalInput,
     OptionalOperator,
@@ -26,9 +26,9 @@ from tvmdml.operators._contract import (
 )
 from tvmdml.operators._fused import OF_GEMM
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._matrix import Sums, summed, sums_of
+from tvmdml.operators._matrix import BoundedSums, summed, sums_of
 from tvmdml.operators._matrix_product import Product
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._reduction import Reduction, precise
 from tvmdml.operators._reduction_activated import activated
 from tvmdml.operators._support import support
@@ -79,9 +79,9 @@ class Gemm(Product):
         """Gemm has matrices, and both others factors as ``numpy.matmul`` takes them."""
         known = {"transA", "transB", "alpha", "beta", "transBatchA", "transBatchB"}
         if unknown := sorted(set(node.attributes) - known):
-            raise Refused(f"its attribute {unknown[0]} has no counterpart in DirectML")
+            raise NotConvertible(f"its attribute {unknown[0]} has no counterpart in DirectML")
         if any(node.integer(name, 0) for name in ("transBatchA", "transBatchB")):
-            raise Refused("it transposes a batch")
+            raise NotConvertible("it transposes a batch")
         numbers = {name: float(node.attributes[name]) for name in ("alpha", "beta") if name in node.attributes}
         turned = {f"trans_{x}": MatrixTransform(int(bool(node.integer(f"trans{x.upper()}", 0)))) for x in "ab"}
         tensors = [node.tensor(i) if node.has(i) else None for i in range(3)]
@@ -181,7 +181,7 @@ class Gemm(Product):
 
     # -- The reference
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """``numpy.matmul`` in higher precision."""
         a, b, c = inputs
         assert a is not None
@@ -193,7 +193,7 @@ class Gemm(Product):
             return (self.near(sums, self.alpha, addend),)
         return (self._near_softmax(sums, addend),)
 
-    def _near_softmax(self, sums: Sums, addend: Any) -> Expected:
+    def _near_softmax(self, sums: BoundedSums, addend: Any) -> Expected:
         dtype = self.output_tensor.data_type.numpy
         axes = self.of_rows().reduced()
         with np.errstate(all="ignore"):

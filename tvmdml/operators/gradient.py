@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Float, Operator, Scalar
+from tvmdml.operators._contract import Float, NumpyArray, Operator, Scalar
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._pointwise_forms import Gradient, LimitedGradient, check_union, exact_limits
 from tvmdml.operators._support import support
@@ -62,5 +62,5 @@ class ActivationReluGrad(Gradient):
     def passes(self, x: Any) -> Any:
         return x > T.like(x, 0)
 
-    def passes_numpy(self, x: Array) -> Array:
+    def passes_numpy(self, x: NumpyArray) -> NumpyArray:
         return x > 0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels.movement import Move
-from tvmdml.operators._contract import Array, Axis, Input, Inputs, Output, Outputs, Uints
+from tvmdml.operators._contract import Axis, Input, Inputs, NumpyArray, Output, Outputs, Uints
 from tvmdml.operators._movement_parts import Parts, same
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -53,7 +53,7 @@ class Join(Parts):
         begins = enumerate(self.begins(self.input_tensors))
         return tuple(self.move(f"input_tensors[{i}]", "output_tensor", same, self.shifted(begin)) for i, begin in begins)
 
-    def numpy(self, *arrays: Array) -> Array:
+    def numpy(self, *arrays: NumpyArray) -> NumpyArray:
         return np.concatenate(arrays, self.axis)
 
 
@@ -106,5 +106,5 @@ class Split(Parts):
         begins = enumerate(self.begins(self.output_tensors))
         return tuple(self.move("input_tensor", f"output_tensors[{i}]", self.shifted(begin)) for i, begin in begins)
 
-    def numpy(self, x: Array) -> tuple[Array, ...]:
+    def numpy(self, x: NumpyArray) -> tuple[NumpyArray, ...]:
         return tuple(np.split(x, self.begins(self.output_tensors)[1:], self.axis))

@@ -11,9 +11,9 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.loops import nested
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Bool, Float, Input, Operator, Output, Shared, Uint, defaults
+from tvmdml.operators._contract import Bool, Float, Input, NumpyArray, Operator, Output, Shared, Uint, defaults
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.operators._window import Cascade, levels_of
 from tvmdml.operators._window_response import Response
@@ -60,7 +60,7 @@ class LocalResponseNormalization(Response, Summed):
         """Regions of channels."""
         x = node.tensor()
         if x.rank != 4:
-            raise Refused(f"its input has {x.rank} dimensions, not 4")
+            raise NotConvertible(f"its input has {x.rank} dimensions, not 4")
         given = {name: float(node.attributes.get(name, usual)) for name, usual in _DEFAULTS.items()}
         return cls.of(x, cross_channel=True, local_size=node.integer("size", 0), **given)
 
@@ -70,7 +70,7 @@ class LocalResponseNormalization(Response, Summed):
     def result(self, total: Any, seen: Seen) -> Any:
         return seen.element("input_tensor", T.scalar_type(total)) / self.power(self.base(total))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
         (x,) = (one for one in inputs if one is not None)
         unit, beta = windows.unit(x.dtype), abs(self.beta)
@@ -158,7 +158,7 @@ class LocalResponseNormalizationGrad(Response):
         factor = T.like(x, 2 * self.alpha / self.local_size * self.beta)
         return T.rounded(gradient / self.power(base)) - T.rounded(T.rounded(x * factor) * others)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision."""
         x, gradient = (windows.wide(one) for one in inputs if one is not None)
         dtype = next(one for one in inputs if one is not None).dtype

@@ -13,8 +13,8 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.quantization import quantized
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Input, Operator, OptionalInput, Output, defaults
-from tvmdml.operators._matrix import Sums
+from tvmdml.operators._contract import Input, NumpyArray, Operator, OptionalInput, Output, defaults
+from tvmdml.operators._matrix import BoundedSums
 from tvmdml.operators._matrix_product import Product, exact_product
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -56,7 +56,7 @@ class _Integers(Product):
         """Scales that are small numbers."""
         return (1, 4) if "scale" in name else None
 
-    def totals(self, *inputs: Array | None) -> Array:
+    def totals(self, *inputs: NumpyArray | None) -> NumpyArray:
         """The sums in 32 bits."""
         x, y = self.differences(*inputs)  # type: ignore[arg-type]
         return exact_product(x, y).astype(np.int32)
@@ -97,7 +97,7 @@ class MatrixMultiplyInteger(_Integers):
     def finish(self, total: Any, *values: Any) -> Any:
         return total
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """``numpy.matmul``, modulo 2^32."""
         a, a_zero, b, b_zero = inputs
         return (self.totals(a, b, a_zero, b_zero),)
@@ -166,23 +166,23 @@ class MatrixMultiplyIntegerToFloat(_Integers):
         found = T.cast(T.wrapped(total), "float32") * T.rounded(a_scale * b_scale)
         return T.rounded(found) + bias[0] if bias else found
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """Exact integers in NumPy, and the rest in higher precision."""
         a, a_scale, a_zero, b, b_scale, b_zero, bias = inputs
         x, y = self.differences(a, b, a_zero, b_zero)  # type: ignore[arg-type]
         exact = self.summed_in() == "int32"
         if exact:
             total = exact_product(x, y).astype(np.int32).astype(np.float64)
-            sums = Sums(total, np.abs(total), 0)  # nothing is rounded
+            sums = BoundedSums(total, np.abs(total), 0)  # nothing is rounded
         else:
             first, second = x.astype(np.float64), y.astype(np.float64)
-            sums = Sums(np.matmul(first, second), np.matmul(np.abs(first), np.abs(second)), x.shape[-1])
+            sums = BoundedSums(np.matmul(first, second), np.matmul(np.abs(first), np.abs(second)), x.shape[-1])
         small = (("a_scale_tensor", a_scale), ("b_scale_tensor", b_scale))
         first_scale, second_scale = (self.spread_small(name, one).astype(np.float64) for name, one in small)
         return (_scaled(sums, first_scale, second_scale, bias, self.output_tensor.data_type.numpy),)
 
 
-def _scaled(sums: Sums, a_scale: Array, b_scale: Array, bias: Array | None, dtype: Any) -> Expected:
+def _scaled(sums: BoundedSums, a_scale: NumpyArray, b_scale: NumpyArray, bias: NumpyArray | None, dtype: Any) -> Expected:
     """Results near to sums times both scales, plus a bias."""
     addend = np.zeros(()) if bias is None else bias.astype(np.float64)
     unit, tiny, most = 2.0**-24, 2.0**-126, float(np.finfo(np.float32).max)
@@ -258,7 +258,7 @@ class QuantizedLinearMatrixMultiply(_Integers):
         found = T.rounded(T.cast(T.wrapped(total), "float32") * T.rounded(a_scale * b_scale))
         return quantized(found, scale, zero[0] if zero else None, self.output_tensor.data_type)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """Exact sums, and the quotient in higher precision."""
         a, a_scale, a_zero, b, b_scale, b_zero, out_scale, out_zero = inputs
         total = self.totals(a, b, a_zero, b_zero).astype(np.float64)
@@ -268,7 +268,7 @@ class QuantizedLinearMatrixMultiply(_Integers):
         return (requantized(total, scales, zero, self.output_tensor.data_type.numpy),)
 
 
-def requantized(total: Array, scales: list[Array], zero: Array, dtype: Any) -> Expected:
+def requantized(total: NumpyArray, scales: list[NumpyArray], zero: NumpyArray, dtype: Any) -> Expected:
     """Sums times the first scales by the last one, rounded, plus a zero point, saturated.
 
     A neighbour is right where the quotient is nearly a half. What floats of 32 bits cannot hold may be anything.

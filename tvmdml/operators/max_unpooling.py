@@ -13,8 +13,8 @@ from tvmdml.kernels.launched import with_fields
 from tvmdml.kernels.layout import collapse
 from tvmdml.kernels.loops import nested
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Input, Operator, Output, Shared, Uints
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._contract import Input, NumpyArray, Operator, Output, Shared, Uints
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
@@ -50,17 +50,17 @@ class MaxUnpooling(Operator):
         """Indices are ONNX's INT64; the sizes follow from the windows, which an input must agree with."""
         x, places = node.tensor(), node.tensor(1)
         if x.rank != 4 or places.data_type is not TensorDataType.INT64:
-            raise Refused(f"its input has {x.rank} dimensions, not 4")
+            raise NotConvertible(f"its input has {x.rank} dimensions, not 4")
         window = node.attributes.get("kernel_shape", [])
         strides, pads = node.attributes.get("strides", [1, 1]), node.attributes.get("pads", [0] * 4)
         if len(window) != 2 or len(strides) != 2 or len(pads) != 4:
-            raise Refused("its windows do not have two dimensions")
+            raise NotConvertible("its windows do not have two dimensions")
         own = ((n - 1) * strides[i] + window[i] - pads[i] - pads[i + 2] for i, n in enumerate(x.sizes[2:]))
         sizes = [*x.sizes[:2], *own]
         if node.has(2) and node.constants("output_shape", 2) != sizes:
-            raise Refused(f"its output_shape is not {sizes}, the sizes that its windows say, and that its indices count")
+            raise NotConvertible(f"its output_shape is not {sizes}, the sizes that its windows say, and that its indices count")
         if any(n < 1 for n in sizes):
-            raise Refused(f"its output has the sizes {sizes}")
+            raise NotConvertible(f"its output has the sizes {sizes}")
         return cls.of(x, ArrayTensorDesc(TensorDataType.UINT64, places.sizes, places.layout), output_tensor=x.with_sizes(sizes))
 
     def infer(self) -> Mapping[str, TensorDesc]:
@@ -121,7 +121,7 @@ class MaxUnpooling(Operator):
         found = (ArrayTensorDesc(kind, size or (1,), step or (1,)) for kind, size, step in tensors)
         return with_fields(self, **dict(zip(("input_tensor", "indices_tensor", "output_tensor"), found, strict=True)))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: the last one of equal indices; elements that several name may be anything."""
         x, places = (one for one in inputs if one is not None)
         sizes = self.output_tensor.sizes

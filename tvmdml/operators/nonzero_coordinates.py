@@ -8,7 +8,7 @@ import numpy as np
 
 from tvmdml.enums import FeatureLevel
 from tvmdml.kernels import tensorir as T
-from tvmdml.operators._contract import Array, Input, Operator, Output, Shared
+from tvmdml.operators._contract import Input, NumpyArray, Operator, Output, Shared
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -111,7 +111,7 @@ class NonzeroCoordinates(Operator):
                         T.store(tensors["output_coordinates_tensor"], place, T.const(0, result.data_type.tvm))
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """The operator in NumPy; rows after the count are zero."""
         (x,) = inputs
         assert x is not None

@@ -13,12 +13,12 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import SUM, Walk
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import (
-    Array,
     Axes,
     Axis,
     Bool,
     Float,
     Input,
+    NumpyArray,
     Operator,
     OptionalBool,
     OptionalInput,
@@ -28,7 +28,7 @@ from tvmdml.operators._contract import (
     defaults,
 )
 from tvmdml.operators._fused import ACTIVATIONS
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._reduction_activated import activated, activated_near
 from tvmdml.operators._reduction_means import anything_past_range, mean_errors, mean_walks, normalized_error, of_first
@@ -100,7 +100,7 @@ class _MeanVariance(_Normalization):
         y = y if bias is None else y + bias
         return activated(self.fused_activation, y)  # type: ignore[attr-defined]
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy, in higher precision."""
         given, scale, bias = inputs
         assert given is not None
@@ -224,7 +224,7 @@ class MeanVarianceNormalization2(_MeanVariance):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """From an axis on; the scale and the bias have these dimensions. Only the first result is computed."""
         if node.results > 1:
-            raise Refused("its mean and deviation are used, which DirectML does not give")
+            raise NotConvertible("its mean and deviation are used, which DirectML does not give")
         x = node.tensor()
         axis = node.integer("axis", -1)
         axes = tuple(range(axis % x.rank, x.rank))
@@ -280,7 +280,7 @@ class LpNormalization(_Normalization):
     def _norm(self, found: Any) -> Any:
         return T.maximum(found, T.like(found, self.epsilon))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The formula in NumPy."""
         (given,) = inputs
         assert given is not None
@@ -298,7 +298,7 @@ class LpNormalization(_Normalization):
             bound = np.where(low > 0, np.where(np.isfinite(y), bound, 0), np.nan)
             return (self.near(y, anything_past_range(bound, x, given.dtype, squared=self.p == 2), given.dtype),)
 
-    def _divisor(self, total: Array) -> Array:
+    def _divisor(self, total: NumpyArray) -> NumpyArray:
         return np.maximum(total if self.p == 1 else np.sqrt(total), self.epsilon)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels.movement import Linear, Transfer
-from tvmdml.operators._contract import Array, Axis, Input, Output, Uint
+from tvmdml.operators._contract import Axis, Input, NumpyArray, Output, Uint
 from tvmdml.operators._movement import Coordinate, SourceCoordinates, equal
 from tvmdml.operators._movement_indices import Indexed, normal
 from tvmdml.operators._onnx import OnnxNode
@@ -85,7 +85,7 @@ class OneHot(Indexed):
         read = Linear(move.read.base + second, move.read.steps)
         return found._replace(moves=(move._replace(read=read),), filled_from=(move.source, 0))
 
-    def numpy(self, indices: Array, values: Array) -> Array:
+    def numpy(self, indices: NumpyArray, values: NumpyArray) -> NumpyArray:
         off, on = values.reshape(-1)[:2]
         size = self.output_tensor.sizes[self.axis]
         found, inside = normal(indices, size)

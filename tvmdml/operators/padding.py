@@ -6,7 +6,7 @@ from tvmdml.enums import PaddingMode
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Float, Input, Output, Scalar, Uints, defaults
 from tvmdml.operators._movement_padding import Padded
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._scalars import require_number
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType
@@ -68,7 +68,7 @@ class Padding1(Padded):
         axes = node.constants("axes", 3) if node.has(3) else range(x.rank)
         mode = node.attributes.get("mode", b"constant").decode()
         if mode not in _ONNX or min(pads) < 0:
-            raise Refused(f"its mode is {mode}" if mode not in _ONNX else "its pads are negative")
+            raise NotConvertible(f"its mode is {mode}" if mode not in _ONNX else "its pads are negative")
         starts, ends = [0] * x.rank, [0] * x.rank
         for axis, start, end in zip(axes, pads, pads[len(pads) // 2 :], strict=False):
             starts[axis], ends[axis] = start, end

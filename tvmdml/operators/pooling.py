@@ -7,7 +7,7 @@ from typing import Any
 
 from tvmdml.operators._contract import Bool, Input, Operator, OptionalOutput, Output, Uint, Uints, defaults
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.operators._window import ABSENT
 from tvmdml.operators._window_largest import Largest
@@ -179,7 +179,7 @@ class MaxPooling2(Largest):
         """Its indices are ONNX's INT64."""
         x = image(node)
         if node.integer("storage_order", 0):
-            raise Refused("its indices count columns first")
+            raise NotConvertible("its indices count columns first")
         kind = {"output_indices_tensor": TensorDataType.UINT64} if node.results > 1 else {}
         return cls.of(x, **pooled(node, x), **kind)
 

@@ -10,7 +10,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Bool, Input, Output, Uints, defaults
+from tvmdml.operators._contract import Bool, Input, NumpyArray, Output, Uints, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._support import support
 from tvmdml.operators._window import Reach
@@ -63,7 +63,7 @@ class AveragePoolingGrad(Gathered):
         own = T.hold(T.to(tensors[self.POOLED][T.dot(window, self.pooled().layout)], self.computed))
         return own / Seen(self, tensors, window, reaches).number(self.include_padding, self.computed)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: a window's share goes to each of its elements."""
         (gradient,) = (one for one in inputs if one is not None)
         table, rank = windows.tables(self), gradient.ndim
@@ -114,14 +114,14 @@ class MaxPoolingGrad(Gathered):
         offset = T.dot(window, self.pooled().layout)
         return own, T.hold(T.to(tensors[self.POOLED][offset], self.computed))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: a window's gradient goes to the element that it took."""
         x, gradient = (one for one in inputs if one is not None)
         _, place, found = largest(self, x)
         return (spread(self, gradient.dtype, windows.wide(gradient), 0, place, found),)
 
 
-def spread(desc: Any, dtype: Any, share: Array, steps: int, place: Any = None, found: Any = None) -> Near:
+def spread(desc: Any, dtype: Any, share: NumpyArray, steps: int, place: Any = None, found: Any = None) -> Near:
     """The sum at each element of what windows give it: all their elements, or only those at these places."""
     sizes = desc.whole().sizes
     total, magnitudes, count = (np.zeros(sizes, share.dtype) for _ in range(3))

@@ -11,8 +11,8 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators import _window_reference as windows
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._contract import Array, Bool, Input, Operator, OptionalInput, Output, Shared, Uints, defaults
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._contract import Bool, Input, NumpyArray, Operator, OptionalInput, Output, Shared, Uints, defaults
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.operators._window import ABSENT, Window
 from tvmdml.operators._window_onnx import everywhere, image, pooled
@@ -69,7 +69,7 @@ class QuantizedLinearAveragePooling(Window):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """Windows, or one over the whole image."""
         if node.integer("channels_last", 0):
-            raise Refused("its channels are last")
+            raise NotConvertible("its channels are last")
         x = image(node)
         given = [node.tensor(i) if node.has(i) else None for i in range(1, 5)]
         numbers = everywhere(x) if "Global" in node.kind else pooled(node, x)
@@ -135,7 +135,7 @@ class QuantizedLinearAveragePooling(Window):
                 found = found + T.cast(offset, "float32")  # exact, unless it saturates anyway
             T.store(tensors["output_tensor"], T.dot(at, y.layout), T.to(found, y.data_type.tvm))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: exact sums, and the quotient in higher precision."""
         given: list[Any] = [one if one is None or one.size > 1 else one.reshape(-1)[0] for one in inputs[1:]]
         scale, zero, out_scale, out_zero = given

@@ -10,9 +10,9 @@ import numpy as np
 from tvmdml.enums import FeatureLevel, QuantizationType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.quantization import dequantized, limits, quantized
-from tvmdml.operators._contract import Array, Input, Operator, OptionalInput, Output, Role, defaults
+from tvmdml.operators._contract import Input, NumpyArray, Operator, OptionalInput, Output, Role, defaults
 from tvmdml.operators._inference import dimension
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._pointwise_blocks import Blocks
 from tvmdml.operators._support import support
@@ -21,14 +21,14 @@ from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 # -- The formulas in NumPy ----------------------------------------------------------------------------------------
 
 
-def quantized_numpy(x: Array, scale: Array, zero_point: Array | None, data_type: TensorDataType) -> Array:
+def quantized_numpy(x: NumpyArray, scale: NumpyArray, zero_point: NumpyArray | None, data_type: TensorDataType) -> NumpyArray:
     """``x / scale``, rounded, halves to even, 0 for NaN; plus the zero point, saturated to the type."""
     rounded = np.nan_to_num(np.rint(x / scale), nan=0, posinf=1e9, neginf=-1e9)
     whole = np.clip(rounded, -1e9, 1e9).astype(np.int64) + (0 if zero_point is None else zero_point.astype(np.int64))
     return np.clip(whole, *limits(data_type)).astype(data_type.unpacked.numpy)
 
 
-def dequantized_numpy(x: Array, scale: Array, zero_point: Array | None = None) -> Array:
+def dequantized_numpy(x: NumpyArray, scale: NumpyArray, zero_point: NumpyArray | None = None) -> NumpyArray:
     """``(x - zero_point) * scale``."""
     difference = x.astype(np.int64) - (0 if zero_point is None else zero_point.astype(np.int64))
     return difference.astype(scale.dtype) * scale
@@ -93,7 +93,7 @@ class ElementWiseQuantizeLinear(_Linear):
     def value(self, x: Any, scale: Any, zero_point: Any = None) -> Any:
         return quantized(T.to(x, T.scalar_type(scale)), scale, zero_point, self.output_tensor.data_type)
 
-    def numpy(self, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
+    def numpy(self, x: NumpyArray, scale: NumpyArray, zero_point: NumpyArray | None = None) -> NumpyArray:
         return quantized_numpy(x.astype(scale.dtype), scale, zero_point, self.output_tensor.data_type)
 
 
@@ -133,7 +133,7 @@ class ElementWiseDequantizeLinear(_Linear):
 def _of_onnx(cls: type[Operator], blocked: type[Blocks], node: OnnxNode, wanted: TensorDataType | None) -> Operator:
     """A node with parameters for the whole tensor, for each slice of an axis, or for blocks along it."""
     if node.integer("precision", 0) > 1:
-        raise Refused("its precision is not float32")
+        raise NotConvertible("its precision is not float32")
     x, parameters = node.tensor(), [node.tensor(i) for i in (1, 2) if node.has(i)]
     axis, block = dimension(node.integer("axis", 1), x.rank, "axis") if x.rank > 1 else 0, node.integer("block_size", 0)
     output = {} if wanted is None else {"output_tensor": wanted}
@@ -147,10 +147,10 @@ def _of_onnx(cls: type[Operator], blocked: type[Blocks], node: OnnxNode, wanted:
     found = blocked.of(x, parameters, quantization_type=kind, **output)
     assert isinstance(found, Blocks)
     if kind is QuantizationType.SCALE and found.middle():
-        raise Refused("it has no zero point, which is 0 in ONNX, and the middle of the range in DirectML")
+        raise NotConvertible("it has no zero point, which is 0 in ONNX, and the middle of the range in DirectML")
     found.check()
     if block and found.blocks()[axis] != block:
-        raise Refused(f"its blocks have {block} elements; DirectML's would have {found.blocks()[axis]}")
+        raise NotConvertible(f"its blocks have {block} elements; DirectML's would have {found.blocks()[axis]}")
     return found
 
 
@@ -158,7 +158,7 @@ def _along(parameter: ArrayTensorDesc, x: ArrayTensorDesc, axis: int) -> ArrayTe
     """A scale or zero point, repeated to the input's sizes: one for all, or one for each slice of an axis."""
     each = parameter.element_count != 1
     if each and parameter.sizes != (x.sizes[axis],):
-        raise Refused(f"a parameter has the shape {parameter.sizes}, for {x.sizes[axis]} slices")
+        raise NotConvertible(f"a parameter has the shape {parameter.sizes}, for {x.sizes[axis]} slices")
     strides = [int(each and i == axis) for i in range(x.rank)]
     return ArrayTensorDesc(parameter.data_type, x.sizes, strides)
 
@@ -214,7 +214,7 @@ class ElementWiseQuantizedLinearAdd(Pointwise):
         a, b = (T.rounded(dequantized(given[n], given[f"{n}_scale"], given.get(f"{n}_zero_point"))) for n in ("a", "b"))
         return quantized(a + b, given["output_scale"], given.get("output_zero_point"), self.output_tensor.data_type)
 
-    def numpy(self, *arrays: Array) -> Array:
+    def numpy(self, *arrays: NumpyArray) -> NumpyArray:
         given = self._by_name(arrays)
         a, b = (dequantized_numpy(given[n], given[f"{n}_scale"], given.get(f"{n}_zero_point")) for n in ("a", "b"))
         return quantized_numpy(a + b, given["output_scale"], given.get("output_zero_point"), self.output_tensor.data_type)
@@ -258,7 +258,7 @@ class Quantize(Blocks):
         zero_point = T.like(x, self.middle()) if zero_point is None else zero_point
         return quantized(x, scale, zero_point, self.output_tensor.data_type)
 
-    def numpy(self, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
+    def numpy(self, x: NumpyArray, scale: NumpyArray, zero_point: NumpyArray | None = None) -> NumpyArray:
         zero_point = np.array(self.middle()) if zero_point is None else self.repeated(zero_point)
         return quantized_numpy(x, self.repeated(scale), zero_point, self.output_tensor.data_type)
 
@@ -289,6 +289,6 @@ class Dequantize(Blocks):
     def value(self, x: Any, scale: Any, zero_point: Any = None) -> Any:
         return dequantized(x, scale, T.like(x, self.middle()) if zero_point is None else zero_point)
 
-    def numpy(self, x: Array, scale: Array, zero_point: Array | None = None) -> Array:
+    def numpy(self, x: NumpyArray, scale: NumpyArray, zero_point: NumpyArray | None = None) -> NumpyArray:
         zero_point = np.array(self.middle()) if zero_point is None else self.repeated(zero_point)
         return dequantized_numpy(x, self.repeated(scale), zero_point)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tvmdml.enums import RandomGeneratorType
 from tvmdml.kernels import tensorir as T
-from tvmdml.operators._contract import Array, Input, Operator, OptionalOutput, Output, Shared, defaults
+from tvmdml.operators._contract import Input, NumpyArray, Operator, OptionalOutput, Output, Shared, defaults
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
@@ -81,7 +81,7 @@ class RandomGenerator(Operator):
                     advance(buffers["input_state_tensor"], source, buffers["output_state_tensor"], state, self.blocks)
         return f.result()
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """The operator in NumPy: all blocks at once, in 64-bit words."""
         (state,) = inputs
         assert state is not None
@@ -105,7 +105,7 @@ class RandomGenerator(Operator):
 
 # -- Steps of kernels ---------------------------------------------------------------------------------------------
 
-Product = Callable[[Any, int], "tuple[Any, Any]"]
+WordProduct = Callable[[Any, int], "tuple[Any, Any]"]
 """The high and the low word of the product of a word and a constant."""
 
 
@@ -138,7 +138,7 @@ def advance(buffer: Any, tensor: TensorDesc, new_buffer: Any, new: TensorDesc, b
         T.store(new_buffer, T.index(i * new.layout[-1]), T.cast(word, "uint32"))
 
 
-def philox(state: Sequence[Any], number: Any, product: Product | None = None) -> list[Any]:
+def philox(state: Sequence[Any], number: Any, product: WordProduct | None = None) -> list[Any]:
     """The words of the block that is so many blocks after the state's counter, in the type and with the lanes of the number."""
     many = T.lanes(number)
     words = [T.splat(word, many) for word in state] if many > 1 else list(state)

@@ -10,7 +10,7 @@ from tvmdml.operators._contract import Bool, Float, Input, Operator, Operators, 
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._recurrent import Recurrent
 from tvmdml.operators._recurrent_onnx import from_node
-from tvmdml.operators._recurrent_step import Stage, Unit
+from tvmdml.operators._recurrent_step import StepPart, Unit
 from tvmdml.operators._support import support
 
 _SUPPORT = support("1.0 F r4 · ext +D", sequence_lengths_tensor="1.0 u r4 · ext +iL")
@@ -38,8 +38,8 @@ class Rnn(Recurrent):
     activation_descs: Operators
     direction: RecurrentNetworkDirection
 
-    def stages(self) -> tuple[Stage, ...]:
-        return (Stage((0,), lambda unit: (unit.functions[0](unit.sums[0]),)),)
+    def stages(self) -> tuple[StepPart, ...]:
+        return (StepPart((0,), lambda unit: (unit.functions[0](unit.sums[0]),)),)
 
     def step(self, functions: Any, of_input: Any, of_state: Any, y: Any, c: Any, peepholes: Any) -> tuple[Any, ...]:
         return (functions[0](of_input(0) + of_state(0, y)),)
@@ -85,9 +85,9 @@ class Lstm(Recurrent):
         allowed = "a number from 0 up, as use_clip_threshold is true"
         self.require(not self.use_clip_threshold or self.clip_threshold >= 0, "clip_threshold", self.clip_threshold, allowed)
 
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[StepPart, ...]:
         gates = (0, 1, 3) if self.couple_input_forget else (0, 1, 2, 3)
-        return (Stage(gates, self._after),)
+        return (StepPart(gates, self._after),)
 
     def _after(self, unit: Unit) -> tuple[Any, ...]:
         f, g, h = unit.functions
@@ -161,10 +161,10 @@ class Gru(Recurrent):
     def apart(self) -> tuple[int, ...]:
         return (2,) if self.linear_before_reset else ()
 
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[StepPart, ...]:
         if self.linear_before_reset:
-            return (Stage((0, 1, 2), self._at_once),)
-        return (Stage((0, 1), self._reset, kept=1), Stage((2,), self._after_reset))
+            return (StepPart((0, 1, 2), self._at_once),)
+        return (StepPart((0, 1), self._reset, kept=1), StepPart((2,), self._after_reset))
 
     @staticmethod
     def _mixed(z: Any, n: Any, y: Any) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.reduction import LARGEST, PRODUCT, SMALLEST, SUM, Walk, itself, places
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Axes, Input, Operator, Output, defaults
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._contract import Axes, Input, NumpyArray, Operator, Output, defaults
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._reduction import Reduction, additions, spacing
 from tvmdml.operators._support import Support, support
 from tvmdml.tensors import TensorDataType, TensorDesc
@@ -77,7 +77,7 @@ class _Reduced(Reduction):
     def slice_results(self, *found: Any) -> Any:
         return found[1]
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """NumPy's ``argmax`` or ``argmin``: a NaN is the first or the last place, too."""
         place = self.place()
         assert place is not None
@@ -106,7 +106,7 @@ class _Arg(_Reduced):
         last = node.integer("select_last_index", 0)
         direction = AxisDirection.DECREASING if last else AxisDirection.INCREASING
         if not node.integer("keepdims", 1):
-            raise Refused("its keepdims is 0: DirectML keeps a dimension of size 1")
+            raise NotConvertible("its keepdims is 0: DirectML keeps a dimension of size 1")
         return cls.of(node.tensor(), axes=(node.integer("axis", 0),), axis_direction=direction, output_tensor=TensorDataType.INT64)
 
 
@@ -171,11 +171,11 @@ def _root(total: Any, _: Any) -> Any:
     return T.sqrt(total)
 
 
-def _finite(x: Array) -> Array:
+def _finite(x: NumpyArray) -> NumpyArray:
     return np.where(np.isfinite(x), x, 0)
 
 
-def _sum(x: Array, dtype: Any, terms: Array | None = None) -> tuple[Array, Array]:
+def _sum(x: NumpyArray, dtype: Any, terms: NumpyArray | None = None) -> tuple[NumpyArray, NumpyArray]:
     """A sum, and what it may be off: anything where a part of it may overflow."""
     if x.dtype.kind != "f":
         return np.sum(x, axis=-1, dtype=x.dtype), np.zeros(())
@@ -186,21 +186,21 @@ def _sum(x: Array, dtype: Any, terms: Array | None = None) -> tuple[Array, Array
     return np.sum(terms, axis=-1), np.where(free, np.nan, additions(n, dtype) * magnitudes)
 
 
-def _average(x: Array, dtype: Any) -> Any:
+def _average(x: NumpyArray, dtype: Any) -> Any:
     total, error = _sum(x, dtype)
     n = x.shape[-1]
     return total / n, error / n + 4 * spacing(dtype) * np.abs(_finite(total / n))
 
 
-def _l1(x: Array, dtype: Any) -> Any:
+def _l1(x: NumpyArray, dtype: Any) -> Any:
     return _sum(np.abs(x) if x.dtype.kind == "f" else _magnitude(x), dtype)
 
 
-def _magnitude(x: Array) -> Array:
+def _magnitude(x: NumpyArray) -> NumpyArray:
     return x if x.dtype.kind == "u" else np.where(x < 0, np.negative(x), x)
 
 
-def _squares(x: Array, dtype: Any) -> Any:
+def _squares(x: NumpyArray, dtype: Any) -> Any:
     if x.dtype.kind != "f":
         return _sum(x * x, dtype)
     total, error = _sum(x * x, dtype)
@@ -209,7 +209,7 @@ def _squares(x: Array, dtype: Any) -> Any:
     return total, error + e * np.abs(_finite(total)) + tiny
 
 
-def _l2(x: Array, dtype: Any) -> Any:
+def _l2(x: NumpyArray, dtype: Any) -> Any:
     total, error = _squares(x, dtype)
     y = np.sqrt(total)
     bound = (additions(x.shape[-1], dtype) / 2 + 6 * spacing(dtype)) * _finite(y)
@@ -219,7 +219,7 @@ def _l2(x: Array, dtype: Any) -> Any:
     return y, np.where(np.isnan(error), np.nan, bound + np.where(lost, np.sqrt(x.shape[-1] * float(np.finfo(wide).tiny)), 0))
 
 
-def _log_sum(x: Array, dtype: Any) -> Any:
+def _log_sum(x: NumpyArray, dtype: Any) -> Any:
     total, error = _sum(x, dtype)
     y = np.log(total)
     relative = error / np.abs(total)
@@ -230,7 +230,7 @@ def _log_sum(x: Array, dtype: Any) -> Any:
     return y, np.where(free & ~given & (error != 0), np.nan, bound)
 
 
-def _log_sum_exp_reference(x: Array, dtype: Any) -> Any:
+def _log_sum_exp_reference(x: NumpyArray, dtype: Any) -> Any:
     m = np.max(x, axis=-1, keepdims=True, initial=-np.inf)
     m = np.where(np.isinf(m), 0, m)
     y = m[..., 0] + np.log(np.sum(np.exp(x - m), axis=-1))
@@ -238,7 +238,7 @@ def _log_sum_exp_reference(x: Array, dtype: Any) -> Any:
     return y, additions(n, dtype) + spacing(dtype) * (8 + 8 * np.log(n) + np.abs(_finite(y)))
 
 
-def _product(x: Array, dtype: Any) -> Any:
+def _product(x: NumpyArray, dtype: Any) -> Any:
     if x.dtype.kind != "f":
         return np.prod(x, axis=-1, dtype=x.dtype), np.zeros(())
     limits = np.finfo(np.float64 if dtype == np.float64 else np.float32)
@@ -250,7 +250,7 @@ def _product(x: Array, dtype: Any) -> Any:
     return y, np.where(free & ~settled, np.nan, x.shape[-1] / 2 * spacing(dtype) * np.abs(_finite(y)))
 
 
-def _extreme(function: Callable[..., Any]) -> Callable[[Array, Any], Any]:
+def _extreme(function: Callable[..., Any]) -> Callable[[NumpyArray, Any], Any]:
     return lambda x, dtype: (function(x, axis=-1), np.zeros(()))
 
 
@@ -310,7 +310,7 @@ class Reduce(_Reduced):
     def slice_results(self, *found: Any) -> Any:
         return super().slice_results(*found) if self.place() else _FUNCTIONS[self.function].result(*found)
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The function in NumPy."""
         if self.place():
             return super().reference(*inputs)
@@ -324,10 +324,10 @@ class Reduce(_Reduced):
     def from_onnx(cls, node: OnnxNode) -> Operator:
         """The axes are an attribute, or a constant input; none means all."""
         if not node.integer("keepdims", 1):
-            raise Refused("its keepdims is 0: DirectML keeps a dimension of size 1")
+            raise NotConvertible("its keepdims is 0: DirectML keeps a dimension of size 1")
         axes = node.constants("axes", 1) if node.has(1) else node.attributes.get("axes")
         x = node.tensor()
         if not axes and node.integer("noop_with_empty_axes", 0):
-            raise Refused("its axes are empty, and it then does nothing")
+            raise NotConvertible("its axes are empty, and it then does nothing")
         function = next(kind for kind, one in _FUNCTIONS.items() if one.onnx == node.kind)
         return cls.of(x, function=function, axes=tuple(axes) if axes else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvmdml.enums import AxisDirection, InterpolationMode
 from tvmdml.operators._contract import Bool, Floats, Input, Output
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._resampling import Resampled, ResampledGradient
 from tvmdml.operators._resampling_onnx import resize
 from tvmdml.operators._support import support
@@ -89,7 +89,7 @@ class Resample3(Resampled):
         found = resize(node)
         desc = cls.of(found.tensor, output_tensor=found.tensor.with_sizes(found.sizes), **found.attributes)
         if desc.antialiased and any(1 / rule.scale > 1 and not rule.acts for rule in desc.rules()):
-            raise Refused("it is antialiased where a dimension is reduced by less than a half")
+            raise NotConvertible("it is antialiased where a dimension is reduced by less than a half")
         return desc
 
 

@@ -10,8 +10,8 @@ from tvmdml.enums import InterpolationMode, ReduceFunction
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.loops import nested
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Bool, Float, Input, OptionalInput, OptionalOutput, Output, Shared, Uint
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._contract import Bool, Float, Input, NumpyArray, OptionalInput, OptionalOutput, Output, Shared, Uint
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._roi_align import RoiOperator
 from tvmdml.operators._roi_align_forward import Aligned
 from tvmdml.operators._roi_align_gradient import of_images, of_regions
@@ -98,7 +98,9 @@ class RoiAlign1(Aligned):
         given = node.attributes
         text = {name: value.decode() if isinstance(value, bytes) else value for name, value in given.items()}
         if text.get("mode", "avg") != "avg":
-            raise Refused(f"its mode is {text['mode']}, which is the largest of the weighed elements, and not the largest sample")
+            raise NotConvertible(
+                f"its mode is {text['mode']}, which is the largest of the weighed elements, and not the largest sample"
+            )
         half = text.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
         count, scale = node.integer("sampling_ratio", 0), float(given.get("spatial_scale", 1.0))
         return cls.of_call(
@@ -199,7 +201,7 @@ class RoiAlignGrad(RoiOperator):
         if self.output_roi_gradient_tensor is not None:
             of_regions(self, tensors, each, lambda sizes: nested([T.loop(T.index(size)) for size in sizes]))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy, in higher precision, with coordinates in the region's type."""
         x, gradient, roi, batch = inputs
         assert gradient is not None

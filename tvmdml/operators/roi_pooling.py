@@ -13,7 +13,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.channels import Channels
 from tvmdml.kernels.loops import counted_loop
 from tvmdml.operators._accuracy import Expected
-from tvmdml.operators._contract import Array, Float, Input, Operator, Output, Shared, Size, defaults
+from tvmdml.operators._contract import Float, Input, NumpyArray, Operator, Output, Shared, Size, defaults
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.operators._window_largest import Best
@@ -162,7 +162,7 @@ class RoiPooling(Operator):
         dtype = T.type_of(T.index(0))
         return T.let(T.cast(begin, dtype)), T.let(T.cast(T.max(stop - begin, zero), dtype))
 
-    def reference(self, *inputs: Array | None) -> tuple[Expected, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """The operator in NumPy: bins one after the other."""
         x, roi = (one for one in inputs if one is not None)
         wide = np.float64 if x.dtype == np.float64 else np.float32

@@ -8,10 +8,10 @@ import numpy as np
 
 from tvmdml.kernels.layout import without
 from tvmdml.kernels.movement import Index, Linear, Updates
-from tvmdml.operators._contract import Array, Axis, Input, Output, Uint, defaults
+from tvmdml.operators._contract import Axis, Input, NumpyArray, Output, Uint, defaults
 from tvmdml.operators._movement_indices import Tuples, normal
 from tvmdml.operators._movement_scatter import Scattered
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 
 
@@ -39,7 +39,7 @@ class Scatter(Scattered):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Scatter:
         if node.attributes.get("reduction", b"none") != b"none":
-            raise Refused("it reduces: DirectML's scatter replaces")
+            raise NotConvertible("it reduces: DirectML's scatter replaces")
         x, indices, updates = node.tensor(boolean=True), node.tensor(1), node.tensor(2, boolean=True)
         return cls.of(x, indices, updates, axis=node.integer("axis", 0))
 
@@ -70,8 +70,8 @@ class Scatter(Scattered):
             (along,),
         )
 
-    def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
-        found: Array = x.copy()
+    def numpy(self, x: Any, indices: Any, updates: Any) -> NumpyArray:
+        found: NumpyArray = x.copy()
         places, inside = normal(indices, x.shape[self.axis])
         at: Any = np.indices(indices.shape)
         at[self.axis] = np.where(inside, places, 0)
@@ -109,7 +109,7 @@ class ScatterNd(Scattered, Tuples):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> ScatterNd:
         if node.attributes.get("reduction", b"none") != b"none":
-            raise Refused("it reduces: DirectML's scatter replaces")
+            raise NotConvertible("it reduces: DirectML's scatter replaces")
         x, indices, updates = node.tensor(boolean=True), node.tensor(1), node.tensor(2, boolean=True)
         return cls.of_call(x, indices, updates, input_dimension_count=None, indices_dimension_count=None)
 
@@ -150,16 +150,16 @@ class ScatterNd(Scattered, Tuples):
             ),
         )
 
-    def numpy(self, x: Any, indices: Any, updates: Any) -> Array:
-        found: Array = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
+    def numpy(self, x: Any, indices: Any, updates: Any) -> NumpyArray:
+        found: NumpyArray = x.copy().reshape(self.own("input_tensor", "input_dimension_count"))
         places, slices = self.placed(found.shape, indices, updates)
         found[places] = slices
         return found.reshape(x.shape)
 
-    def placed(self, sizes: tuple[int, ...], indices: Any, updates: Any) -> tuple[tuple[Array, ...], Array]:
+    def placed(self, sizes: tuple[int, ...], indices: Any, updates: Any) -> tuple[tuple[NumpyArray, ...], NumpyArray]:
         """For a reference: the places of the tuples in range, and their slices."""
         tuples = indices.reshape(-1, self.tuple_size())
         some = [normal(tuples[:, j], sizes[j]) for j in range(self.tuple_size())]
         inside = np.logical_and.reduce([one for _, one in some])
-        slices: Array = updates.reshape(len(tuples), *sizes[self.tuple_size() :])
+        slices: NumpyArray = updates.reshape(len(tuples), *sizes[self.tuple_size() :])
         return tuple(place[inside] for place, _ in some), slices[inside]

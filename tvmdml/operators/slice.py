@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.operators._contract import Array, Input, Ints, Output, Uints
+from tvmdml.operators._contract import Input, Ints, NumpyArray, Output, Uints
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, divided
 from tvmdml.operators._movement_window import NO_ZERO, Window
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
 
@@ -52,7 +52,7 @@ class Slice(Movement):
     def source(self, *at: Coordinate) -> SourceCoordinates:
         return [offset + step * x for offset, step, x in zip(self.offsets, self.strides, at, strict=True)]
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return x[tuple(np.s_[o : o + n * s : s] for o, n, s in zip(self.offsets, self.sizes, self.strides, strict=True))]
 
 
@@ -95,7 +95,7 @@ class Slice1(Window):
             first, last, _ = slice(begin, end, step).indices(x.sizes[axis])
             offset, size = (first, last - first) if step > 0 else (last + 1, first - last)
             if size < 1:
-                raise Refused("its result has no elements")
+                raise NotConvertible("its result has no elements")
             window[axis] = offset, size, step
         offsets, sizes, strides = zip(*window, strict=True)
         limit = 2**31 - 1
@@ -111,7 +111,7 @@ class Slice1(Window):
     def source(self, *at: Coordinate) -> SourceCoordinates:
         return [start + step * x for (start, step), x in zip(self.starts(), at, strict=True)]
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         parts = (
             range(start, start + n * step, step) for (start, step), n in zip(self.starts(), self.output_tensor.sizes, strict=True)
         )
@@ -162,7 +162,7 @@ class SliceGrad(Window):
             found.append(divided(x - start if step > 0 else start - x, abs(step)))
         return found
 
-    def numpy(self, gradient: Array) -> Array:
+    def numpy(self, gradient: NumpyArray) -> NumpyArray:
         found = np.zeros(self.output_gradient_tensor.sizes, gradient.dtype)
         parts = (range(start, start + n * step, step) for (start, step), n in zip(self.starts(), gradient.shape, strict=True))
         found[np.ix_(*parts)] = gradient

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tvmdml.operators._contract import Array, Axis, Input, Output, Uints
+from tvmdml.operators._contract import Axis, Input, NumpyArray, Output, Uints
 from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, turned
-from tvmdml.operators._onnx import OnnxNode, Refused
+from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import ArrayTensorDesc, TensorDesc
 
@@ -52,7 +52,7 @@ class Tile(Movement):
     def source(self, *at: Coordinate) -> SourceCoordinates:
         return [x % n for x, n in zip(at, self.input_tensor.sizes, strict=True)]
 
-    def numpy(self, x: Array) -> Array:
+    def numpy(self, x: NumpyArray) -> NumpyArray:
         return np.tile(x, self.repeats)
 
 
@@ -87,7 +87,7 @@ class ReverseSubsequences(Movement):
         x, lengths = node.tensor(boolean=True), node.tensor(1)
         axis, batch = node.integer("time_axis", 0), node.integer("batch_axis", 1)
         if {axis, batch} != {0, 1}:
-            raise Refused(f"its axes are {axis} and {batch}")
+            raise NotConvertible(f"its axes are {axis} and {batch}")
         sizes = [1 if i == axis else n for i, n in enumerate(x.sizes)]
         along = ArrayTensorDesc(lengths.data_type, sizes, [lengths.layout[0] if i == batch else 0 for i in range(x.rank)])
         return cls.of(x, along, axis=axis)
@@ -103,7 +103,7 @@ class ReverseSubsequences(Movement):
         length = self.one_each("sequence_lengths_tensor", at)
         return [turned(x, length) if i == self.axis else x for i, x in enumerate(at)]
 
-    def numpy(self, x: Array, lengths: Array) -> Array:
+    def numpy(self, x: NumpyArray, lengths: NumpyArray) -> NumpyArray:
         size = x.shape[self.axis]
         place = np.arange(size).reshape(-1, *(1 for _ in x.shape[self.axis + 1 :]))
         count = np.clip(lengths, 0, None)

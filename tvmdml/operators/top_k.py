@@ -10,7 +10,7 @@ import numpy as np
 
 from tvmdml.enums import AxisDirection
 from tvmdml.kernels import tensorir as T
-from tvmdml.operators._contract import Array, Axis, Input, Operator, Output, Shared, Uint, defaults
+from tvmdml.operators._contract import Axis, Input, NumpyArray, Operator, Output, Shared, Uint, defaults
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._onnx import OnnxNode
 from tvmdml.operators._support import support
@@ -101,7 +101,7 @@ class TopK1(Operator):
         # NaN ranks above all numbers. Every comparison with it is false, so it needs a separate test.
         return (low < high) | (~T.isnan(low) & T.isnan(high))
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """The operator in NumPy: a stable sort by value, with a separate key for NaN."""
         (x,) = inputs
         assert x is not None
@@ -152,7 +152,7 @@ class TopK(Operator):
         """TOP_K1's."""
         return self.canonical().computation(each)
 
-    def reference(self, *inputs: Array | None) -> tuple[Array, ...]:
+    def reference(self, *inputs: NumpyArray | None) -> tuple[NumpyArray, ...]:
         """TOP_K1's."""
         return self.canonical().reference(*inputs)
 
@@ -183,7 +183,7 @@ def _check(desc: TopK | TopK1) -> None:
         desc.require(given == wanted, f"{name}.sizes", given, f"{wanted}: the input's, except k along the axis")
 
 
-def _order(x: Array, axis: int, direction: AxisDirection) -> Array:
+def _order(x: NumpyArray, axis: int, direction: AxisDirection) -> NumpyArray:
     """The positions along an axis, sorted in the operator's order."""
     if x.dtype.kind != "f":
         # The complement reverses the order without overflow, for signed and unsigned integers.

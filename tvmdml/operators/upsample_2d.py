@@ -10,7 +10,7 @@ import numpy as np
 from tvmdml.enums import InterpolationMode
 from tvmdml.kernels import tensorir as T
 from tvmdml.operators._accuracy import within_sum
-from tvmdml.operators._contract import Array, Input, Output, Shared, Size
+from tvmdml.operators._contract import Input, NumpyArray, Output, Shared, Size
 from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates
 from tvmdml.operators._resampling import Resampled
 from tvmdml.operators._resampling_enlarged import Enlarged
@@ -62,7 +62,7 @@ class Upsample2d(Movement):
         *outer, y, x = at
         return (*outer, y // self.scale_size.height, x // self.scale_size.width)
 
-    def numpy(self, x: Array) -> Any:
+    def numpy(self, x: NumpyArray) -> Any:
         width, height = self.scale_size
         if self.is_moved():
             return x.repeat(height, -2).repeat(width, -1)
@@ -87,12 +87,12 @@ class Upsample2d(Movement):
         )
 
 
-def _enlarged(x: Array, axis: int, factor: int) -> Array:
+def _enlarged(x: NumpyArray, axis: int, factor: int) -> NumpyArray:
     """The same with NumPy."""
     place = (np.arange(x.shape[axis] * factor).astype(np.longdouble) + 0.5) / factor - 0.5
     low = np.floor(place)
     share = (place - low).reshape(-1, *(1 for _ in range(-axis - 1)))
     first, second = (x.take(np.clip(one, 0, x.shape[axis] - 1).astype(np.int64), axis) for one in (low, low + 1))
     with np.errstate(all="ignore"):
-        found: Array = np.where(share == 0, first, first * (1 - share) + second * share)
+        found: NumpyArray = np.where(share == 0, first, first * (1 - share) + second * share)
     return found

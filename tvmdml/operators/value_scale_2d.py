@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._contract import Array, Float, Floats
+from tvmdml.operators._contract import Float, Floats, NumpyArray
 from tvmdml.operators._pointwise import Unary
 from tvmdml.operators._support import support
 
@@ -47,6 +47,6 @@ class ValueScale2d(Unary):
             own = T.select(channel == T.like(channel, i), T.like(x, bias), own)
         return T.rounded(x * T.like(x, self.scale)) + own
 
-    def numpy(self, x: Array, channel: Array) -> Array:
+    def numpy(self, x: NumpyArray, channel: NumpyArray) -> NumpyArray:
         bias = np.array(self.bias).astype(x.dtype)
         return x * x.dtype.type(self.scale) + bias[channel]

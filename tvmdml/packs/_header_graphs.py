@@ -17,12 +17,12 @@ from tvmdml.graph.open_saved import shown
 from tvmdml.graph.saved_plan import SavedPlan
 from tvmdml.graph.saving import reading
 from tvmdml.library.format import Pack
-from tvmdml.library.records import Graph
+from tvmdml.library.records import GraphRecord
 from tvmdml.onnx.packed_open import ranges_of
 from tvmdml.onnx.random_state import STATE
 from tvmdml.packs import _header_choices, _header_text
 from tvmdml.packs._header_data import Data, c_type, distinct, identifier, kind_of
-from tvmdml.packs._header_rows import Context, Recording, TableRows, fixed_recording, open_recording, size_row, text_of
+from tvmdml.packs._header_rows import PlanRows, TableContext, TableRows, fixed_recording, open_recording, size_row, text_of
 from tvmdml.tensors import ArrayTensorDesc, TensorDataType, TensorDesc
 
 _LINE = 64
@@ -54,7 +54,7 @@ class _Model(NamedTuple):
     shown: str
     own: str
     """In the names of its functions."""
-    recordings: Sequence[Recording]
+    recordings: Sequence[PlanRows]
     ranges: Mapping[str, range]
     """Its open sizes, in the order of the inputs' shapes."""
     inputs: Sequence[str]
@@ -98,7 +98,7 @@ class _Model(NamedTuple):
 class GraphTables:
     """The graphs of a pack, for CPUs: either all have open sizes, and are one model, or none has."""
 
-    def __init__(self, pack: Pack, records: Sequence[Graph], name: str, are_open: bool, codes: Iterable[str]) -> None:
+    def __init__(self, pack: Pack, records: Sequence[GraphRecord], name: str, are_open: bool, codes: Iterable[str]) -> None:
         """Read them.
 
         Args:
@@ -126,7 +126,7 @@ class GraphTables:
         yield self._data.mark()
         yield from self._data.pieces()
 
-    def columns(self, context: Context, tensor: Callable[[TensorDesc, bool], str]) -> dict[str, Iterable[str]]:
+    def columns(self, context: TableContext, tensor: Callable[[TensorDesc, bool], str]) -> dict[str, Iterable[str]]:
         """The rows of the header's tables.
 
         Args:
@@ -222,7 +222,7 @@ class GraphTables:
             )
 
 
-def _open_model(pack: Pack, records: Sequence[Graph]) -> _Model:
+def _open_model(pack: Pack, records: Sequence[GraphRecord]) -> _Model:
     """The model of a pack whose sizes are open.
 
     Raises:
@@ -248,7 +248,7 @@ def _open_model(pack: Pack, records: Sequence[Graph]) -> _Model:
     return _Model(text_of(title), identifier(title), recordings, ranges, inputs, outputs)
 
 
-def _fixed_models(pack: Pack, records: Sequence[Graph], codes: Iterable[str]) -> Iterator[_Model]:
+def _fixed_models(pack: Pack, records: Sequence[GraphRecord], codes: Iterable[str]) -> Iterator[_Model]:
     """The graphs of a pack for certain sizes."""
     names = distinct([identifier(record.name) for record in records])
     for record, own in zip(records, names, strict=True):

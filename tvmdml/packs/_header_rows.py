@@ -16,7 +16,7 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.graph import answers
 from tvmdml.graph.answers import PackAnswer
-from tvmdml.graph.launching import Argument, Launching, Tensor
+from tvmdml.graph.launching import Argument, Launching, LaunchTensor
 from tvmdml.graph.loading import in_pack, open_in_pack
 from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saved_plan import PackedKey, SavedPlan, StoredPlan
@@ -24,10 +24,10 @@ from tvmdml.graph.saving import reading
 from tvmdml.graph.written import ReadPlan
 from tvmdml.library import lines, records
 from tvmdml.library.format import Pack
-from tvmdml.library.records import Graph, Launch, Packed
+from tvmdml.library.records import GraphRecord, LaunchRecord, Packed
 from tvmdml.onnx.packed_open import OpenRecording
 from tvmdml.packs._header_data import Data, distinct, kind_of
-from tvmdml.packs._header_values import Values
+from tvmdml.packs._header_values import PlanValues
 from tvmdml.tensors.arrays import NumpyArray
 
 _ARENA, _DATA, _ARRAY, _GIVEN = range(4)
@@ -39,7 +39,7 @@ _TEXT = re.compile(r"[^\w .,:;()\[\]<>=!*/%+'-]", re.ASCII)
 _LONGEST_TEXT = 200
 
 
-class Context(NamedTuple):
+class TableContext(NamedTuple):
     """What a header has beside the graphs."""
 
     numbers: Any
@@ -70,15 +70,15 @@ class _Group(NamedTuple):
     """The arrays that some of them read as they are. That without a name is a condition."""
 
 
-class Recording(NamedTuple):
+class PlanRows(NamedTuple):
     """One plan of a graph."""
 
-    record: Graph
+    record: GraphRecord
     described: Mapping[str, Any]
     plan: ReadPlan
     answers: Sequence[PackAnswer]
     """The launches of its groups."""
-    inputs: Mapping[str, Tensor]
+    inputs: Mapping[str, LaunchTensor]
     """Those that a run is given, by their names; an input that has none has its number."""
     packed: Mapping[PackedKey, NumpyArray]
     """Weights as kernels read them."""
@@ -101,7 +101,7 @@ class Recording(NamedTuple):
         return [*forms, *((result.dtype, f"[{', '.join(numbers[n] for n in result.shape)}]") for result in self.plan.results)]
 
 
-def open_recording(pack: Pack, record: Graph) -> Recording:
+def open_recording(pack: Pack, record: GraphRecord) -> PlanRows:
     """A recording of a model with open sizes.
 
     Raises:
@@ -120,10 +120,10 @@ def open_recording(pack: Pack, record: Graph) -> Recording:
             raise pack.error("a model without answers of schedules", "one that this version built", "Build it again.")
         chosen = list(answers.read(opened.answers, len(plan.groups)))
         inputs = {node.name: node for node in plan.inputs}
-        return Recording(record, opened.described, plan, chosen, inputs, {}, frozenset(), ranges, model)
+        return PlanRows(record, opened.described, plan, chosen, inputs, {}, frozenset(), ranges, model)
 
 
-def fixed_recording(pack: Pack, record: Graph, codes: Iterable[str]) -> Recording:
+def fixed_recording(pack: Pack, record: GraphRecord, codes: Iterable[str]) -> PlanRows:
     """The plan of a graph for certain sizes. Its launches are those of the pack's operations for targets with these codes.
 
     Raises:
@@ -141,17 +141,17 @@ def fixed_recording(pack: Pack, record: Graph, codes: Iterable[str]) -> Recordin
             plan.inputs[i] = plan.inputs[i]._replace(name=name)
         inputs = {plan.inputs[i].name: plan.inputs[i] for i in places}
         chosen = list(_of_operations(pack, record, plan, list(codes)))
-        return Recording(record, graph.described, plan, chosen, inputs, plan.packed_weights, plan.absent, {}, None)
+        return PlanRows(record, graph.described, plan, chosen, inputs, plan.packed_weights, plan.absent, {}, None)
 
 
-def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[str]) -> Iterator[PackAnswer]:
+def _of_operations(pack: Pack, record: GraphRecord, plan: SavedPlan, codes: Sequence[str]) -> Iterator[PackAnswer]:
     for number, group in enumerate(plan.groups):
         operations = [(code, pack.operation(records.operation_key(code, group.line, group.in_place))) for code in codes]
         if not any(operation is not None for _, operation in operations):
             text = lines.toml(group.line, group.in_place)
             raise pack.damaged(f"it lacks an operation of its graph {record.name!r}: {text}")
         for code, operation in operations:
-            launches: list[Launch] = [] if operation is None else sorted(operation.launches)
+            launches: list[LaunchRecord] = [] if operation is None else sorted(operation.launches)
             for launch in launches:
                 if not launch.threads < 1 << 31:
                     raise pack.damaged(f"it has a launch of {group.title} on {launch.threads} threads")
@@ -162,7 +162,7 @@ def _of_operations(pack: Pack, record: Graph, plan: SavedPlan, codes: Sequence[s
 class TableRows:
     """The rows of all tables."""
 
-    def __init__(self, pack: Pack, context: Context, data: Data) -> None:
+    def __init__(self, pack: Pack, context: TableContext, data: Data) -> None:
         self._pack, self._context, self._data = pack, context, data
         self._names: Sequence[str] = ()
         self._inputs: Sequence[str] = ()
@@ -191,7 +191,7 @@ class TableRows:
     def _grown(self, what: str, number: int) -> None:
         self.most[what] = max(self.most[what], number)
 
-    def plan(self, recording: Recording, names: Sequence[str], inputs: Sequence[str]) -> str:
+    def plan(self, recording: PlanRows, names: Sequence[str], inputs: Sequence[str]) -> str:
         """The row of a recording, whose other rows are added.
 
         Args:
@@ -203,7 +203,7 @@ class TableRows:
             PackError, ValueError: it is damaged, or has numbers that are too large.
         """
         self._names, self._inputs = names, inputs
-        values = Values(self._context.numbers.add, self._context.lists.add)
+        values = PlanValues(self._context.numbers.add, self._context.lists.add)
         first_limit = len(self.rows["SIZES"])
         for name in names:
             self.rows["SIZES"].append(size_row(name, recording.ranges.get(name) or _only(recording, name)))
@@ -244,13 +244,13 @@ class TableRows:
         return self._context.lists.add(several)
 
     @staticmethod
-    def _condition(recording: Recording, condition: Any) -> str:
+    def _condition(recording: PlanRows, condition: Any) -> str:
         only = recording.plan.function._replace(conditions=(condition,), choices=())
         return " and ".join(only.texts(list(recording.ranges)))
 
     # -- Tensors
 
-    def _forms(self, recording: Recording, values: Values, numbers: Sequence[int]) -> int:
+    def _forms(self, recording: PlanRows, values: PlanValues, numbers: Sequence[int]) -> int:
         first, dimensions = len(self.rows["FORMS"]), 0
         for name in self._inputs:
             if (node := recording.inputs.get(name)) is not None:
@@ -280,14 +280,14 @@ class TableRows:
         lists = f"{self._list(shape)}, {self._list(strides)}"
         self.rows["FORMS"].append(f"{{{_type(dtype)}, {len(shape)}, {written}, {lists}, {nbytes}}},")
 
-    def _array(self, array: Tensor, numbers: Sequence[int]) -> str:
+    def _array(self, array: LaunchTensor, numbers: Sequence[int]) -> str:
         if array.dtype.kind == "f" and array.dtype.itemsize < 4:
             raise self._pack.error("an array of sizes in float16", "other types, for C")
         elements = self._list([numbers[n] for n in array.strides])
         code = 6 if array.dtype.kind == "b" else kind_of(array.dtype).dlpack[0]
         return f"{{{{{code}, {array.dtype.itemsize * 8}, 1}}, {elements}, {len(array.strides)}}},"
 
-    def _copies(self, recording: Recording) -> str:
+    def _copies(self, recording: PlanRows) -> str:
         first, inputs = len(self.rows["COPIES"]), len(self._inputs)
         for i, result in enumerate(recording.plan.results):
             if isinstance(result.copies, int):
@@ -300,14 +300,14 @@ class TableRows:
                 self.rows["COPIES"].append(f"{{{inputs + i}, {_DATA}, 0, {self._data.add(array)}, {array.nbytes}}},")
         return f"{first}, {len(self.rows['COPIES']) - first}"
 
-    def _pairs(self, recording: Recording) -> str:
+    def _pairs(self, recording: PlanRows) -> str:
         names = [node.name for node in recording.plan.inputs]
         pairs = sorted((self._inputs.index(names[i]), len(self._inputs) + j) for i, j in recording.plan.in_place)
         return f"{self._list([n for pair in pairs for n in pair])}, {len(pairs)}"
 
     # -- Launches
 
-    def _step(self, recording: Recording, launching: Launching, numbers: Sequence[int], first_group: int, group: _Group) -> None:
+    def _step(self, recording: PlanRows, launching: Launching, numbers: Sequence[int], first_group: int, group: _Group) -> None:
         count = len(launching.arguments) - len(launching.wanted)
         places = len(self.rows["PLACES"])
         for argument in launching.arguments:
@@ -319,7 +319,7 @@ class TableRows:
         row = f"{first_group + launching.group}, {places}, {count}, {guards}, {len(launching.wanted)}, {weights}"
         self.rows["STEPS"].append(f"{{{row}}},")
 
-    def _place(self, recording: Recording, argument: Argument, numbers: Sequence[int], is_read: bool, title: str) -> str:
+    def _place(self, recording: PlanRows, argument: Argument, numbers: Sequence[int], is_read: bool, title: str) -> str:
         source, rest = argument.source, f"{numbers[argument.offset]}, {numbers[argument.size]}"
         if source.kind == "piece":
             return f"{{{_ARENA}, {source.number}, {rest}, 0, 0}},"
@@ -339,7 +339,7 @@ class TableRows:
             number = len(self._inputs) + next(i for i, each in enumerate(recording.plan.results) if each.source == source)
         return f"{{{_GIVEN}, {number}, {rest}, 0, 0}},"
 
-    def _groups(self, recording: Recording, values: Values, sizes: Sequence[int]) -> list[_Group]:
+    def _groups(self, recording: PlanRows, values: PlanValues, sizes: Sequence[int]) -> list[_Group]:
         """Add the answers of each group."""
         first = {launching.group: launching for launching in reversed(recording.plan.launchings)}
         groups = []
@@ -367,9 +367,11 @@ class TableRows:
             groups.append(_Group(forms, read))
         return groups
 
-    def _answer(self, answer: PackAnswer, values: Values, sizes: Sequence[int], names: Sequence[str], forms: list[_Form]) -> int:
+    def _answer(
+        self, answer: PackAnswer, values: PlanValues, sizes: Sequence[int], names: Sequence[str], forms: list[_Form]
+    ) -> int:
         """The number of an answer's row."""
-        launch: Launch = answer.launch
+        launch: LaunchRecord = answer.launch
         read = values.reading(answer.function, sizes)
         wanted = read.wanted()
         count = len(wanted) - len(launch.temporaries)
@@ -400,7 +402,7 @@ class TableRows:
 
     # -- Weights
 
-    def _weight(self, recording: Recording, launching: Launching, form: _Form) -> int:
+    def _weight(self, recording: PlanRows, launching: Launching, form: _Form) -> int:
         """The number of a weight in a packed form."""
         by_name = {argument.name: argument for argument in launching.arguments}
         sources = tuple((by_name[name].source, by_name[name].offset) for name in form.packed.inputs)
@@ -440,12 +442,12 @@ class TableRows:
         packer = len(self.rows["PACKERS"]) - 1
         return f"{{{_type(_numpy_type(form.packed.dtype))}, {form.packed.elements}, -1, {inputs}, {packer}}},"
 
-    def _lacks(self, recording: Recording, argument: Argument, title: str) -> Exception:
+    def _lacks(self, recording: PlanRows, argument: Argument, title: str) -> Exception:
         what = "weight" if argument.name else "condition"
         return self._pack.damaged(f"its graph {recording.record.name!r} lacks a {what} of {title}")
 
 
-def _only(recording: Recording, name: str) -> range:
+def _only(recording: PlanRows, name: str) -> range:
     """The value of a size that is not open in a recording."""
     assert recording.model is not None
     size = recording.model.sizes[name]

@@ -17,7 +17,7 @@ List = Callable[[Sequence[int]], int]
 """Adds a list to a table; returns where it begins."""
 
 
-class Values:
+class PlanValues:
     """The values of one plan."""
 
     def __init__(self, numbers: List, lists: List) -> None:
@@ -110,8 +110,8 @@ class Values:
 class Reading:
     """A function's polynomials and conditions as values."""
 
-    def __init__(self, values: Values, function: GuardedIntegers, sizes: Sequence[int]) -> None:
-        """``Values.reading`` makes it."""
+    def __init__(self, values: PlanValues, function: GuardedIntegers, sizes: Sequence[int]) -> None:
+        """``PlanValues.reading`` makes it."""
         self._values, self.function = values, function
         self._atoms = dict(zip(function.symbols, sizes, strict=True))
         for i, number, divisor in function.quotients:

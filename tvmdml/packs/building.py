@@ -24,7 +24,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import files, lines, records, scheduling, stamps, tuned
 from tvmdml.library import format as container
 from tvmdml.library.format import Contents, Part
-from tvmdml.library.records import Launch, Operation, symbol_of
+from tvmdml.library.records import LaunchRecord, Operation, symbol_of
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import _shared
@@ -224,8 +224,8 @@ class PackPlan:
                 operation = Operation(line, _shared.write(desc, shared), machine.code, launches)
                 self.operations[operation.key] = operation
 
-    def _launches(self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target) -> Iterator[Launch]:
-        before: Launch | None = None
+    def _launches(self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target) -> Iterator[LaunchRecord]:
+        before: LaunchRecord | None = None
         for threads, variant in machine.variants():
             launch = self._want(line, desc, shared, name, machine, threads, variant, kernel_for(desc, variant, shared))
             if before is None or launch[1:] != before[1:]:
@@ -234,7 +234,7 @@ class PackPlan:
 
     def _want(
         self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target, threads: int, variant: Target, kernel: Kernel
-    ) -> Launch:
+    ) -> LaunchRecord:
         """Add the kernels of a launch that a schedule chose for a variant of a target."""
         launch = records.launch_of(machine.code, threads, kernel)
         for key, one in zip(launch.kernels, kernel.every, strict=True):

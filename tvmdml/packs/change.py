@@ -16,7 +16,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.library import format as container
 from tvmdml.library import signing, tuned
 from tvmdml.library.format import Pack, StoredPart
-from tvmdml.library.records import Graph, Kernel, Operation
+from tvmdml.library.records import GraphRecord, Kernel, Operation
 
 _Path = str | os.PathLike[str]
 
@@ -129,7 +129,7 @@ def _write(
     head: dict[str, Any],
     packs: Sequence[Pack],
     wanted: Callable[[Kernel | Operation], bool],
-    wanted_graph: Callable[[Graph], bool],
+    wanted_graph: Callable[[GraphRecord], bool],
 ) -> None:
     """Write the wanted records and graphs of the packs, and the parts they refer to, in the order that ``build`` would give them.
 
@@ -152,7 +152,7 @@ def _write(
             if known.setdefault(_identity(found), len(parts)) == len(parts):
                 parts.append(found)
 
-    graphs: dict[tuple[str, str], Graph] = {}
+    graphs: dict[tuple[str, str], GraphRecord] = {}
     for pack in packs:
         for graph in filter(wanted_graph, pack.graphs()):
             numbers = []

@@ -28,7 +28,7 @@ from tvmdml.kernels import persistent
 from tvmdml.library import format as container
 from tvmdml.library import records, spec
 from tvmdml.library.format import Contents, Pack, Part, StoredPart
-from tvmdml.library.records import Graph, Launch
+from tvmdml.library.records import GraphRecord, LaunchRecord
 from tvmdml.library.shelf import LoadedPack
 from tvmdml.library.spec import Wanted
 from tvmdml.operators import Operator
@@ -126,7 +126,7 @@ def with_graphs(
             descriptions = [Part(".graph", json.dumps(described, separators=(",", ":")).encode()) for described, _ in written]
             start = loaded.pack.part_count + len(data.parts)
             rows = [
-                Graph(described["name"], described["kind"], start + i, tuple(own))._asdict()
+                GraphRecord(described["name"], described["kind"], start + i, tuple(own))._asdict()
                 for i, (described, own) in enumerate(written)
             ]
             stored: list[Part | StoredPart] = [StoredPart(loaded.pack, number) for number in range(loaded.pack.part_count)]
@@ -255,7 +255,7 @@ def _needed(graph: Planned, pack: Pack, packed: Any) -> set[int]:
     return needed
 
 
-def _launches(group: SavedGroup, pack: Pack, machine: Target) -> Sequence[Launch]:
+def _launches(group: SavedGroup, pack: Pack, machine: Target) -> Sequence[LaunchRecord]:
     operation = pack.operation(records.operation_key(machine.code, group.line, group.in_place))
-    every = Launch(0, b"", (), ())  # which reads all as it is: the operation is not supported there
+    every = LaunchRecord(0, b"", (), ())  # which reads all as it is: the operation is not supported there
     return (every,) if operation is None else operation.launches

@@ -21,12 +21,12 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.loading import is_open
 from tvmdml.library import files, lines
 from tvmdml.library.format import Pack
-from tvmdml.library.records import Kernel, Launch, Operation, Packed
+from tvmdml.library.records import Kernel, LaunchRecord, Operation, Packed
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import _header_c
 from tvmdml.packs._header_graphs import GraphTables
-from tvmdml.packs._header_rows import Context
+from tvmdml.packs._header_rows import TableContext
 from tvmdml.targets.cpu import host
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -93,7 +93,7 @@ class _Entry(NamedTuple):
     text: str
     desc: Operator
     shared: Shared
-    launches: dict[str, tuple[Launch, ...]]
+    launches: dict[str, tuple[LaunchRecord, ...]]
     """By target."""
 
     def tensors(self) -> list[tuple[str, TensorDesc, bool]]:
@@ -249,10 +249,10 @@ class Content:
         code, processor = self._levels[number]
         return [other for other, lower in self._levels[number:] if other == code or processor.runs(lower)]
 
-    def _context(self) -> Context:
+    def _context(self) -> TableContext:
         """What the tables of a model with open sizes are made with."""
         about = "a model"
-        return Context(
+        return TableContext(
             *(self._numbers, self._lists, lambda key: self._kernel_number(key, about)),
             lambda packed: self._launch_row(about, len(packed.inputs), packed, 0),
             [self._usable(i) for i in range(len(self._levels))],
@@ -266,14 +266,14 @@ class Content:
     def _kernel_number(self, key: bytes, about: str) -> int:
         return self._numbers_of_kernels.setdefault(self._kernel(key, about).key, len(self._numbers_of_kernels))
 
-    def _add_launch(self, entry: _Entry, launch: Launch) -> int:
+    def _add_launch(self, entry: _Entry, launch: LaunchRecord) -> int:
         """Add a row to the table of launches. Returns the part of its kernel."""
         if not 0 <= launch.threads < 1 << 31:
             raise self._pack.damaged(f"it has a launch of {entry.text} on {launch.threads} threads")
         self._launch_rows.append(self._launch_row(entry.text, len(entry.tensors()), launch, launch.threads))
         return self._kernels[launch.kernel].part
 
-    def _launch_row(self, about: str, tensors: int, launch: Launch | Packed, threads: int) -> str:
+    def _launch_row(self, about: str, tensors: int, launch: LaunchRecord | Packed, threads: int) -> str:
         index = self._kernel_number(launch.kernel, about)
         temporaries = [self._temporary(dtype, number) for dtype, number in launch.temporaries]
         scalars_at, temporaries_at = self._numbers.add(launch.scalars), self._temporaries.add(temporaries)

@@ -10,7 +10,7 @@ from tvmdml import operators
 from tvmdml.errors import PackError, Unsupported
 from tvmdml.library import signing
 from tvmdml.library.format import Pack
-from tvmdml.library.records import Kernel, Launch, Operation, Packed, symbol_of
+from tvmdml.library.records import Kernel, LaunchRecord, Operation, Packed, symbol_of
 
 _NOT_OF_KERNELS = ("producer", "knobs")
 """The members of a pack's head that are compared value by value."""
@@ -53,7 +53,7 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
     ]
 
 
-def _launched(one: Launch | Packed) -> dict[str, Any]:
+def _launched(one: LaunchRecord | Packed) -> dict[str, Any]:
     return {
         "symbol": symbol_of(one.kernel),
         "integers": list(one.scalars),

@@ -25,7 +25,7 @@ from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saving import reading
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.library import lines, signing
-from tvmdml.library.records import Graph, Kernel, Launch, Operation, launch_of, operation_key
+from tvmdml.library.records import GraphRecord, Kernel, LaunchRecord, Operation, launch_of, operation_key
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.shelf import LoadedPack
 from tvmdml.operators import Operator, _shared
@@ -298,7 +298,7 @@ class _Check:
         else:
             self._not_run.append(Finding(about, self._machines.why_not(operation.target)))
 
-    def _read_graph(self, graph: Graph) -> None:
+    def _read_graph(self, graph: GraphRecord) -> None:
         """Check a graph: its descriptors, that each array of a launch has room, and that some target has each launch.
 
         Raises:
@@ -320,7 +320,7 @@ class _Check:
                 if not any(self._pack.operation(operation_key(code, group.line, group.in_place)) for code in codes):
                     raise self._pack.damaged(f"it lacks an operation of its graph {graph.name!r}: {called.launching.title}")
 
-    def _read_open(self, graph: Graph, machine: Target) -> None:
+    def _read_open(self, graph: GraphRecord, machine: Target) -> None:
         """Check a graph with open sizes for some of them, drawn from its ranges: what they launch is run with the operations.
 
         Raises:
@@ -348,7 +348,7 @@ class _Check:
                     self._read_launch(about, *plan.groups[i].call, self._machines.here[code], answered)
 
     def _read_launch(
-        self, about: str, desc: Operator, shared: Shared, machine: Target, answered: Sequence[tuple[int, Launch]]
+        self, about: str, desc: Operator, shared: Shared, machine: Target, answered: Sequence[tuple[int, LaunchRecord]]
     ) -> None:
         """Note a launch of a graph with open sizes, to be run as an operation is.
 
@@ -422,7 +422,7 @@ class _Check:
 
 def _decided(machine: Target, desc: Operator, shared: Shared) -> Iterator[tuple[int, Decided]]:
     """The schedules' kernels for each number of threads, without repeats of the one before."""
-    before: Launch | None = None
+    before: LaunchRecord | None = None
     for threads, variant in machine.variants():
         kernel = kernel_for(desc.canonical(), variant, shared)
         if (launch := launch_of(machine.code, 0, kernel)) != before:
@@ -434,7 +434,7 @@ def _on(threads: int) -> str:
     return f" on {threads} threads" if threads else ""
 
 
-def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tuple[int, Decided]]) -> None:
+def _compare(machine: Target, recorded: Sequence[LaunchRecord], decided: Sequence[tuple[int, Decided]]) -> None:
     """Check that the launches of a record are those that the schedules choose."""
     expected = [launch_of(machine.code, threads, kernel) for threads, kernel in decided]
     for one, other in itertools.zip_longest(recorded, expected):
@@ -442,12 +442,12 @@ def _compare(machine: Target, recorded: Sequence[Launch], decided: Sequence[tupl
             raise PackError(f"its launch is {_said(one)}, and the schedules choose {_said(other)}")
 
 
-def _without_packers(launch: Launch) -> Launch:
+def _without_packers(launch: LaunchRecord) -> LaunchRecord:
     """A launch without the integers of what packs its inputs: they may have those of other sizes, which pack the same."""
     return launch._replace(owned=tuple(one._replace(scalars=(), temporaries=()) for one in launch.owned))
 
 
-def _said(launch: Launch | None) -> str:
+def _said(launch: LaunchRecord | None) -> str:
     if launch is None:
         return "missing"
     packed = f" and packed {list(launch.owned)}" if launch.owned else ""

@@ -25,11 +25,11 @@ _LONGEST = 255
 """The most bytes in a file name, in most file systems."""
 
 
-class Refused(Exception):
+class NotOpened(Exception):
     """A file that is not opened. The text continues a message after the file's name: ``which does not exist``."""
 
 
-class Missing(Refused):
+class FileMissing(NotOpened):
     """The file does not exist."""
 
     def __init__(self) -> None:
@@ -43,17 +43,17 @@ def steps(name: str) -> tuple[str, ...]:
         Refused: it is not a relative path that stays inside the folder.
     """
     if re.match(r"[/\\]|[A-Za-z]:", name):
-        raise Refused("which is an absolute path")
+        raise NotOpened("which is an absolute path")
     found = tuple(step for step in re.split(r"[/\\]", name) if step not in ("", "."))  # models may use Windows paths
     if ".." in found:
-        raise Refused("which is outside the folder")
+        raise NotOpened("which is outside the folder")
     if not found:
-        raise Refused("which does not name a file")
+        raise NotOpened("which does not name a file")
     try:
         if "\0" in name or max(len(os.fsencode(step)) for step in found) > _LONGEST:
-            raise Refused("which is not a valid file name")
+            raise NotOpened("which is not a valid file name")
     except UnicodeEncodeError:
-        raise Refused("which is not a valid file name") from None
+        raise NotOpened("which is not a valid file name") from None
     return found
 
 
@@ -77,15 +77,15 @@ def open_to_read(folder: StrPath, name: str, home: StrPath | None = None) -> Bin
             root = os.path.realpath(home)
             inside = os.path.relpath(target, root).split(os.sep)
         if inside[0] in ("..", "."):
-            raise Refused(
+            raise NotOpened(
                 "which is a symbolic link to a file outside the folder" if inside[0] == ".." else "which is not a regular file"
             )
         with _opened(root, inside[:-1]) as parent:
             return _regular(os.open(inside[-1], _READ, dir_fd=parent))
     except (FileNotFoundError, NotADirectoryError):
-        raise Missing from None
+        raise FileMissing from None
     except (OSError, ValueError) as error:
-        raise Refused(f"which cannot be read ({reason(error)})") from None
+        raise NotOpened(f"which cannot be read ({reason(error)})") from None
 
 
 def existing(folder: StrPath, name: str) -> os.stat_result | None:
@@ -121,11 +121,11 @@ def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], b
         with _opened(folder, parents, make=True) as parent:
             with contextlib.suppress(FileNotFoundError):
                 if not may_replace(_replaceable(os.stat(last, dir_fd=parent, follow_symlinks=False))):
-                    raise Refused("which already exists")
+                    raise NotOpened("which already exists")
                 os.unlink(last, dir_fd=parent)  # not overwritten in place: it may have other hard links
             return os.fdopen(os.open(last, _CREATE, 0o666, dir_fd=parent), "wb")
     except FileExistsError:
-        raise Refused("which already exists") from None
+        raise NotOpened("which already exists") from None
     except (OSError, ValueError) as error:
         raise _unwritable(error) from None
 
@@ -151,17 +151,17 @@ def _regular(descriptor: int) -> BinaryIO:
     file = os.fdopen(descriptor, "rb") if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
     if file is None:
         os.close(descriptor)
-        raise Refused("which is not a regular file")
+        raise NotOpened("which is not a regular file")
     return file
 
 
 def _replaceable(about: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(about.st_mode):
-        raise Refused("which already exists and is not a regular file")
+        raise NotOpened("which already exists and is not a regular file")
     return about
 
 
-def _unwritable(error: Exception) -> Refused:
+def _unwritable(error: Exception) -> NotOpened:
     if isinstance(error, NotADirectoryError):
-        return Refused("whose path contains a symbolic link, or a file in place of a folder")
-    return Refused(f"which cannot be written ({reason(error)})")
+        return NotOpened("whose path contains a symbolic link, or a file in place of a folder")
+    return NotOpened(f"which cannot be written ({reason(error)})")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message, safe_repr
 from tvmdml.system import at_hand, whole
-from tvmdml.targets._sequence import Run as Run
+from tvmdml.targets._sequence import ReadySequence as ReadySequence
 from tvmdml.targets._sequence import SequenceStep as SequenceStep
 from tvmdml.targets._terms import Form as Form
 from tvmdml.targets._terms import Launch as Launch
@@ -239,7 +239,7 @@ class Target(abc.ABC):
 
         return RuntimeLaunch(launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> ReadySequence:
         """Launches that run in turn by one call.
 
         Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tvmdml.errors import CompileError
 from tvmdml.system import imports
 from tvmdml.targets import _program
-from tvmdml.targets._program import Expression
+from tvmdml.targets._program import IntegerExpression
 
 if TYPE_CHECKING:
     from tvm.ir import IRModule
@@ -26,8 +26,8 @@ class LoweredStep(NamedTuple):
     """One launch: a device function's name and its arguments. A buffer is a parameter's number, a scalar an expression."""
 
     name: str
-    arguments: tuple[int | Expression, ...]
-    extents: dict[str, Expression]
+    arguments: tuple[int | IntegerExpression, ...]
+    extents: dict[str, IntegerExpression]
     """The extents of ``blockIdx.x``, ``threadIdx.x`` and so on."""
 
 
@@ -113,10 +113,12 @@ def _read(module: IRModule) -> Lowered:
     host = functions.pop("main")
     places: dict[Any, Any] = {parameter: number for number, parameter in enumerate(host.params)}
     parameters = tuple(_scalar_type(parameter) for parameter in host.params)
-    named: dict[Any, int | Expression] = {p: ("scalar", places[p]) for p, kind in zip(host.params, parameters, strict=True) if kind}
+    named: dict[Any, int | IntegerExpression] = {
+        p: ("scalar", places[p]) for p, kind in zip(host.params, parameters, strict=True) if kind
+    }
     steps: list[LoweredStep] = []
 
-    def expression(node: Any) -> int | Expression:
+    def expression(node: Any) -> int | IntegerExpression:
         kind = type(node).__name__
         if kind == "IntImm":
             return int(node.value)
@@ -130,7 +132,7 @@ def _read(module: IRModule) -> Lowered:
             return (_CALLS[str(node.op.name)], *map(expression, node.args))
         raise CompileError(f"a launch depends on {node}, but only integer arithmetic is supported there")
 
-    def argument(node: Any) -> int | Expression:
+    def argument(node: Any) -> int | IntegerExpression:
         if type(node).__name__ == "Call" and str(node.op.name) == "tirx.buffer_data":
             return places[node.args[0]]
         return expression(node)

@@ -13,15 +13,16 @@ _MAGIC = b"TVMDML-PROGRAM-1\n"
 _SPIRV_MAGIC = b"\x03\x02\x23\x07"
 # Limits for what a file may contain: far above what schedules make, and low enough that reading exhausts no resource.
 _MAX_HEADER_BYTES = 1 << 20
+# A pack's program may be anyone's: what it asks for is bounded before memory is taken. Expressions are read recursively.
 _MAX_PARAMETERS = 1 << 12
 _MAX_SCALAR_BYTES = 1 << 15
 _MAX_DEPTH = 100
-_LEAST, _MOST = -(1 << 63), (1 << 64) - 1
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # of int64, and of uint64
 _FORM = re.compile(r"spirv|(?:sm|compute)_[1-9]\d{1,2}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w{0,255}", re.ASCII)
 _SCALAR_SIZES = {form: struct.calcsize(f"<{form}") for form in "iIqQfd"}
 
-Expression = int | tuple[Any, ...]
+IntegerExpression = int | tuple[Any, ...]
 """An integer, ``("scalar", parameter)``, or an operation's name with its operands."""
 
 
@@ -49,7 +50,7 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 
 
-def evaluate(expression: Expression, scalars: Sequence[int]) -> int:
+def evaluate(expression: IntegerExpression, scalars: Sequence[int]) -> int:
     """The value of an expression. ``scalars`` has one entry for each parameter; the entries of buffers are ignored.
 
     Raises:
@@ -95,11 +96,11 @@ class ProgramStep(NamedTuple):
     function: int
     buffers: tuple[int, ...]
     """The program's buffers that are passed to it."""
-    scalars: tuple[Expression, ...]
-    groups: tuple[Expression, Expression, Expression]
+    scalars: tuple[IntegerExpression, ...]
+    groups: tuple[IntegerExpression, IntegerExpression, IntegerExpression]
 
 
-class Launch(NamedTuple):
+class EvaluatedStep(NamedTuple):
     """A step with its expressions evaluated."""
 
     function: int
@@ -121,7 +122,7 @@ class Program(NamedTuple):
     """The buffers that at least one step reads."""
     writes: tuple[int, ...]
 
-    def launches(self, scalars: Sequence[int]) -> tuple[Launch, ...]:
+    def launches(self, scalars: Sequence[int]) -> tuple[EvaluatedStep, ...]:
         """The launches for these integers.
 
         Raises:
@@ -143,7 +144,7 @@ class Program(NamedTuple):
                 raise ValueError(f"launching {function.name} with {tuple(scalars)}: {error}") from error
             if not (0 <= x < 1 << 32 and 0 <= y < 1 << 32 and 0 <= z < 1 << 32):
                 raise ValueError(f"launching {function.name} with {tuple(scalars)}: {(x, y, z)} groups")
-            found.append(Launch(step.function, step.buffers, bytes(block), (x, y, z)))
+            found.append(EvaluatedStep(step.function, step.buffers, bytes(block), (x, y, z)))
         return tuple(found)
 
     def to_bytes(self) -> bytes:
@@ -216,7 +217,7 @@ def _step(given: dict[str, Any], functions: Sequence[DeviceFunction], parameters
     return ProgramStep(number, buffers, scalars, (x, y, z))
 
 
-def _expression(given: Any, parameters: int, depth: int) -> Expression:
+def _expression(given: Any, parameters: int, depth: int) -> IntegerExpression:
     if type(given) is int:
         return _whole(given, _LEAST, _MOST)
     if not depth:

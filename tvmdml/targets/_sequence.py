@@ -38,7 +38,7 @@ class SequenceStep(NamedTuple):
         return self if self.wanted else self[:3]
 
 
-class Run(Protocol):
+class ReadySequence(Protocol):
     """A sequence that is ready to run. Any number of threads may call it at once, each with arrays of its own to write to.
 
     It is called with one array for each slot: an arena, constants, weights, inputs, outputs. Their types and shapes do not matter:

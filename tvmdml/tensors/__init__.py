@@ -25,7 +25,7 @@ DType: TypeAlias = "TensorDataType | npt.DTypeLike"
 D = TypeVar("D", bound="TensorDesc")
 
 MAX_RANK = 8
-MAX_ELEMENTS = 2**32 - 1
+MAX_ELEMENTS = 2**32 - 1  # DirectML counts them in UINT, and strides too
 MAX_STRIDE = 2**32 - 1
 _MOST_BESIDE_0 = 1 << 60
 """NumPy multiplies the sizes of an array without elements, too: their bytes must be less than 2^63."""

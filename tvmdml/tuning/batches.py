@@ -16,17 +16,17 @@ from tvmdml.library.log_terms import Outcome
 from tvmdml.system.workers import Failure, Workers
 from tvmdml.tuning import parcels
 from tvmdml.tuning.lanes import Address
-from tvmdml.tuning.parcels import Library
+from tvmdml.tuning.parcels import CandidateLibrary
 
 _SUSPECT = 4.0
 """An idle server also gets a trial that takes this many times as long as others, and at least this many seconds."""
 _LEAST_SUSPECT = 2.0
 
 
-class Trial:
+class CompiledTrial:
     """A compiled candidate."""
 
-    def __init__(self, batch: Batch, index: int, library: Library) -> None:
+    def __init__(self, batch: Batch, index: int, library: CandidateLibrary) -> None:
         self.batch, self.index, self.library = batch, index, library
         self.complaints: list[tuple[Address, Outcome]] = []
         self.lanes = 0
@@ -44,8 +44,8 @@ class Batch:
         self.finished: deque[tuple[int, Outcome]] = deque()
         self.seconds: list[float] = []
         """The durations of trials."""
-        self._trials: list[Trial] = []
-        self._waiting: deque[Trial] = deque()
+        self._trials: list[CompiledTrial] = []
+        self._waiting: deque[CompiledTrial] = deque()
         self.compiling = Compiling(workers, calls)
 
     def hear(self) -> None:
@@ -57,11 +57,11 @@ class Batch:
         if library.problem:
             self._add(index, Outcome(problem=library.problem))
         else:
-            trial = Trial(self, index, library)
+            trial = CompiledTrial(self, index, library)
             self._trials.append(trial)
             self._waiting.append(trial)
 
-    def next_for(self, place: Address, servers: int) -> Trial | None:
+    def next_for(self, place: Address, servers: int) -> CompiledTrial | None:
         """The trial that an idle server should do next."""
         for trial in self._waiting:  # a second opinion should come from another server, if there is one
             if servers == 1 or all(place != other for other, _ in trial.complaints):
@@ -71,13 +71,13 @@ class Batch:
         late = time.monotonic() - max(_LEAST_SUSPECT, _SUSPECT * usual)
         return next((trial for trial in self._trials if not trial.over and trial.lanes == 1 and trial.since < late), None)
 
-    def again(self, trial: Trial) -> None:
+    def again(self, trial: CompiledTrial) -> None:
         """Have another server try it, unless a server is already working on it."""
         trial.since = 0.0
         if not trial.lanes and trial not in self._waiting:
             self._waiting.appendleft(trial)
 
-    def finish(self, trial: Trial, outcome: Outcome) -> None:
+    def finish(self, trial: CompiledTrial, outcome: Outcome) -> None:
         """Record the outcome of a trial."""
         trial.over = True
         self._trials.remove(trial)
@@ -98,7 +98,7 @@ class Compiling:
         self._thread = threading.Thread(target=self._run, args=(workers, calls), name="tvmdml compiling", daemon=True)
         self._thread.start()
 
-    def receive(self) -> tuple[int, Library] | None:
+    def receive(self) -> tuple[int, CandidateLibrary] | None:
         """The next result; ``None`` after the last one."""
         index, found = self.connection.recv()
         if index is None:
@@ -106,7 +106,7 @@ class Compiling:
             if found:
                 raise CompileError(found)
             return None
-        return index, Library(problem=found.problem) if isinstance(found, Failure) else found
+        return index, CandidateLibrary(problem=found.problem) if isinstance(found, Failure) else found
 
     def stop(self) -> None:
         """Cancel the remaining candidates."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.errors import counted
-from tvmdml.options import Operation, in_place_options, operation_options, operator_name
+from tvmdml.options import OperationOptions, in_place_options, operation_options, operator_name
 from tvmdml.system.console import as_json_option, parsed, print_json, say, table
 
 if TYPE_CHECKING:
@@ -38,7 +38,12 @@ def tuning() -> None:
 @in_place_options
 @as_json_option
 def show(
-    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool | str, as_json: bool
+    folders: tuple[Path, ...],
+    operator: str | None,
+    target: str | None,
+    operation: OperationOptions,
+    in_place: bool | str,
+    as_json: bool,
 ) -> None:
     """Show the records in each FOLDER, by default in all folders in use; or the record in force for one operation.
 
@@ -82,19 +87,24 @@ def _is_for(target: str, wanted: str | None) -> bool:
 
 
 def _show_one(
-    folders: tuple[Path, ...], operator: str | None, target: str | None, operation: Operation, in_place: bool | str, as_json: bool
+    folders: tuple[Path, ...],
+    operator: str | None,
+    target: str | None,
+    operation: OperationOptions,
+    in_place: bool | str,
+    as_json: bool,
 ) -> None:
     from tvmdml import targets
     from tvmdml.library import logs
     from tvmdml.operators import _shared
-    from tvmdml.tuning.log_report import Answer
+    from tvmdml.tuning.log_report import LogAnswer
 
     if operator is None and operation.model is None:
         raise click.UsageError("Give the operation's --operator, or a --model.")
     desc = operation.describe(operator, extensions=True).canonical()
     shared = _shared.read(desc, in_place, "tuning show")
     known = logs.Logs(logs.read(folders)) if folders else logs.installed()
-    answer = Answer.of(known, desc, shared, targets.resolve(target or "cpu").machine())
+    answer = LogAnswer.of(known, desc, shared, targets.resolve(target or "cpu").machine())
     if as_json:
         print_json(answer.json())
     else:

@@ -22,7 +22,7 @@ from tvmdml.system.workers import Failure, Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels
-from tvmdml.tuning.batches import Batch, Compiling, Trial
+from tvmdml.tuning.batches import Batch, CompiledTrial, Compiling
 from tvmdml.tuning.lanes import Address, Lanes, Order
 
 _COMPILE_TIMEOUT = 120.0
@@ -358,11 +358,11 @@ class _Lane:
         self.connection = connection
         self.place = _NOWHERE
         self.open = False
-        self.trial: Trial | None = None
+        self.trial: CompiledTrial | None = None
         self.since = self.trying = 0.0
         """The time when it got its trial, and the time when the trial started."""
 
-    def give(self, trial: Trial) -> None:
+    def give(self, trial: CompiledTrial) -> None:
         """Record its current trial."""
         self.trial, self.since, self.trying = trial, time.monotonic(), 0.0
         trial.lanes += 1

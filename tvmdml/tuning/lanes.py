@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tvmdml.errors import CompileError
 from tvmdml.library.log_terms import Machine, Outcome
 from tvmdml.system import children
-from tvmdml.tuning.parcels import Library
+from tvmdml.tuning.parcels import CandidateLibrary
 
 Address: TypeAlias = tuple[str, int]
 """A server's host and port."""
@@ -99,7 +99,7 @@ class Order(NamedTuple):
     work: Path
     """A file with the job's ``Work``."""
     threads: int
-    library: Library
+    library: CandidateLibrary
     thorough: bool
 
 
@@ -206,7 +206,7 @@ def _lane(parent: Connection[Any, Any], tracker: Address, key: str, avoid: froze
     parent.send(Granted(place))
     signal.alarm(round(2 * timeout + _GRACE))  # SIGALRM has no handler, so it ends the process
     try:
-        session = remote.Session(place, match, timeout)
+        session = remote.ServerSession(place, match, timeout)
         machine = session.machine()
         session.rest()
         parent.send(Opened(machine))

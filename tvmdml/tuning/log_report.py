@@ -59,7 +59,7 @@ def shown_knobs(record: Record) -> str:
     return shown_members(record.knobs) or "the defaults"
 
 
-class Answer(NamedTuple):
+class LogAnswer(NamedTuple):
     """The logs' answer for an operation."""
 
     operator: str
@@ -73,7 +73,7 @@ class Answer(NamedTuple):
     """Why no record was found."""
 
     @classmethod
-    def of(cls, known: Logs, desc: Operator, shared: Shared, machine: Machine) -> Answer:
+    def of(cls, known: Logs, desc: Operator, shared: Shared, machine: Machine) -> LogAnswer:
         """Look up an operation."""
         operator, types, shape_class = tuned_as(type(desc)), logs.types_of(desc), logs.class_of(desc, shared)
         if (found := known.find(operator, desc, shared, machine)) is not None:

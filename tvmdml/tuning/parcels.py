@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,8 @@ from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.proof.bench.inputs import FILLS, SEED
 from tvmdml.targets.cpu import CpuTarget, host
+from tvmdml.tensors import NumpyArray as NumpyArray
 from tvmdml.tensors import TensorDesc
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _SHOWN = 300
 """The maximum number of characters of a problem."""
@@ -29,7 +28,7 @@ _JUNK = 0x5A
 """The byte that outputs are filled with before a kernel writes them: a valid but unlikely number in every type."""
 
 
-class Library(NamedTuple):
+class CandidateLibrary(NamedTuple):
     """A compiled kernel and how to launch it, or the reason why there is none."""
 
     content: bytes = b""
@@ -40,11 +39,11 @@ class Library(NamedTuple):
     problem: str = ""
 
 
-class Sample(NamedTuple):
+class SentSample(NamedTuple):
     """One input of a job. All arrays are flat: all bytes from the first element to the last."""
 
     name: str
-    inputs: tuple[Array, ...]
+    inputs: tuple[NumpyArray, ...]
     expected: tuple[Expected, ...]
     """The outputs as NumPy arrays (or bounds around them), in their shapes."""
 
@@ -54,14 +53,14 @@ class Work(NamedTuple):
 
     desc: Operator
     shared: Shared
-    samples: tuple[Sample, ...]
-    default: Library
+    samples: tuple[SentSample, ...]
+    default: CandidateLibrary
 
-    def outputs(self) -> tuple[Array, ...]:
+    def outputs(self) -> tuple[NumpyArray, ...]:
         """Flat outputs, filled with junk."""
         return tuple(_junk(desc) for desc in self.desc.outputs())
 
-    def mismatch(self, sample: Sample, actual: tuple[Array, ...]) -> str:
+    def mismatch(self, sample: SentSample, actual: tuple[NumpyArray, ...]) -> str:
         """What is wrong with flat outputs that came back; empty if nothing is wrong."""
         descs = self.desc.outputs()
         views = tuple(view(desc, flat) for desc, flat in zip(descs, actual, strict=True))
@@ -78,14 +77,14 @@ class Work(NamedTuple):
         return ""
 
 
-def view(desc: TensorDesc, flat: Array) -> Array:
+def view(desc: TensorDesc, flat: NumpyArray) -> NumpyArray:
     """A flat array as a tensor."""
     desc = desc.stored
     strides = tuple(stride * flat.itemsize for stride in desc.layout)
     return np.lib.stride_tricks.as_strided(flat, desc.sizes, strides)
 
 
-def build_library(job: Job, knobs: Knobs, threads: int) -> Library:
+def build_library(job: Job, knobs: Knobs, threads: int) -> CandidateLibrary:
     """Compile a candidate for a machine with so many threads; other knobs have the schedule's defaults, never a log's values."""
     try:
         desc = lines.read(job.line, "tune")
@@ -99,8 +98,8 @@ def build_library(job: Job, knobs: Knobs, threads: int) -> Library:
         library = target.join({symbol: target.unit(function, symbol)})
     except Exception as error:  # a schedule may fail in any way with untested values
         said = str(error) if isinstance(error, TvmdmlError) else f"{type(error).__name__}: {error}"
-        return Library(problem=f"does not compile: {said[:_SHOWN]}")
-    return Library(library, symbol, tuple(kernel.scalars), tuple(kernel.temporaries))
+        return CandidateLibrary(problem=f"does not compile: {said[:_SHOWN]}")
+    return CandidateLibrary(library, symbol, tuple(kernel.scalars), tuple(kernel.temporaries))
 
 
 def prepare(job: Job, threads: int, path: Path) -> str:
@@ -123,11 +122,11 @@ def load(path: Path) -> Work:
     return work
 
 
-def _sample(desc: Operator, shared: Shared, name: str, number: int) -> Sample:
+def _sample(desc: Operator, shared: Shared, name: str, number: int) -> SentSample:
     rng = np.random.default_rng(SEED + number)
-    inputs: list[Array] = []
-    views: list[Array | None] = []
-    same, before = dict(shared), dict[str, Array]()
+    inputs: list[NumpyArray] = []
+    views: list[NumpyArray | None] = []
+    same, before = dict(shared), dict[str, NumpyArray]()
     for field, tensor in desc.tensors(Role.INPUT):
         if tensor is None:
             views.append(None)
@@ -139,10 +138,10 @@ def _sample(desc: Operator, shared: Shared, name: str, number: int) -> Sample:
             view(tensor, before[output])[...] = FILLS[name](rng, tensor.sizes, before[output].dtype)
         inputs.append(before[output])
         views.append(view(tensor, inputs[-1]))
-    return Sample(name, tuple(inputs), desc.reference(*views))
+    return SentSample(name, tuple(inputs), desc.reference(*views))
 
 
-def _junk(desc: TensorDesc) -> Array:
+def _junk(desc: TensorDesc) -> NumpyArray:
     desc = desc.stored
     size = max(1, desc.span)
     return np.full(size * desc.data_type.numpy.itemsize, _JUNK, np.uint8).view(desc.data_type.numpy)

@@ -17,7 +17,7 @@ from tvmdml.system import imports
 from tvmdml.targets.cpu import bundle, host
 from tvmdml.tuning import parcels
 from tvmdml.tuning.noise import noise_of
-from tvmdml.tuning.parcels import Array, Library, Sample, Work
+from tvmdml.tuning.parcels import CandidateLibrary, NumpyArray, SentSample, Work
 
 _ROOM = 1 << 18
 """The maximum bytes of a machine's description that are read."""
@@ -57,7 +57,7 @@ QUICK = Care(0.04, 4)
 THOROUGH = Care(0.6, 15)
 
 
-class Session:
+class ServerSession:
     """A process on a server, for the duration of a session.
 
     Args:
@@ -118,7 +118,7 @@ class Session:
         self._path = path
         return ""
 
-    def measure(self, library: Library, care: Care) -> Outcome:
+    def measure(self, library: CandidateLibrary, care: Care) -> Outcome:
         """Check a candidate, and time it beside the defaults."""
         work = self._work
         self._limit(1 if care == QUICK else 3)
@@ -173,14 +173,14 @@ class Session:
         """Allow so many times the timeout from now on; the server itself ends whatever runs longer."""
         self._guard["arm"](math.ceil(times * self._timeout))
 
-    def _array(self, array: Array) -> Any:
+    def _array(self, array: NumpyArray) -> Any:
         return self._empty(array.shape, str(array.dtype), self._device).copyfrom(array)
 
     def _arguments(self, work: Work, place: int) -> list[Any]:
         same = dict(work.desc.positions(work.shared))
         return [*(array for i, array in enumerate(self._inputs[place]) if i not in same), *self._outputs]
 
-    def _check(self, work: Work, contender: _Contender, place: int, sample: Sample) -> str:
+    def _check(self, work: Work, contender: _Contender, place: int, sample: SentSample) -> str:
         same = {output: source for source, output in work.desc.positions(work.shared)}
         for i, (junk, output) in enumerate(zip(self._junk, self._outputs, strict=True)):
             (self._inputs[place][same[i]] if i in same else junk).copyto(output)
@@ -210,7 +210,7 @@ _Timer = Callable[[list[Any]], Sequence[float]]
 class _Contender:
     """A kernel that is loaded on the server."""
 
-    def __init__(self, session: Session, library: Library) -> None:
+    def __init__(self, session: ServerSession, library: CandidateLibrary) -> None:
         self._library, self._session = library, session
         self._module = session.load(library.content)
         self._rest = [session._empty((max(1, count),), dtype, session._device) for dtype, count in library.temporaries]

@@ -48,7 +48,7 @@ class Stand:
         present = [(name, desc) for name, desc in self.desc.tensors(Role.OUTPUT) if desc is not None]
         rewritten = dict(self.shared).values()
         outputs = {name: _Held(GuardedTensor(desc), self.target) for name, desc in present if name not in rewritten}
-        self.samples = [Sample(self, name, outputs) for name in self.desc.samples() or ("",)]
+        self.samples = [JobSample(self, name, outputs) for name in self.desc.samples() or ("",)]
         self.clock = clocks.of(self.target, self._traffic())
 
     def _traffic(self) -> Traffic:
@@ -68,7 +68,7 @@ def _within(values: NumpyArray, bounds: tuple[int, int] | None) -> NumpyArray:
     return values if bounds is None else mostly_within(values, *bounds)
 
 
-class Sample:
+class JobSample:
     """One input of a job, with the correct outputs.
 
     Args:

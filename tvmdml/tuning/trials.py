@@ -25,7 +25,7 @@ from tvmdml.system import not_collected
 from tvmdml.targets import Launcher, Target
 from tvmdml.tensors.arrays.device_array import bound
 from tvmdml.tuning.noise import noise_of
-from tvmdml.tuning.stand import Sample, Stand, described
+from tvmdml.tuning.stand import JobSample, Stand, described
 
 CUT = 3.0
 """A candidate that takes this many times as long as the defaults in the first round gets no second round."""
@@ -146,7 +146,7 @@ class _Entrant:
         except Exception as error:  # a driver that rejects it, or loses its device
             self.problem = f"{NOT_RUN}: {_said(error)}"
 
-    def _enter(self, sample: Sample, call: Callable[[], object]) -> None:
+    def _enter(self, sample: JobSample, call: Callable[[], object]) -> None:
         problem, seconds = sample.problem(call)
         if not problem and seconds >= SLOW_CALL:  # the first call includes one-time work
             problem, again = sample.problem(call)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tvmdml.errors import DeviceError, InvalidArgument, counted, message
-from tvmdml.options import Operation, in_place_options, operation_options, operator_name, size_option
+from tvmdml.options import OperationOptions, in_place_options, operation_options, operator_name, size_option
 from tvmdml.system.console import INTERRUPTED, parsed, say
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _operator_or_model(text: str) -> str | Path:
 @click.option("--key", metavar="NAME", help="The name of those machines at the tracker.")
 def tune(
     operator: str | Path | None,
-    operation: Operation,
+    operation: OperationOptions,
     in_place: bool | str,
     spec: Path | None,
     open_sizes: tuple[tuple[str, int], ...],
@@ -163,7 +163,7 @@ def _here(named: Sequence[str]) -> list[str]:
 
 def _wanted(
     operator: str | None,
-    operation: Operation,
+    operation: OperationOptions,
     in_place: bool | str,
     spec: Path | None,
     sizes: Mapping[str, int],

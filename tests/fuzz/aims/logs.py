@@ -89,7 +89,7 @@ def check(content: bytes) -> None:
     known = logs.Logs(logs.read([Path("logs")]))
     for desc, shared in _descs():
         module = operators.module_of(type(desc))
-        answer = log_report.Answer.of(known, desc, shared, target.machine())
+        answer = log_report.LogAnswer.of(known, desc, shared, target.machine())
         json.dumps(answer.json()), answer.text()
         if answer.found is not None:
             turned = __import__("tvmdml.kernels.knobs", fromlist=["of"]).of(module, target)

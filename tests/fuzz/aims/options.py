@@ -13,7 +13,7 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml import cli, options
 from tvmdml.operators import all_operators
-from tvmdml.options import Operation
+from tvmdml.options import OperationOptions
 from tvmdml.tensors import TensorDataType
 
 EXAMPLES = 150
@@ -48,7 +48,7 @@ def one(choices: Choices) -> None:
         attributes = tuple(options._attribute(_attribute(choices)) for _ in range(choices.integer(0, 4)))
         tensors = tuple(options._tensor(_tensor(choices)) for _ in range(choices.integer(0, 2)))
         name = choices.pick(tuple(all_operators()))
-        desc = Operation(sizes, dtype, attributes, tensors, None, None).describe(name, extensions=choices.flag())
+        desc = OperationOptions(sizes, dtype, attributes, tensors, None, None).describe(name, extensions=choices.flag())
         repr(desc)
 
 

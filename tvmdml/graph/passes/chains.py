@@ -13,11 +13,11 @@ from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.graph.conditional import choices
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.passes.asking import offered
-from tvmdml.graph.program import Fusion, Program, Value, ordered
+from tvmdml.graph.program import Fusion, NodeOutput, Program, ordered
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator
 from tvmdml.operators._pointwise_fused import MOST_OPERATORS, Result, fuse, fusible
-from tvmdml.operators._pointwise_fused import Value as Wire
+from tvmdml.operators._pointwise_fused import GroupOperand as Wire
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
 from tvmdml.tensors.sizes import key_of
@@ -36,7 +36,7 @@ class _Made(NamedTuple):
 
     desc: Operator
     edges: dict[str, Edge]
-    values: dict[Value, int]
+    values: dict[NodeOutput, int]
 
 
 class _Groups:
@@ -99,7 +99,7 @@ class _Groups:
     def _fused(self, members: list[Call]) -> _Made | None:
         """The group as one call, if it can be one."""
         at = {call: i for i, call in enumerate(members)}
-        numbers: dict[tuple[Value, int, str], int] = {}
+        numbers: dict[tuple[NodeOutput, int, str], int] = {}
         edges: list[Edge] = []
         wiring: list[list[Wire]] = []
         for call in members:
@@ -117,7 +117,7 @@ class _Groups:
                     edges.append(edge)
                 wires.append(numbers[key])
             wiring.append(wires)
-        values: list[Value] = []
+        values: list[NodeOutput] = []
         results: list[Result] = []
         for call in members:
             for place, output in enumerate(_places(call)):

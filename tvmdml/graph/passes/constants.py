@@ -9,7 +9,7 @@ import numpy as np
 from tvmdml.compiler import CompiledOperator
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.packers import reading
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.program import NodeOutput, Program
 from tvmdml.graph.templates import Template
 from tvmdml.operators._accuracy import as_array
 from tvmdml.operators._contract import Role
@@ -30,7 +30,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 def run(program: Program, target: Target) -> None:
     """Put constants in the places of such calls. Kernels of the processor compute them."""
-    instead: dict[Value, Edge] = {}
+    instead: dict[NodeOutput, Edge] = {}
     gone = []
     given: dict[Constant, int] = {}  # the bytes that a constant is computed from
     for call in program.calls:

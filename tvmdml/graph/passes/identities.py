@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvmdml.graph.nodes import Call, Edge
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.program import NodeOutput, Program
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -15,7 +15,7 @@ COPIES = ("ELEMENT_WISE_IDENTITY", "ACTIVATION_IDENTITY", "CAST")
 def run(program: Program, target: Target) -> None:
     """Let the readers of a copy read the original, where a view says the same."""
     results = program.kept()
-    instead: dict[Value, Edge] = {}
+    instead: dict[NodeOutput, Edge] = {}
     gone = []
     for call in program.calls:
         if _changes_nothing(call):

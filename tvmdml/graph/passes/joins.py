@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.joined import Part, parts
+from tvmdml.graph.joined import JoinedPart, parts
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.passes.asking import kernel_in_this_case
 from tvmdml.graph.passes.layouts import changed_to
-from tvmdml.graph.program import Program, Use, Value
+from tvmdml.graph.program import NodeOutput, Program, Use
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -74,7 +74,7 @@ def _together(first: TensorDesc, before: Edge, second: TensorDesc, behind: Edge,
     return dataclasses.replace(first, sizes=tuple(sizes), strides=first.layout, total_tensor_size_in_bytes=None)
 
 
-def _follow(part: Part, uses: Mapping[Value, Sequence[Use]], changes: Changes, offsets: Offsets) -> bool:
+def _follow(part: JoinedPart, uses: Mapping[NodeOutput, Sequence[Use]], changes: Changes, offsets: Offsets) -> bool:
     """Let the writer and all readers of an input have the strides, if all have the same ones now; some read parts of it."""
     source, output = part.edge.source, part.edge.output
     assert isinstance(source, Call)

@@ -15,7 +15,7 @@ from tvmdml.errors import TvmdmlError
 from tvmdml.graph.nodes import Call, Edge, never_changes
 from tvmdml.graph.passes.asking import offered
 from tvmdml.graph.passes.owned import marked
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.program import NodeOutput, Program
 from tvmdml.kernels.kernel import Offers
 from tvmdml.operators._contract import Operator, Role
 from tvmdml.operators._pointwise import Pointwise
@@ -75,7 +75,7 @@ class _Found:
 
     def __init__(self, program: Program, target: Target) -> None:
         self._program, self._target, self._uses = program, target, program.uses()
-        self._values: dict[Value, TensorDesc] = {}
+        self._values: dict[NodeOutput, TensorDesc] = {}
         """The values, as they are without this."""
         self._readers: dict[Call, dict[str, tuple[TensorDesc, int]]] = {}
         """The inputs that follow, by call: how each lies then, and from which byte of the value on."""
@@ -163,7 +163,7 @@ class _Found:
             found[name] = own
         return found
 
-    def copies(self) -> Iterable[tuple[Value, TensorDesc]]:
+    def copies(self) -> Iterable[tuple[NodeOutput, TensorDesc]]:
         """The values that others need as they were, too."""
         kept = self._program.kept()
         for value, tensor in self._values.items():
@@ -173,7 +173,7 @@ class _Found:
     def apply(self) -> None:
         """Change strides, and add copies."""
         program = self._program
-        instead: dict[Value, Edge] = {}
+        instead: dict[NodeOutput, Edge] = {}
         behind: dict[Call, list[Call]] = {}
         for (node, output), tensor in self.copies():
             assert isinstance(node, Call)

@@ -31,7 +31,7 @@ from tvmdml.tensors.arrays import NumpyArray
 
 DEQUANTIZE, QUANTIZE = "ELEMENT_WISE_DEQUANTIZE_LINEAR", "ELEMENT_WISE_QUANTIZE_LINEAR"
 _BYTES = (TensorDataType.INT8, TensorDataType.UINT8)
-_LARGEST = 2**31 - 1
+_LARGEST = 2**31 - 1  # of int32, in which products of bytes are summed
 _SCALES = (2.0**-60, 2.0**40)
 """Scales between these: products and quotients of two are far from the limits of float32."""
 _HALF = 0.499

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvmdml.graph.nodes import Call, Constant, Edge
-from tvmdml.graph.program import Program, Value
+from tvmdml.graph.program import NodeOutput, Program
 from tvmdml.operators._contract import Role
 from tvmdml.targets import Target
 
@@ -24,7 +24,7 @@ def run(program: Program, target: Target) -> None:
     )
     first: dict[object, Call] = {}
     gone: list[Call] = []
-    instead: dict[Value, Edge] = {}
+    instead: dict[NodeOutput, Edge] = {}
     for call in program.calls:
         for name, edge in call.edges.items():  # an earlier call may have been replaced
             if edge.value in instead:

@@ -10,7 +10,7 @@ import tvmdml
 from tvmdml.enums import QuantizationType
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.operators._gather_blocks_fused import BlockwiseGather
@@ -31,7 +31,7 @@ def _blocks(node: Node) -> Results:
     k, n = node.integer("K", 0), node.integer("N", 0)
     size, bits = node.integer("block_size", 0), node.integer("bits", 4)
     if bits not in (2, 4, 8) or size < 1 or node.integer("weight_prepacked", 0):
-        raise Refused(f"it has {bits} bits, blocks of {size}, or the layout of a device")
+        raise NotConvertible(f"it has {bits} bits, blocks of {size}, or the layout of a device")
     if not node.value(1).size:
         found = node.like(0, node.x()).broadcast((*node.shape()[:-1], n))
     else:
@@ -73,7 +73,9 @@ def _by_groups(
     """
     k, (n, count) = x.shape[1], shape
     if group.size != k or group.min() < 0 or group.max() >= count:
-        raise Refused(f"its g_idx has {group.size} numbers from {group.min()} to {group.max()}, for {k} columns in {count} groups")
+        raise NotConvertible(
+            f"its g_idx has {group.size} numbers from {group.min()} to {group.max()}, for {k} columns in {count} groups"
+        )
     present, each = np.unique(group, return_counts=True)
     sizes = [32 // bits << i for i in range(16) if 32 // bits << i <= size] or [32 // bits]
     block = next((one for one in sizes[::-1] if 8 * (-(-each // one) * one).sum() <= 9 * k), sizes[0])
@@ -95,7 +97,7 @@ def _narrow(stored: Expression, bits: int, count: int) -> TensorDesc:
     """The first elements of rows of bytes, as DirectML describes them."""
     rows, width = stored.shape
     if width * 8 < count * bits:
-        raise Refused(f"its rows have {width} bytes, which are fewer than {count} elements of {bits} bits")
+        raise NotConvertible(f"its rows have {width} bytes, which are fewer than {count} elements of {bits} bits")
     return TensorDesc(f"uint{bits}", (rows, count), (width * 8 // bits, 1))
 
 
@@ -110,7 +112,7 @@ def of_bits(stored: Any, bits: int, columns: int) -> Any:
     if bits < 8:
         stored = np.stack([stored >> at & (1 << bits) - 1 for at in range(0, 8, bits)], -1).reshape(*stored.shape[:-1], -1)
     if stored.shape[-1] < columns:
-        raise Refused(f"its rows have {stored.shape[-1]} elements, and not {columns}")
+        raise NotConvertible(f"its rows have {stored.shape[-1]} elements, and not {columns}")
     return typed(stored[..., :columns], bits)
 
 
@@ -147,7 +149,7 @@ def _bitsandbytes(node: Node) -> Results:
     kind = node.integer("quant_type", 1)
     stored = node.known(1).reshape(-1)
     if kind not in (0, 1) or not 1 <= size <= _LARGEST_BLOCK or min(k, n) < 1 or stored.size < -(-n * k // 2):
-        raise Refused(f"its quant_type is {kind}, with blocks of {size} and {stored.size} bytes for {n} times {k} elements")
+        raise NotConvertible(f"its quant_type is {kind}, with blocks of {size} and {stored.size} bytes for {n} times {k} elements")
     numbers = _TABLES[kind][np.stack([stored >> 4, stored & 15], -1).reshape(-1)[: n * k]]
     blocks = -(-n * k // size)
     scales = node.x(2).reshape(-1)[:blocks, None].broadcast(blocks, size).reshape(blocks * size)[: n * k]
@@ -169,14 +171,14 @@ def _gathered(node: Node) -> Results:
         node.integer("block_size", 128),
     )
     if bits not in (2, 4, 8) or size < 1 or given not in ("uint8", "int4", "uint4") or len(node.shape()) != scales.ndim:
-        raise Refused(
+        raise NotConvertible(
             f"it has {bits} bits of {given} in blocks of {size}, in {len(node.shape())} dimensions with scales in {scales.ndim}"
         )
     kind = given if not is_packed else f"uint{max(bits, 4)}"
     shape = (*node.shape()[:-1], node.shape()[-1] * (8 // bits if is_packed else 1))
     blocks = tuple(size if i == axes[1] else 1 for i in range(len(shape)))
     if scales.shape != (wanted := tuple(-(-n // block) for n, block in zip(shape, blocks, strict=True))):
-        raise Refused(
+        raise NotConvertible(
             f"its scales have the sizes {list(scales.shape)}, and not {list(wanted)}, for blocks of {size} in {list(shape)}"
         )
 
@@ -185,7 +187,7 @@ def _gathered(node: Node) -> Results:
         if is_packed and bits > 2:
             own = (*node.shape(at)[:-1], node.shape(at)[-1] * (8 // bits))
             if own[:-1] != sizes[:-1] or own[-1] < sizes[-1]:
-                raise Refused(f"its input {at} has elements for {list(own)}, and not {list(sizes)}")
+                raise NotConvertible(f"its input {at} has elements for {list(own)}, and not {list(sizes)}")
             return TensorDesc(kind, sizes, TensorDesc(kind, own).layout), node.x(at)
         elements = of_bits(node.known(at), bits, sizes[-1]) if is_packed else node.known(at)
         return constant(elements.astype(np.int8).reshape(sizes))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tvmdml
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, along, axis_of, rule
 from tvmdml.onnx.types import Undecided, dtype_of
 from tvmdml.onnx.values import TooLate, Value, dependencies
@@ -19,7 +19,7 @@ _MOST_ROUNDS = 1 << 14
 def _branch(node: Node, name: str) -> Any:
     found = node.attributes.get(name)
     if found is None or isinstance(found, (int, float, bytes, list)):
-        raise Refused(f"its {name} is missing")
+        raise NotConvertible(f"its {name} is missing")
     return found
 
 
@@ -58,7 +58,7 @@ def _none(node: Node, body: Any, given: Sequence[Value], place: int, axis: int =
     if dtype is None or sizes is None or None in sizes:
         found = node.around.inner(body, given)[place]
         if found.is_lost or found.shape is None:
-            raise Refused("it has no rounds, and the sizes of its results are not known")
+            raise NotConvertible("it has no rounds, and the sizes of its results are not known")
         dtype, sizes = found.dtype, list(found.shape)
     sizes = [n or 0 for n in sizes]
     sizes.insert(axis_of(axis, len(sizes) + 1), 0)
@@ -88,7 +88,7 @@ def _loop(node: Node) -> Results:
     rounds = 0
     while going and rounds < most:
         if rounds >= _MOST_ROUNDS:
-            raise Refused(f"it has more than {_MOST_ROUNDS} rounds")
+            raise NotConvertible(f"it has more than {_MOST_ROUNDS} rounds")
         results = node.around.inner(body, [_known(np.int64, rounds), _known(np.bool_, True), *state])
         if any(one.is_lost for one in results):
             return [Value.lost()] * len(node.outputs)
@@ -111,7 +111,7 @@ def _goes_on(node: Node, condition: Value) -> bool:
             raise
         raise TooLate("a run decides whether it goes on") from None
     if elements.size != 1:
-        raise Refused(f"its condition has {elements.size} elements, and not one")
+        raise NotConvertible(f"its condition has {elements.size} elements, and not one")
     return bool(elements.reshape(-1)[0])
 
 
@@ -123,17 +123,17 @@ def _known(dtype: Any, number: int) -> Value:
 def _scan(node: Node) -> Results:
     body = _branch(node, "body")
     if node.is_before(9):
-        raise Refused("it is of version 8, with batches")
+        raise NotConvertible("it is of version 8, with batches")
     count = node.integer("num_scan_inputs", 0)
     kept = len(node.inputs) - count
     results = len(node.outputs) - kept
     if not 0 < count <= len(node.inputs) or results < 0:
-        raise Refused(f"its num_scan_inputs is {count}")
+        raise NotConvertible(f"its num_scan_inputs is {count}")
 
     def attribute(name: str, length: int) -> list[int]:
         found = node.attributes.get(name, [0] * length)
         if len(found) != length:
-            raise Refused(f"its {name} are {found}")
+            raise NotConvertible(f"its {name} are {found}")
         return list(found)
 
     directions, axes = attribute("scan_input_directions", count), attribute("scan_input_axes", count)
@@ -142,7 +142,7 @@ def _scan(node: Node) -> Results:
     axes = [axis_of(axis, one.ndim) for axis, one in zip(axes, inputs, strict=True)]
     rounds = inputs[0].shape[axes[0]]
     if rounds > _MOST_ROUNDS or any(one.shape[axis] != rounds for one, axis in zip(inputs, axes, strict=True)):
-        raise Refused(f"it has {rounds} rounds, or inputs of different lengths")
+        raise NotConvertible(f"it has {rounds} rounds, or inputs of different lengths")
     scans: list[list[Value]] = [[] for _ in range(results)]
     for n in range(rounds):
         parts = [

@@ -10,7 +10,7 @@ import numpy as np
 import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
 
@@ -35,7 +35,7 @@ def _integers(node: Node) -> Results:
         return _of_padding(node, 4, np.dtype(np.int32))
     try:
         return described.convert(node)
-    except (Refused, TvmdmlError):
+    except (NotConvertible, TvmdmlError):
         return _sums(node, (0, 2), (1, 3))
 
 
@@ -44,7 +44,7 @@ def _quantized(node: Node) -> Results:
     try:
         if 0 not in node.shape():
             return described.convert(node)
-    except (Refused, TvmdmlError):
+    except (NotConvertible, TvmdmlError):
         pass
     sums = _of_padding(node, 8, np.dtype(np.int32)) if 0 in node.shape() else _sums(node, (0, 2), (3, 5))
     each = (1, -1, *[1] * (sums.ndim - 2))
@@ -62,7 +62,7 @@ def _of_padding(node: Node, bias: int, dtype: np.dtype[Any]) -> Any:
     """Sums of no elements: zeros, and the bias."""
     shape = node.results[0].shape
     if shape is None:
-        raise Refused(f"its input is {list(node.shape())}, and the sizes of its result are not known")
+        raise NotConvertible(f"its input is {list(node.shape())}, and the sizes of its result are not known")
     if not node.has(bias):
         return node.constant(np.zeros((), dtype)).broadcast(shape)
     return node.x(bias).reshape(1, -1, *[1] * (len(shape) - 2)).broadcast(shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, rule
 
 _FLOATS = ("float16", "float32", "float64")
@@ -24,7 +24,7 @@ def _uniform_numbers(node: Node) -> Results:
     low, high = np.float32(node.real("low", 0.0)), np.float32(node.real("high", 1.0))
     span = float(high) - float(low)
     if not 0 <= span <= float(np.finfo(np.float32).max):
-        raise Refused(f"its numbers are from {low} to {high}")
+        raise NotConvertible(f"its numbers are from {low} to {high}")
     found = _fractions(node, shape)
     if (low, high) != (0, 1):
         found = found * span + float(low)
@@ -62,11 +62,11 @@ def _classes(node: Node) -> Results:
     """
     logits = node.x().astype(np.float32)
     if logits.ndim != 2:
-        raise Refused(f"its input has {logits.ndim} dimensions, and not 2")
+        raise NotConvertible(f"its input has {logits.ndim} dimensions, and not 2")
     batch, classes = logits.shape
     samples = node.integer("sample_size", 1)
     if samples < 1 or not classes:
-        raise Refused(f"it draws {samples} of {classes} classes")
+        raise NotConvertible(f"it draws {samples} of {classes} classes")
     weights = tvmdml.exp(logits - tvmdml.reduce(logits, function="max", axes=[1]))
     sums = tvmdml.cumulative_summation(weights, axis=1)
     sums = tvmdml.where(tvmdml.greater_than(weights, node.like(0, weights)), sums, node.like(-1, weights))
@@ -93,7 +93,7 @@ def _form(node: Node) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """The type and shape of the result."""
     dtype, shape = node.results[0][:2]
     if dtype is None or dtype.name not in _FLOATS or shape is None:
-        raise Refused(f"its numbers are of the type {dtype}, which is none of {', '.join(_FLOATS)}")
+        raise NotConvertible(f"its numbers are of the type {dtype}, which is none of {', '.join(_FLOATS)}")
     return dtype, shape
 
 

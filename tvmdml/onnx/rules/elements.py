@@ -11,7 +11,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.narrow import rounded
 from tvmdml.onnx.node import Node, Results, rule
 from tvmdml.onnx.types import dtype_of, is_narrow, is_ours, wide_of
@@ -80,7 +80,7 @@ def _cast(node: Node) -> Results:
         mode = node.text("round_mode", "up")
         return Value.narrowed(to, rounded(x, to, saturate=bool(node.integer("saturate", 1)), mode=mode))
     if not is_ours(to):
-        raise Refused("the type of its output is not one of DirectML's")
+        raise NotConvertible("the type of its output is not one of DirectML's")
     if to.kind != "b":
         return x.astype(to)
     if node.dtype().kind == "b":
@@ -94,7 +94,7 @@ def _filled(node: Node) -> Results:
     given = node.attributes.get("value")
     value = np.zeros(1, np.float32) if given is None else node.around.array(given)
     if value.size != 1:
-        raise Refused(f"its value has {value.size} elements, and not one")
+        raise NotConvertible(f"its value has {value.size} elements, and not one")
     dtype = value.dtype
     plain = wide_of(dtype) if is_narrow(dtype) else np.dtype(np.uint8) if dtype.kind == "b" else dtype
     graph: Any = node.graph

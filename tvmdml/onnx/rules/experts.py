@@ -10,7 +10,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.blocks import in_blocks, of_bits, typed
 from tvmdml.onnx.rules.elements import gelu
@@ -44,9 +44,9 @@ def _experts(node: Node) -> Results:
 @rule("com.microsoft.QMoE")
 def _quantized_experts(node: Node) -> Results:
     if node.text("quant_type", "int") != "int" or node.integer("weights_prepacked", 0):
-        raise Refused(f"its quant_type is {node.text('quant_type', 'int')}, or its weights are in the layout of a device")
+        raise NotConvertible(f"its quant_type is {node.text('quant_type', 'int')}, or its weights are in the layout of a device")
     if any(node.has(at) for at in range(15, 21)):
-        raise Refused("it has scales of experts or of inputs")
+        raise NotConvertible("it has scales of experts or of inputs")
     layers = [_of_few_bits(node, n, at) if node.has(at) else None for n, at in ((1, 2), (2, 5), (3, 8))]
     return _mixed(node, layers, after_choice=True)
 
@@ -55,7 +55,7 @@ def _of_few_bits(node: Node, number: int, at: int) -> _Layer:
     """Weights in bytes, their scales {experts, results} or {experts, results, blocks}, and zero points."""
     bits = node.integer(f"fc{number}_expert_weight_bits", node.integer("expert_weight_bits", 4))
     if bits not in (2, 4, 8):
-        raise Refused(f"it has weights of {bits} bits")
+        raise NotConvertible(f"it has weights of {bits} bits")
     stored, scales = node.known(at), node.x(at + 1)
     experts, results = stored.shape[:2]
     columns = stored.shape[2] * 8 // bits
@@ -77,10 +77,10 @@ def _mixed(node: Node, layers: list[_Layer | None], *, after_choice: bool) -> Re
     All experts see all rows: so each weight is read once. ``after_choice`` says whether the softmax is that of the chosen ones.
     """
     if node.integer("use_sparse_mixer", 0) or node.integer("swiglu_limit_after_activation", 0):
-        raise Refused("it mixes sparsely, or limits after the activation")
+        raise NotConvertible("it mixes sparsely, or limits after the activation")
     first, second, third = layers
     if first is None or second is None:
-        raise Refused("it has no weights")
+        raise NotConvertible("it has no weights")
     x = node.x()
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     experts = first.weights.shape[0]
@@ -93,7 +93,7 @@ def _mixed(node: Node, layers: list[_Layer | None], *, after_choice: bool) -> Re
         inner = _ACTIVATIONS[kind](inner)
         inner = inner if third is None else inner * third.of(wide)
     else:
-        raise Refused(f"its activation_type is {kind}")
+        raise NotConvertible(f"its activation_type is {kind}")
     found = second.of(inner).transpose(1, 0, 2)
     weights = _weights(node, experts, after_choice)[:, :, None].astype(found.dtype)
     # What an expert that is not chosen makes of a row may be infinite.
@@ -111,7 +111,7 @@ def _gated(node: Node, inner: Expression, other: Expression | None) -> Expressio
     elif other is not None:
         gate, linear = inner, other
     else:
-        raise Refused(f"its swiglu_fusion is {fusion}, without a third matrix")
+        raise NotConvertible(f"its swiglu_fusion is {fusion}, without a third matrix")
     return swiglu(
         gate, linear, node.real("activation_alpha", 1.0), node.real("activation_beta", 0.0), node.real("swiglu_limit", math.inf)
     )
@@ -128,7 +128,7 @@ def _weights(node: Node, experts: int, after_choice: bool) -> Expression:
     """By what an expert's results are multiplied, which is 0 for those that are not chosen: {rows, experts}."""
     logits, k = node.x(1).astype(np.float32), node.integer("k", 1)
     if not 1 <= k <= experts or logits.ndim != 2 or logits.shape[1] != experts:
-        raise Refused(f"it chooses {k} of {experts} experts by {list(logits.shape)}")
+        raise NotConvertible(f"it chooses {k} of {experts} experts by {list(logits.shape)}")
     best, at = tvmdml.top_k(logits, axis=1, k=k, axis_direction="decreasing")
     normalize = node.integer("normalize_routing_weights", 0)
     if node.has(14) and after_choice:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import RULES, Node, Results, channels_first, channels_last, rule
 from tvmdml.onnx.rules.elements import gelu
 from tvmdml.onnx.rules.products import turned
@@ -110,7 +110,7 @@ def _activated(node: Node, x: Any, name: str, numbers: tuple[str, ...], prefix: 
     inner = node.replaced(kind, [Value.computed(x)], **given)
     inner.opset = _OPSET
     if kind not in RULES and not described.is_mapped(kind):
-        raise Refused(f"its activation is {kind}")
+        raise NotConvertible(f"its activation is {kind}")
     return _several((RULES.get(kind) or described.convert)(inner))[0]
 
 
@@ -125,7 +125,7 @@ def _fused(node: Node) -> Results:
         if key.startswith("activation"):
             del own[key]
     if name not in _ACTIVATIONS:
-        raise Refused(f"its activation is {name}")
+        raise NotConvertible(f"its activation is {name}")
     if "Gemm" in node.kind:
         a, b = node.x(), node.x(1)
         found: Any = tvmdml.gemm(a, b, alpha=own.get("alpha", 1.0), **turned(node))

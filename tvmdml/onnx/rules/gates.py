@@ -8,7 +8,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.experts import swiglu
 
@@ -37,7 +37,7 @@ def _scaled(node: Node) -> Results:
 @rule("com.microsoft.GatedAdd")
 def _added(node: Node) -> Results:
     if node.has(3):
-        raise Refused("it projects its gate")
+        raise NotConvertible("it projects its gate")
     return node.x() + node.x(1) * node.x(2)
 
 
@@ -46,7 +46,7 @@ def _gated(node: Node) -> Results:
     x, gate = node.x().astype(np.float32), node.x(2).astype(np.float32)
     kind = node.text("activation", "silu")
     if kind not in ("silu", "swish", "sigmoid"):
-        raise Refused(f"its activation is {kind}")
+        raise NotConvertible(f"its activation is {kind}")
     factor = tvmdml.activation_sigmoid(gate) if kind == "sigmoid" else tvmdml.activation_swish(gate)
     found = _normalized(x, node.x(1).astype(np.float32), node.real("epsilon", 1e-5)) * factor
     return found.astype(node.dtype())

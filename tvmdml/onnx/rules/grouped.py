@@ -9,7 +9,7 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.normalizing import normalized
 from tvmdml.onnx.rules.transformers import rotated, with_elements
@@ -25,13 +25,13 @@ def _grouped(node: Node) -> Results:
     """One operator: how many rows are before the new ones is a tensor of the run."""
     for at, what in _NOT_THERE.items():
         if node.has(at):
-            raise Refused(f"it has {what}")
+            raise NotConvertible(f"it has {what}")
     if any(node.outputs[3:]) and node.integer("qk_output", 0):
-        raise Refused("its output of scores has no counterpart in DirectML")
+        raise NotConvertible("its output of scores has no counterpart in DirectML")
     node.inputs[3:5] = with_elements(node.inputs[3:5])
     heads, joint = node.integer("num_heads", 0), node.integer("kv_num_heads", 0)
     if heads < 1 or joint < 1 or heads % joint:
-        raise Refused(f"it has {heads} heads of queries, and {joint} of keys")
+        raise NotConvertible(f"it has {heads} heads of queries, and {joint} of keys")
     if node.has(1):
         query, key, value = (node.x(i) for i in range(3))
     else:
@@ -50,7 +50,7 @@ def _grouped(node: Node) -> Results:
 def _of_heads(node: Node, one: Expression, heads: int, at: int) -> Expression:
     """Queries or keys; each head is normalized if there are weights for it."""
     if one.ndim != 3 or one.shape[2] % heads:
-        raise Refused(f"it has {heads} heads, for the sizes {list(one.shape)}")
+        raise NotConvertible(f"it has {heads} heads, for the sizes {list(one.shape)}")
     if not node.has(at):
         return one
     epsilon = node.real("q_norm_epsilon" if at == 14 else "k_norm_epsilon", node.real("qk_norm_epsilon", 1e-6))
@@ -76,7 +76,7 @@ def _past(node: Node, rows: int) -> _Past:
     room, total = node.shape(3)[2] if node.has(3) else 0, node.count(6)
     window = node.integer("sliding_window_cache", 0)
     if not rows <= total or not (window or total <= room + rows):
-        raise Refused(f"its total_sequence_length is {total}, for {rows} rows and a past of {room}")
+        raise NotConvertible(f"its total_sequence_length is {total}, for {rows} rows and a past of {room}")
     every = node.x(5).astype(np.int64).reshape(-1) + 1
     new: Any = rows
     is_first = not node.has(16) and bool(total == rows)
@@ -162,7 +162,7 @@ class _Rows(NamedTuple):
         node, past = self.node, self.past
         window, room, rows = node.integer("local_window_size", -1), past.room, self.new[0].shape[1]
         if not (node.has(3) and 0 < window <= room):
-            raise Refused(f"it keeps a window of {window} rows in {room}")
+            raise NotConvertible(f"it keeps a window of {window} rows in {room}")
         if node.count(6) <= room:  # nothing is dropped, and rows may be written where they are kept
             return self.seen(past.lengths, room)
         step = room - window + 1
@@ -193,7 +193,7 @@ class _Rows(NamedTuple):
         node, (heads, joint), past = self.node, self.heads, self.past
         others = {name: node.attributes.get(name) for name in ("softcap", "smooth_softmax", "sliding_window_cache")}
         if any(one and one > 0 for one in others.values()) or node.has(11) or node.integer("local_window_size", -1) >= 0:
-            raise Refused("it is not causal, with limits of scores or keys")
+            raise NotConvertible("it is not causal, with limits of scores or keys")
         _, *kept = self.seen(past.lengths, past.room)
         batch, rows, _ = self.new[0].shape
         bias = _padded(node.x(10), 3, past.room).broadcast(batch, heads, rows, past.room) if node.has(10) else None

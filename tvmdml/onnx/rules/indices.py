@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.tensors.sizes import is_open
@@ -48,7 +48,7 @@ def _extracted(node: Node) -> Results:
 def _one_hot(node: Node) -> Results:
     """Indices may be of every type; those of floats are whole numbers."""
     if node.shape(2) != (2,):
-        raise Refused(f"its values are {list(node.shape(2))}, and not two")
+        raise NotConvertible(f"its values are {list(node.shape(2))}, and not two")
     if node.dtype().kind == "f" or node.dtype().itemsize < 4:
         node.inputs[0] = Value.computed(node.x().astype(np.int64))
     return described.convert(node)
@@ -84,7 +84,7 @@ def _pad(node: Node) -> Results:
     x, pads = node.x(), node.integers(1)
     axes = [axis_of(n, x.ndim) for n in node.integers(3)] if node.has(3) else list(range(x.ndim))
     if len(pads) != 2 * len(axes):
-        raise Refused(f"its pads are {pads}, for {len(axes)} dimensions")
+        raise NotConvertible(f"its pads are {pads}, for {len(axes)} dimensions")
     starts, ends = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         starts[axis], ends[axis] = pads[i], pads[len(axes) + i]
@@ -93,7 +93,7 @@ def _pad(node: Node) -> Results:
     value = int(value) if isinstance(value, bool) else value
     sizes = [a + n + b for a, b, n in zip(starts, ends, x.shape, strict=True)]
     if any(n < 0 for n in sizes):
-        raise Refused(f"its pads are {pads}, for the sizes {list(x.shape)}: none may become less than 0")
+        raise NotConvertible(f"its pads are {pads}, for the sizes {list(x.shape)}: none may become less than 0")
     if 0 in sizes:
         return np.empty(sizes, node.dtype())
     if mode == "constant" and any(min(a, b) < -n for a, b, n in zip(starts, ends, x.shape, strict=True)):
@@ -112,7 +112,7 @@ def _pad(node: Node) -> Results:
         return x
     modes = {"constant": "constant", "edge": "edge", "reflect": "reflection"}
     if mode not in modes:
-        raise Refused(f"its mode is {mode}")
+        raise NotConvertible(f"its mode is {mode}")
     return tvmdml.padding(x, start_padding=starts, end_padding=ends, padding_mode=modes[mode], padding_value=value)
 
 
@@ -153,16 +153,18 @@ def _unpool(node: Node) -> Results:
         for name, usual in (("kernel_shape", ()), ("strides", (1,) * rank), ("pads", (0,) * 2 * rank))
     )
     if rank < 1 or not len(window) == len(strides) == rank or len(pads) != 2 * rank or node.shape(1) != x.shape:
-        raise Refused(f"its windows are {window}, with strides of {strides} and pads of {pads}, for an input of {list(x.shape)}")
+        raise NotConvertible(
+            f"its windows are {window}, with strides of {strides} and pads of {pads}, for an input of {list(x.shape)}"
+        )
     rows = zip(x.shape[2:], window, strides, pads[:rank], pads[rank:], strict=True)
     space = [(n - 1) * stride + k - first - last for n, k, stride, first, last in rows]
     if any(n < 1 for n in space):
-        raise Refused(f"its windows make the sizes {space}")
+        raise NotConvertible(f"its windows make the sizes {space}")
     flat, places = (one.reshape(*x.shape[:2], math.prod(x.shape[2:]), 1) for one in (x, node.x(1).view(np.uint64)))
     found = tvmdml.max_unpooling(flat, places, output_sizes=(*x.shape[:2], math.prod(space), 1)).reshape(*x.shape[:2], *space)
     more = [n - m for n, m in zip(node.integers(2) if node.has(2) else found.shape, found.shape, strict=True)]
     if any(n < 0 for n in more):
-        raise Refused(f"its output_shape is {node.integers(2)}, and its windows make {list(found.shape)}")
+        raise NotConvertible(f"its output_shape is {node.integers(2)}, and its windows make {list(found.shape)}")
     return tvmdml.padding(found, start_padding=[0] * found.ndim, end_padding=more) if any(more) else found
 
 
@@ -172,7 +174,7 @@ def _centered(node: Node) -> Results:
     x, sizes = node.x(), node.integers(1)
     axes = [axis_of(n, x.ndim) for n in node.attributes.get("axes", range(x.ndim))]
     if len(sizes) != len(axes) or len(set(axes)) != len(axes) or any(n < 1 for n in sizes):
-        raise Refused(f"its sizes are {sizes}, for the axes {axes}")
+        raise NotConvertible(f"its sizes are {sizes}, for the axes {axes}")
     starts, ends = [0] * x.ndim, [0] * x.ndim
     for axis, size in zip(axes, sizes, strict=True):
         more = size - x.shape[axis]

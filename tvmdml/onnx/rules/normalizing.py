@@ -10,7 +10,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
 
@@ -21,7 +21,7 @@ def _groups(node: Node) -> Results:
     x = node.x()
     groups = node.integer("num_groups", 0)
     if x.ndim < 3 or groups < 1 or x.shape[1] % groups:
-        raise Refused(f"it has {groups} groups, for an input of the sizes {list(x.shape)}")
+        raise NotConvertible(f"it has {groups} groups, for an input of the sizes {list(x.shape)}")
     flat = reshaped(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
     found = tvmdml.mean_variance_normalization(flat, axes=[2], epsilon=node.real("epsilon", 1e-5))
     if node.shape(1) == (groups,) and node.is_before(21):
@@ -42,7 +42,7 @@ def _by_norm(node: Node) -> Results:
         return described.convert(node)
     power = node.integer("p", 2)
     if power not in (1, 2):
-        raise Refused(f"its p is {power}, which is neither 1 nor 2")
+        raise NotConvertible(f"its p is {power}, which is neither 1 nor 2")
     norm = tvmdml.reduce(x, function=f"l{power}", axes=[node.axis(x.ndim, -1)])
     return tvmdml.where(tvmdml.equals(norm, node.like(0, norm)), node.like(0, x), x / norm)
 
@@ -62,7 +62,7 @@ def _of_channels(node: Node) -> Results:
 def _batch(node: Node) -> Results:
     """In training, the statistics are the batch's, and what is returned of them is a part of the way from the old ones."""
     if (node.is_before(9) and not node.integer("spatial", 1)) or (node.is_before(14) and any(node.outputs[1:])):
-        raise Refused("it is in training as before version 14, or its parameters are not those of channels")
+        raise NotConvertible("it is in training as before version 14, or its parameters are not those of channels")
     own = node.dtype()
     wide = np.result_type(*(node.dtype(i) for i in range(5)))
     if not node.integer("training_mode", 0):
@@ -133,7 +133,7 @@ def _embed(node: Node) -> Results:
     """Words, positions and segments, added and normalized."""
     words = node.shape()
     if len(words) != 2:
-        raise Refused(f"its input_ids have {len(words)} dimensions")
+        raise NotConvertible(f"its input_ids have {len(words)} dimensions")
     places = node.maybe(8)
     if places is None:
         places = node.upto(words[1]).reshape(1, words[1])

@@ -10,7 +10,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Result, Results, rule
 
 _MOST_PRODUCTS = 1 << 24
@@ -41,7 +41,9 @@ def _of_integers(a: Expression, b: Expression) -> Any:
     count, shape = math.prod(batch), (*batch, rows, columns)
     if not depth or b.shape[-2] != depth or depth > _LONGEST:
         if depth or b.shape[-2]:
-            raise Refused(f"its factors are {list(a.shape)} and {list(b.shape)}: they do not fit, or are too deep for integers")
+            raise NotConvertible(
+                f"its factors are {list(a.shape)} and {list(b.shape)}: they do not fit, or are too deep for integers"
+            )
         return a.graph.constant(np.zeros(shape, kind))
     wide = np.dtype(np.int32) if kind.itemsize < 4 else kind
     a, b = (x.astype(wide).broadcast(*batch, *x.shape[-2:]).reshape(count, *x.shape[-2:]) for x in (a, b))
@@ -93,7 +95,7 @@ def _gemm(node: Node) -> Results:
     if a.dtype.kind == "f":
         return tvmdml.gemm(a, b, c, alpha=alpha, beta=beta, **given)
     if not (alpha.is_integer() and beta.is_integer()):
-        raise Refused(f"its alpha and beta are {alpha} and {beta}, of integers")
+        raise NotConvertible(f"its alpha and beta are {alpha} and {beta}, of integers")
     a, b = (x.transpose(1, 0) if name in given else x for name, x in (("trans_a", a), ("trans_b", b)))
     found, *more = (
         x if factor == 1 else x * node.constant(np.array(int(factor)).astype(x.dtype))
@@ -127,7 +129,7 @@ def _einsum(node: Node) -> Results:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        raise Refused(f"its equation {equation!r} has {len(terms)} terms for {len(operands)} inputs")
+        raise NotConvertible(f"its equation {equation!r} has {len(terms)} terms for {len(operands)} inputs")
     spread = max((x.ndim - len(t.replace("...", "")) for t, x in zip(terms, operands, strict=True) if "..." in t), default=0)
     dots = "".join(chr(ord("0") + i) for i in range(spread))
     expanded = []
@@ -140,7 +142,7 @@ def _einsum(node: Node) -> Results:
         letters = "".join(expanded)
         result = dots + "".join(sorted(one for one in set(letters) if letters.count(one) == 1 and one not in dots))
     if any(len(term) != x.ndim for term, x in zip(expanded, operands, strict=True)) or len(set(result)) != len(result):
-        raise Refused(f"its equation {equation!r} does not fit its inputs")
+        raise NotConvertible(f"its equation {equation!r} does not fit its inputs")
     sizes: dict[str, int] = {}
     for term, x in zip(expanded, operands, strict=True):
         for one, n in zip(term, x.shape, strict=True):
@@ -153,7 +155,7 @@ def _einsum(node: Node) -> Results:
     labels, x = _summed(labels, x, set(result))
     missing = [one for one in result if one not in labels]
     if missing:
-        raise Refused(f"its equation {equation!r} names a result dimension that no input has")
+        raise NotConvertible(f"its equation {equation!r} names a result dimension that no input has")
     return x.transpose(*(labels.index(one) for one in result)) if labels else x
 
 
@@ -166,7 +168,7 @@ def _diagonal(labels: str, x: Expression) -> tuple[str, Expression]:
     sizes: dict[str, int] = {}
     for one, n, step in zip(labels, x.shape, x.desc.layout, strict=True):
         if sizes.setdefault(one, n) != n:
-            raise Refused(f"its dimensions {one!r} have the sizes {sizes[one]} and {n}")
+            raise NotConvertible(f"its dimensions {one!r} have the sizes {sizes[one]} and {n}")
         steps[one] += step
     return distinct, x.reinterpret([sizes[one] for one in distinct], [steps[one] for one in distinct])
 

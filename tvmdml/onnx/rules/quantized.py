@@ -11,7 +11,7 @@ import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph.passes.recurrent_bytes import read_bytes
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.narrow import limits, rounded
 from tvmdml.onnx.node import Node, Results, along, axis_of, channels_first, channels_last, reshaped, rule
 from tvmdml.onnx.rules.products import turned
@@ -32,7 +32,7 @@ def _spread(node: Node, at: int, rank: int) -> list[Any]:
     for i in (at, at + 1):
         x = node.maybe(i)
         if x is not None and x.size != 1:
-            raise Refused("its scale has several elements")
+            raise NotConvertible("its scale has several elements")
         found.append(None if x is None else x.reshape([1] * rank))
     return found
 
@@ -143,7 +143,7 @@ def _product(node: Node) -> Results:
     for i, (at, scale, zero, side) in enumerate(zip((0, 3), scales, zeros, sides, strict=True)):
         shape = (1, 1) if scale.size == 1 else (scale.size, 1) if side < 0 else (1, scale.size)
         if scale.size != 1 and not i:
-            raise Refused("the scale of its first matrix has several elements")
+            raise NotConvertible("the scale of its first matrix has several elements")
         factors.append(tvmdml.dequantize_linear(node.x(at), scale.reshape(shape), None if zero is None else zero.reshape(shape)))
     found = tvmdml.gemm(*factors, **given)
     if node.has(6):
@@ -167,7 +167,7 @@ def _dequantize(node: Node) -> Results:
         if node.integer("block_size", 0) > 0:
             return _in_whole_blocks(node)
         return described.convert(node.replaced("DequantizeLinear", **node.attributes))
-    except (Refused, TvmdmlError):
+    except (NotConvertible, TvmdmlError):
         x = _bytes(node.value(0), node).astype(np.float32)
         scale, zero = (_parameter(node, i) for i in (1, 2))
         found = (x if zero is None else x - zero) * scale
@@ -193,7 +193,7 @@ def _quantize(node: Node) -> Results:
         return _narrowed(node, to)
     try:
         return described.convert(node.replaced("QuantizeLinear", **node.attributes))
-    except (Refused, TvmdmlError):
+    except (NotConvertible, TvmdmlError):
         if to is None or to.kind not in "iu" or to.itemsize > 2 or not is_ours(to) or node.integer("precision", 0) > 1:
             raise
         scale, zero = (_parameter(node, i) for i in (1, 2))
@@ -234,7 +234,7 @@ def _parameter(node: Node, at: int) -> Any:
     if not block:
         return reshaped(found, [n if i == axis else 1 for i, n in enumerate(shape)]).broadcast(shape)
     if found.ndim != len(shape) or found.shape[axis] * block < shape[axis]:
-        raise Refused(f"its parameter has the sizes {list(found.shape)}, for blocks of {block} in {list(shape)}")
+        raise NotConvertible(f"its parameter has the sizes {list(found.shape)}, for blocks of {block} in {list(shape)}")
     wide = found[along(axis + 1, None)]
     wide = wide.broadcast([*wide.shape[: axis + 1], block, *wide.shape[axis + 2 :]])
     wide = reshaped(wide, (*found.shape[:axis], found.shape[axis] * block, *found.shape[axis + 1 :]))

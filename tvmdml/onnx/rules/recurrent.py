@@ -10,7 +10,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, rule
 from tvmdml.onnx.values import Value
 from tvmdml.operators._recurrent_onnx import OnnxActivation, activation, functions_of
@@ -49,7 +49,7 @@ def _time_first(node: Node) -> Results:
     if node.kind == "LSTM" or "clip" not in node.attributes:
         return described.convert(node)
     if not clip >= 0:
-        raise Refused(f"its clip is {clip}, which is not a number from 0 up")
+        raise NotConvertible(f"its clip is {clip}, which is not a number from 0 up")
     if math.isinf(clip):
         return described.convert(node.replaced(node.kind, **{k: v for k, v in node.attributes.items() if k != "clip"}))
     return _as_cells(node, clip) if node.kind == "RNN" else _unrolled(node, clip)
@@ -87,7 +87,7 @@ def _unrolled(node: Node, clip: float) -> Results:
     steps, batch, width = node.shape()
     directions, _, hidden = node.shape(2)
     if steps > _MOST_STEPS:
-        raise Refused(f"its clip takes kernels for each of its {steps} steps; at most {_MOST_STEPS} have them")
+        raise NotConvertible(f"its clip takes kernels for each of its {steps} steps; at most {_MOST_STEPS} have them")
     wide = np.promote_types(node.dtype(), np.float32)
     x, *weights = (node.x(i).astype(wide) for i in range(3))
     biases, first = (node.x(i).astype(wide) if node.has(i) else None for i in (3, 5))
@@ -129,7 +129,7 @@ def _functions(node: Node, *usual: str) -> list[OnnxActivation]:
     count = node.shape(2)[0]
     found = list(functions_of(node.attributes if node.attributes.get("activations") else {"activations": usual * count}))
     if len(found) != len(usual) * count:
-        raise Refused(f"it has {len(found)} activations, and not {len(usual) * count}")
+        raise NotConvertible(f"it has {len(found)} activations, and not {len(usual) * count}")
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, axis_of, reshaped, rule
 from tvmdml.operators.cast import converted
 from tvmdml.operators.reduce import Reduce
@@ -106,7 +106,7 @@ def _softmax(node: Node) -> Results:
         "Hardmax": tvmdml.activation_hardmax,
     }[node.kind]
     if not x.ndim:
-        raise Refused("its input has no dimensions")
+        raise NotConvertible("its input has no dimensions")
     axis = node.axis(x.ndim, -1)
     return from_axis_on(function, x, axis) if node.is_before(13) else function(x, axes=[axis])
 

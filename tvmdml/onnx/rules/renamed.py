@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import RULES, Node, Results, channels_first, channels_last, reshaped, rule
 from tvmdml.onnx.values import Value
 
@@ -33,7 +33,7 @@ def _same(node: Node) -> Results:
     only = _ONLY.get(name, {})
     for key, usual in only.items():
         if node.attributes.get(key, usual) != usual:
-            raise Refused(f"its {key} is {node.attributes[key]}; allowed: {usual}")
+            raise NotConvertible(f"its {key} is {node.attributes[key]}; allowed: {usual}")
     own = {key: value for key, value in node.attributes.items() if key not in only}
     return node.around.other(node, name, _SAME[name], node.inputs, own)
 
@@ -79,10 +79,10 @@ def _unfold(node: Node) -> Results:
     x = node.x()
     axis, size, step = node.axis(x.ndim, -1, "dim"), node.integer("size", 1), node.integer("step", 1)
     if not (0 < size <= x.shape[axis] and step > 0):
-        raise Refused(f"its slices have {size} of {x.shape[axis]} elements, with steps of {step}")
+        raise NotConvertible(f"its slices have {size} of {x.shape[axis]} elements, with steps of {step}")
     count = (x.shape[axis] - size) // step + 1
     if count * size > _MOST:
-        raise Refused(f"its {count} slices have {size} elements, which are too many indices")
+        raise NotConvertible(f"its {count} slices have {size} elements, which are too many indices")
     places = np.arange(count)[:, None] * step + np.arange(size)
     found = tvmdml.gather(x, node.constant(places.astype(np.int64)), axis=axis)
     return found.transpose(*(i for i in range(found.ndim) if i != axis + 1), axis + 1)
@@ -93,7 +93,7 @@ def _distances(node: Node) -> Results:
     """Of each pair of rows, by their squares and products as ONNX Runtime does it."""
     metric = node.text("metric", "sqeuclidean")
     if metric not in ("euclidean", "sqeuclidean"):
-        raise Refused(f"its metric is {metric}")
+        raise NotConvertible(f"its metric is {metric}")
     a, b = node.x(), node.x(1)
     squares = [tvmdml.reduce(one, function="sum_square", axes=[1]) for one in (a, b)]
     found = tvmdml.gemm(a, b, trans_b="transpose", alpha=-2.0) + squares[0] + squares[1].reshape(1, -1)
@@ -123,14 +123,14 @@ def _sum(node: Node) -> Results:
 def _fourier(node: Node) -> Results:
     """Of the last dimensions; real numbers are half of the frequencies."""
     if not node.integer("onesided", 1) or node.integer("normalized", 0) or node.integer("signal_ndim", 1) != 1:
-        raise Refused("it is of several dimensions, of both sides, or normalized")
+        raise NotConvertible("it is of several dimensions, of both sides, or normalized")
     x = node.x()
     if node.kind.endswith(".Rfft"):
         wide, axis = Value.computed(x[..., None]), x.ndim - 1
         return node.around.other(node, "DFT", 17, [wide], {"axis": axis, "onesided": 1})
     n = 2 * (x.shape[-2] - 1)
     if not 0 < n * n <= _MOST:
-        raise Refused(f"it makes {n} elements, which is too large a matrix")
+        raise NotConvertible(f"it makes {n} elements, which is too large a matrix")
     angles = 2 * np.pi * np.outer(np.arange(n // 2 + 1), np.arange(n)) / max(n, 1)
     each = np.where((np.arange(n // 2 + 1) % max(n // 2, 1)) == 0, 1, 2)[:, None] / max(n, 1)
     matrix = np.stack([np.cos(angles) * each, -np.sin(angles) * each], 1).reshape(n + 2, n)
@@ -142,7 +142,7 @@ def _fourier(node: Node) -> Results:
 def _dropout(node: Node) -> Results:
     """A bias and what is added, and a Dropout, which does nothing but in training."""
     if node.has(4) and bool(node.number(4)):
-        raise Refused("it is in training")
+        raise NotConvertible("it is in training")
     found = node.x() + node.x(1)
     return found + node.x(2) if node.has(2) else found
 
@@ -150,7 +150,7 @@ def _dropout(node: Node) -> Results:
 @rule("com.microsoft.BitmaskDropout")
 def _bitmask(node: Node) -> Results:
     if node.has(2) and bool(node.number(2)):
-        raise Refused("it is in training")
+        raise NotConvertible("it is in training")
     return node.x()
 
 
@@ -174,7 +174,7 @@ def _relative(node: Node) -> Results:
     both = node.integer("is_bidirectional", 0)
     rows, keys = int(node.number(1)), int(node.number(2))
     if most < 1 or min(rows, keys) < 1 or rows * keys > _MOST:
-        raise Refused(f"it has {rows} rows, {keys} keys and a max_distance of {most}")
+        raise NotConvertible(f"it has {rows} rows, {keys} keys and a max_distance of {most}")
     distance = np.arange(rows)[:, None] - np.arange(keys)
     first = np.where(distance < 0, buckets // 2, 0) if both else 0
     buckets = buckets // 2 if both else buckets
@@ -204,12 +204,12 @@ def _embedded(node: Node) -> Results:
 def _gated(node: Node) -> Results:
     """Of queries, two gates that say how much of a bias is added."""
     if node.has(6):
-        raise Refused("its batches are packed")
+        raise NotConvertible("its batches are packed")
     heads = node.integer("num_heads", 0)
     x = node.x() + node.x(1)
     batch, rows, width = x.shape
     if heads < 1 or width % heads:
-        raise Refused(f"it has {heads} heads, for {width} channels")
+        raise NotConvertible(f"it has {heads} heads, for {width} channels")
     each = x.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3).reshape(batch * heads * rows, width // heads)
     both = tvmdml.gemm(each, node.x(3)) + node.x(4)
     sums = tvmdml.reduce(both.reshape(batch, heads, rows, 2, both.shape[1] // 2), function="sum", axes=[4])
@@ -222,7 +222,7 @@ def _eliminated(node: Node) -> Results:
     """By elimination with the largest pivot of each column. All matrices of a batch take the same steps."""
     x = node.x()
     if x.ndim < 2 or x.shape[-1] != x.shape[-2] or not 1 <= x.shape[-1] <= _LARGEST:
-        raise Refused(f"its matrices are {list(x.shape)}; allowed: at most {_LARGEST} rows and as many columns")
+        raise NotConvertible(f"its matrices are {list(x.shape)}; allowed: at most {_LARGEST} rows and as many columns")
     n, wide = x.shape[-1], np.float64 if x.dtype == np.float64 else np.float32
     inverse = node.kind != "Det"
     work = reshaped(x.astype(wide), (math.prod(x.shape[:-2]), n, n))

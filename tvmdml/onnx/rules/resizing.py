@@ -12,7 +12,7 @@ import tvmdml
 from tvmdml.errors import TvmdmlError
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.resizing_open import by_open_weights
 from tvmdml.onnx.values import Value
@@ -83,14 +83,14 @@ def _resize(node: Node) -> Results:
     if node.text("mode", "nearest") == "nearest":
         return _nearest(node)
     if node.dtype().kind == "b":
-        raise Refused("it weighs elements, which are bool")
+        raise NotConvertible("it weighs elements, which are bool")
     if node.text("mode", "") not in _KERNELS:
         return described.convert(node)
     if node.dtype().kind != "f" and node.integer("antialias", 0):
         return _by_weights(node)
     try:
         return described.convert(node)
-    except (Refused, TvmdmlError):
+    except (NotConvertible, TvmdmlError):
         return _by_weights(node)
 
 
@@ -100,7 +100,7 @@ def _of_none(node: Node) -> NumpyArray:
     for i, n in zip(node.attributes.get("axes", range(len(sizes))), node.integers(3), strict=True):
         sizes[i] = n
     if 0 not in sizes or any(n and not before for n, before in zip(sizes, node.shape(), strict=True)):
-        raise Refused(f"it resizes {list(node.shape())}, which has no elements, to {sizes}")
+        raise NotConvertible(f"it resizes {list(node.shape())}, which has no elements, to {sizes}")
     return np.empty(sizes, node.dtype())
 
 
@@ -108,7 +108,7 @@ def _coordinates(node: Node) -> tuple[str, list[Axis]]:
     """How places follow from each other, and the dimensions."""
     mode = node.text("coordinate_transformation_mode", "half_pixel")
     if mode not in _PLACES:
-        raise Refused(f"its coordinate_transformation_mode is {mode}")
+        raise NotConvertible(f"its coordinate_transformation_mode is {mode}")
     return mode, axes_of(described.read(node))
 
 
@@ -155,7 +155,7 @@ def _nearest(node: Node) -> Results:
     try:
         desc: Any = described.descriptor(node)
         rules = desc.rules()
-    except (Refused, TvmdmlError):
+    except (NotConvertible, TvmdmlError):
         rules = None
     if rules is not None and all(
         np.array_equal(weighed(rules[i], seen[i].inputs, seen[i].outputs)[0][:, 0], one) for i, one in taken.items()
@@ -165,7 +165,7 @@ def _nearest(node: Node) -> Results:
         return found.view(kind)
     axes = [axis._replace(inputs=own(axis.inputs), outputs=own(axis.outputs)) for axis in axes]
     if long:
-        raise Refused(f"it has {long[0]} places in a row; allowed: {_MOST_PLACES}, where DirectML's operator is another one")
+        raise NotConvertible(f"it has {long[0]} places in a row; allowed: {_MOST_PLACES}, where DirectML's operator is another one")
     found = x
     for i, one in taken.items():
         found = tvmdml.gather(found, node.constant(one.astype(np.int32 if axes[i].inputs < 1 << 31 else np.int64)), axis=i)
@@ -218,7 +218,7 @@ def _taken(node: Node, axis: Axis, places: NumpyArray) -> NumpyArray:
     if rounding == SIMPLE:
         rounding = "ceil" if axis.scale < 1 else "floor"
     if rounding not in _ROUNDINGS:
-        raise Refused(f"its nearest_mode is {rounding}")
+        raise NotConvertible(f"its nearest_mode is {rounding}")
     return np.clip(_ROUNDINGS[rounding](places), 0, axis.inputs - 1).astype(np.int64)
 
 
@@ -227,7 +227,9 @@ def _by_weights(node: Node) -> Results:
     mode, axes = _coordinates(node)
     moved = {i: axis for i, axis in enumerate(axes) if _is_moved(axis) or mode == "tf_crop_and_resize"}
     if any(axis.inputs * axis.outputs > _MOST_WEIGHTS for axis in moved.values()):
-        raise Refused(f"it resizes {list(x.shape)} to {[axis.outputs for axis in axes]}, with weights of each element for each")
+        raise NotConvertible(
+            f"it resizes {list(x.shape)} to {[axis.outputs for axis in axes]}, with weights of each element for each"
+        )
     found: Any = x if x.dtype == np.float64 else x.astype(np.float32)
     beyond = {}
     for i, axis in moved.items():

@@ -13,7 +13,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.values import Value
 from tvmdml.tensors.arrays import NumpyArray
@@ -34,7 +34,7 @@ def _affine(node: Node) -> Results:
     space = sizes[2:]
     wanted = (*sizes[:1], len(space), len(space) + 1)
     if theta.shape != wanted or min(sizes) < 1 or math.prod(space) > _MOST_POINTS:
-        raise Refused(f"its matrices are {list(theta.shape)}, for images of {sizes}; allowed: {list(wanted)}")
+        raise NotConvertible(f"its matrices are {list(theta.shape)}, for images of {sizes}; allowed: {list(wanted)}")
     # One element whose corners are aligned is in the middle, as in PyTorch.
     rows = [(np.arange(n) * 2 + 1 - n) / max(n - 1 if corners else n, 1) for n in space]
     points = np.stack([*np.meshgrid(*rows, indexing="ij")[::-1], np.ones(space)], axis=-1)
@@ -51,11 +51,11 @@ def _sample(node: Node) -> Results:
     taps = _MODES.get(node.text("mode", "linear"))
     if taps != 1 and x.dtype.kind != "f":
         if node.dtype().kind == "b":
-            raise Refused("it weighs elements, which are bool")
+            raise NotConvertible("it weighs elements, which are bool")
         x = x.astype(np.float64)  # the result is cut
     padding, corners = node.text("padding_mode", "zeros"), bool(node.integer("align_corners", 0))
     if taps is None or padding not in ("zeros", "border", "reflection") or grid.ndim != x.ndim or grid.shape[-1] != len(space):
-        raise Refused(f"it samples {list(x.shape)} at {list(grid.shape)}, with its mode and padding")
+        raise NotConvertible(f"it samples {list(x.shape)} at {list(grid.shape)}, with its mode and padding")
     batch, channels = x.shape[:2]
     count = math.prod(grid.shape[1:-1])
     points = reshaped(grid, (batch, count, len(space))).astype(_of_places(grid))
@@ -109,14 +109,14 @@ def _deformed(node: Node) -> Results:
     """A convolution of samples: each tap of the window has its own place, which an input moves, and perhaps its own weight."""
     x, w, offset, mask = node.x(), node.x(1), node.x(2), node.maybe(4)
     if x.ndim != 4 or w.ndim != 4:
-        raise Refused(f"it has images of {x.ndim - 2} dimensions; allowed: 2")
+        raise NotConvertible(f"it has images of {x.ndim - 2} dimensions; allowed: 2")
     (batch, channels, *_), (filters, _, *window) = x.shape, w.shape
     strides, steps = (list(node.attributes.get(name, [1, 1])) for name in ("strides", "dilations"))
     pads, groups, blocks = list(node.attributes.get("pads", [0] * 4)), node.integer("group", 1), node.integer("offset_group", 1)
     out, taps = list(offset.shape[2:]), math.prod(window)
     wanted = [batch, blocks * taps * 2, *out]
     if list(offset.shape) != wanted or channels % blocks or channels % groups or filters % groups or len(pads) != 4:
-        raise Refused(f"its offsets are {list(offset.shape)}; allowed: {wanted}")
+        raise NotConvertible(f"its offsets are {list(offset.shape)}; allowed: {wanted}")
     moved = reshaped(offset, (batch, blocks, *window, 2, *out)).astype(_of_places(offset))
     weights = None if mask is None else reshaped(mask, (batch, blocks, taps * math.prod(out)))
     parts = []
@@ -236,7 +236,7 @@ def _largest(node: Node, x: Expression, ends: list[Any], shift: float) -> Any:
             known = np.ceil(Value.computed(length).decided(node.graph) / length.dtype.type(part))
             counts = np.where(np.isfinite(known), np.clip(known, 0, _MOST_SAMPLES), 0).astype(np.int64)
         if (most := max(int(counts.max(initial=1)), 1)) * part * regions > _MOST_SAMPLES:
-            raise Refused(f"a part of a region has {most} samples in a row, of which {part * regions} rows have too many")
+            raise NotConvertible(f"a part of a region has {most} samples in a row, of which {part * regions} rows have too many")
         # Regions with fewer samples have the last one several times.
         each = np.minimum(np.arange(most), np.maximum(counts - 1, 0)) + 0.5
         numbers = np.arange(part)[None, :, None] + each[:, None, :] / np.maximum(counts, 1)[..., None]

@@ -10,7 +10,7 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import ReduceFunction
 from tvmdml.graph.scattering import scattered, scattered_nd
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, axis_of, reshaped, rule
 
 _FUNCTIONS: Mapping[str, ReduceFunction | None] = {
@@ -28,7 +28,7 @@ def _function(node: Node) -> ReduceFunction | None:
     """What an element and an update come to."""
     known, name = _OF_BOOLS if node.dtype() == np.bool_ else _FUNCTIONS, node.text("reduction", "none")
     if name not in known:
-        raise Refused(f"its reduction is {name}")
+        raise NotConvertible(f"its reduction is {name}")
     return known[name]
 
 
@@ -42,7 +42,7 @@ def _elements(node: Node) -> Results:
     x, at, updates = node.x(), node.x(1), node.x(2)
     axis = node.axis(x.ndim)
     if x.ndim != at.ndim or any(i != axis and n < m for i, (n, m) in enumerate(zip(x.shape, at.shape, strict=True))):
-        raise Refused(f"its indices have the sizes {list(at.shape)}, for {list(x.shape)}")
+        raise NotConvertible(f"its indices have the sizes {list(at.shape)}, for {list(x.shape)}")
     return scattered(x, at, reshaped(updates, at.shape), axis, _function(node))
 
 
@@ -52,7 +52,7 @@ def _nd(node: Node) -> Results:
     x, at = node.x(), node.x(1)
     depth = at.shape[-1] if at.ndim else 0
     if not 0 < depth <= x.ndim:
-        raise Refused(f"its indices have {depth} coordinates, for {x.ndim} dimensions")
+        raise NotConvertible(f"its indices have {depth} coordinates, for {x.ndim} dimensions")
     count = math.prod(at.shape[:-1])
     updates = reshaped(node.x(2), (count, *x.shape[depth:]))
     return scattered_nd(x, at.reshape(count, depth), updates, _function(node))
@@ -64,7 +64,7 @@ def _cache(node: Node) -> Results:
     x, updates = node.x(), node.x(1)
     axis = axis_of(node.integer("axis", -2), x.ndim)
     if not axis:
-        raise Refused("its axis is that of the batches")
+        raise NotConvertible("its axis is that of the batches")
     count = updates.shape[axis]
     places = node.upto(count).reshape(*[1] * axis, count, *[1] * (x.ndim - axis - 1))
     if node.has(2):

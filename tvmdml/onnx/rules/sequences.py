@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.errors import reason
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, along, axis_of, reshaped, rule
 from tvmdml.onnx.rules.views import parted
 from tvmdml.onnx.values import Value
@@ -18,7 +18,7 @@ from tvmdml.onnx.values import Value
 def _parts(node: Node) -> list[Value]:
     found = node.value(0).parts
     if found is None:
-        raise Refused("its input is not a sequence")
+        raise NotConvertible("its input is not a sequence")
     return list(found)
 
 
@@ -26,7 +26,7 @@ def _place(node: Node, position: int, count: int, usual: int, *, end: bool = Fal
     """A place in a sequence, counted from the front; ``end`` allows the place after the last one."""
     place = int(node.number(position)) if node.has(position) else usual
     if not -count <= place < count + end:
-        raise Refused(f"its position is {place}, for {count} tensors")
+        raise NotConvertible(f"its position is {place}, for {count} tensors")
     return place + count if place < 0 else place
 
 
@@ -64,9 +64,9 @@ def _map(node: Node) -> Results:
     body, first = node.attributes.get("body"), _parts(node)
     several = [node.value(i) for i in range(len(node.inputs))]
     if body is None or not hasattr(body, "node") or any(one.parts is not None and len(one.parts) != len(first) for one in several):
-        raise Refused("its sequences have different lengths, or its body is missing")
+        raise NotConvertible("its sequences have different lengths, or its body is missing")
     if len(body.output) != len(node.outputs):
-        raise Refused(f"its body has {len(body.output)} outputs, and the node {len(node.outputs)}")
+        raise NotConvertible(f"its body has {len(body.output)} outputs, and the node {len(node.outputs)}")
     rounds = [node.around.inner(body, [one if one.parts is None else one.parts[i] for one in several]) for i in range(len(first))]
     return [Value.sequence(found[place] for found in rounds) for place in range(len(node.outputs))]
 
@@ -84,7 +84,7 @@ def _has_element(node: Node) -> Results:
 @rule("OptionalGetElement")
 def _element(node: Node) -> Results:
     if (found := node.value(0)).is_nothing:
-        raise Refused("its input is an optional tensor that is not there")
+        raise NotConvertible("its input is an optional tensor that is not there")
     return found
 
 
@@ -106,7 +106,7 @@ def _split(node: Node) -> Results:
     else:
         size = int(node.number(1))
         if size < 1:
-            raise Refused(f"its parts have {size} elements")
+            raise NotConvertible(f"its parts have {size} elements")
         sizes = [min(size, x.shape[axis] - i) for i in range(0, x.shape[axis], size)]
     node.around.count(len(sizes))
     dtype = node.dtype()
@@ -118,14 +118,14 @@ def _split(node: Node) -> Results:
 def _join(node: Node) -> Results:
     parts = _parts(node)
     if not parts:
-        raise Refused("its sequence is empty")
+        raise NotConvertible("its sequence is empty")
     kind, new = np.dtype(parts[0].dtype), bool(node.integer("new_axis", 0))
     if not all(one.size for one in parts):
         empty = [np.broadcast_to(kind.type(), one.shape or ()) for one in parts]
         try:
             none = (np.stack if new else np.concatenate)(empty, node.integer("axis", 0))
         except ValueError as error:
-            raise Refused(f"its tensors do not fit each other: {reason(error)}") from None
+            raise NotConvertible(f"its tensors do not fit each other: {reason(error)}") from None
         if not none.size:
             return none
     several = [one.expression(node.graph) for one in parts if one.size]

@@ -9,7 +9,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Result, Results, axis_of, reshaped, rule
 from tvmdml.onnx.types import dtype_of, is_ours
 from tvmdml.operators.cast import converted
@@ -23,7 +23,7 @@ def _transform(node: Node) -> Results:
     x = node.x()
     axis = axis_of(int(node.number(2)) if node.has(2) else -2, x.ndim)
     if axis == x.ndim - 1:
-        raise Refused("its axis is that of the real and imaginary parts")
+        raise NotConvertible("its axis is that of the real and imaginary parts")
     onesided, inverse = bool(node.integer("onesided", 0)), bool(node.integer("inverse", 0))
     usual = 2 * (x.shape[axis] - 1) if onesided and inverse else x.shape[axis]
     length = int(node.number(1)) if node.has(1) else usual
@@ -39,7 +39,7 @@ def _short_time(node: Node) -> Results:
     window = node.maybe(2)
     length = int(node.number(3)) if node.has(3) else window.shape[0] if window is not None else 0
     if x.ndim != 3 or step < 1 or not 0 < length <= x.shape[1]:
-        raise Refused(f"its frames have {length} elements, with steps of {step}")
+        raise NotConvertible(f"its frames have {length} elements, with steps of {step}")
     count = (x.shape[1] - length) // step + 1
     graph: Any = node.graph
     starts = tvmdml.fill_value_sequence([count, 1], 0, step, dtype="int64", device=graph)
@@ -55,9 +55,9 @@ def transformed(node: Node, x: Expression, axis: int, length: int, onesided: boo
     """The Fourier transform along an axis; the last dimension has real parts alone, or real and imaginary parts."""
     given, parts = x.shape[axis], x.shape[-1]
     if parts not in (1, 2) or length < 1 or (onesided and (parts == 2) != inverse):
-        raise Refused(f"it is of length {length}, and its elements have {parts} parts")
+        raise NotConvertible(f"it is of length {length}, and its elements have {parts} parts")
     if given * parts * (2 * length) > _MOST_ANGLES:
-        raise Refused(f"it transforms {given} elements to {length}, which is too large a matrix")
+        raise NotConvertible(f"it transforms {given} elements to {length}, which is too large a matrix")
     matrix = _backwards_to_real(given, length) if onesided and inverse else _matrix(given, parts, length, onesided, inverse)
     last = [n for n in range(x.ndim) if n not in (axis, x.ndim - 1)]
     turned = x.transpose(*last, axis, x.ndim - 1)
@@ -104,7 +104,7 @@ _WINDOWS = {"BlackmanWindow": (0.42, 0.5, 0.08), "HammingWindow": (25 / 46, 21 /
 def _window(node: Node) -> Results:
     count, dtype = int(node.number(0)), dtype_of(node.integer("output_datatype", 1))
     if not 0 < count <= _MOST_ANGLES or not is_ours(dtype):
-        raise Refused(f"it has {count} elements, or a type that is not one of DirectML's")
+        raise NotConvertible(f"it has {count} elements, or a type that is not one of DirectML's")
     with np.errstate(invalid="ignore", divide="ignore"):
         angles = 2 * np.pi * np.arange(count) / np.float64(count if node.integer("periodic", 1) else count - 1)
     first, second, third = _WINDOWS[node.kind]
@@ -118,12 +118,12 @@ def _mel(node: Node) -> Results:
     count, length, rate = (int(node.number(i)) for i in range(3))
     dtype = dtype_of(node.integer("output_datatype", 1))
     if not (0 < count <= _MOST_ANGLES and 0 < length <= _MOST_ANGLES and rate > 0 and is_ours(dtype)):
-        raise Refused(f"it has {count} bands of {length} frequencies, at a rate of {rate}")
+        raise NotConvertible(f"it has {count} bands of {length} frequencies, at a rate of {rate}")
     low, high = (2595 * math.log10(1 + node.number(i) / 700) for i in (3, 4))
     places = 700 * (10 ** ((low + np.arange(count + 2) * (high - low) / (count + 2)) / 2595) - 1)
     left, middle, right = (((length + 1) * places // rate)[i : i + count] for i in range(3))
     if (length // 2 + 1) * count > _MOST_ANGLES:
-        raise Refused(f"it has {count} bands of {length} frequencies")
+        raise NotConvertible(f"it has {count} bands of {length} frequencies")
     at = np.arange(length // 2 + 1)[:, None]
     rising = (at - left) / np.maximum(middle - left, 1) + (middle == left)
     falling = (right - at) / np.maximum(right - middle, 1)

@@ -12,7 +12,7 @@ import numpy as np
 
 import tvmdml
 from tvmdml.graph import Expression
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, rule
 
 _DOMAIN = "ai.onnx.preview.training."
@@ -22,7 +22,7 @@ def _groups(node: Node, count: int) -> list[tuple[Expression, ...]]:
     """The tensors that belong together: elements, gradients, and what is kept of earlier steps."""
     each, rest = divmod(len(node.inputs) - 2, count)
     if rest or each < 1:
-        raise Refused(f"it has {len(node.inputs)} inputs, which are not two and {count} of each tensor")
+        raise NotConvertible(f"it has {len(node.inputs)} inputs, which are not two and {count} of each tensor")
     return [tuple(node.x(2 + part * each + i) for part in range(count)) for i in range(each)]
 
 
@@ -71,7 +71,7 @@ def _momentum(node: Node) -> Results:
     """Of the first step, the gradient counts whole."""
     alpha, beta, mode = node.real("alpha", 0.0), node.real("beta", 0.0), node.text("mode", "standard")
     if mode not in ("standard", "nesterov"):
-        raise Refused(f"its mode is {mode}")
+        raise NotConvertible(f"its mode is {mode}")
 
     def step(rate: Any, steps: Any, x: Any, gradient: Any, speed: Any) -> tuple[Any, ...]:
         part = tvmdml.where(tvmdml.greater_than(steps, node.like(0, x)), node.like(beta, x), node.like(1, x))

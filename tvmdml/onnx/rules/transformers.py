@@ -10,7 +10,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.products import product
 from tvmdml.onnx.rules.views import parted
@@ -39,7 +39,7 @@ def _onnx_attention(node: Node) -> Results:
 def _attention(node: Node) -> Results:
     """One product for queries, keys and values, and then a MultiHeadAttention."""
     if node.integer("do_rotary", 0) or node.has(6):
-        raise Refused("it has rotary embeddings, or a past of a given length")
+        raise NotConvertible("it has rotary embeddings, or a past of a given length")
     whole = product(node.x(), node.x(1))
     return _of_stacked(node, whole + node.x(2) if node.has(2) else whole, node.maybe(5))
 
@@ -60,13 +60,15 @@ def _of_stacked(node: Node, whole: Expression, bias: Any) -> Results:
     """The attention of queries, keys and values that lie beside each other; input 3 is the mask, and input 4 earlier rows."""
     heads = node.integer("num_heads", 0)
     if heads < 1 or whole.ndim != 3:
-        raise Refused(f"it has {heads} heads, for queries of {whole.ndim} dimensions")
+        raise NotConvertible(f"it has {heads} heads, for queries of {whole.ndim} dimensions")
     sizes = list(node.attributes.get("qkv_hidden_sizes", [whole.shape[2] // 3] * 3))
     query, key, value = parted(whole, 2, sizes)
     past: list[Expression | None] = [None, None]
     outputs = len(node.outputs) > 1 and node.outputs[1]
     if sizes[1] != sizes[2] and (node.has(4) or outputs):
-        raise Refused(f"its keys have {sizes[1]} channels and its values {sizes[2]}: they cannot be one tensor, past or present")
+        raise NotConvertible(
+            f"its keys have {sizes[1]} channels and its values {sizes[2]}: they cannot be one tensor, past or present"
+        )
     if node.has(4):
         both = node.x(4)
         past = [both[0], both[1]]
@@ -93,7 +95,7 @@ def _several_heads(node: Node) -> Any:
         before = node.count(8)
         old = [node.x(i) for i in (6, 7)]
         if not 0 <= before <= old[0].shape[2]:
-            raise Refused(f"its past_sequence_length is {before}, of {old[0].shape[2]} rows")
+            raise NotConvertible(f"its past_sequence_length is {before}, of {old[0].shape[2]} rows")
         inputs[6:9] = [*(_value(one[:, :, :before]) if before else None for one in old), None]
     inputs[6:8] = with_elements(inputs[6:8])
     if own.pop("unidirectional", 0):
@@ -113,7 +115,7 @@ def _later(node: Node, inputs: Sequence[Value | None]) -> Expression:
     """What is added to scores, so that a query does not see later keys. The last query is as late as the last key."""
     key, past = inputs[1], inputs[6]
     if key is None or node.x().ndim != 3 or key.shape is None or len(key.shape) not in (3, 4):
-        raise Refused("it is unidirectional, with queries and keys in one tensor")
+        raise NotConvertible("it is unidirectional, with queries and keys in one tensor")
     rows, before = node.shape()[1], 0 if past is None or past.shape is None else past.shape[2]
     total = before + key.shape[-2]
     last = node.upto(rows).reshape(1, 1, rows, 1) + (total - rows)
@@ -128,7 +130,7 @@ def _later(node: Node, inputs: Sequence[Value | None]) -> Expression:
 def _one_row(node: Node) -> Results:
     """A MultiHeadAttention with other places of its inputs."""
     if node.has(9):
-        raise Refused("it follows the beams of a search")
+        raise NotConvertible("it follows the beams of a search")
     inputs = [node.inputs[i] if node.has(i) else None for i in (0, 1, 2, 10, 3, 4, 5, 6, 7)]
     names = ("num_heads", "scale", "mask_filter_value")
     own = {name: value for name, value in node.attributes.items() if name in names}
@@ -139,11 +141,11 @@ def _one_row(node: Node) -> Results:
 def _of_three(node: Node) -> Results:
     """Angles of three places: of time, height and width. Each has a part of the tables, or every third column of a part."""
     if node.integer("is_packed_batching", 0) or node.real("scale", 1.0) != 1 or node.value(1).size % 3:
-        raise Refused("its batches are packed, or it has a scale")
+        raise NotConvertible("its batches are packed, or it has a scale")
     sections, tables = node.attributes.get("mrope_section", ()), [node.x(2), node.x(3)]
     half = tables[0].shape[1]
     if len(sections) != 3 or sum(sections) != half or min(sections) < 0:
-        raise Refused(f"its mrope_section is {list(sections)}, for {half} columns")
+        raise NotConvertible(f"its mrope_section is {list(sections)}, for {half} columns")
     if node.integer("mrope_layout", 0):
         owner = np.zeros(half, np.int64)
         for i in (1, 2):
@@ -169,7 +171,7 @@ def _of_three(node: Node) -> Results:
 @rule("com.microsoft.RotaryEmbedding")
 def _rotary(node: Node) -> Results:
     if node.integer("is_packed_batching", 0):
-        raise Refused("its batches are packed")
+        raise NotConvertible("its batches are packed")
     return rotated(
         node,
         node.x(),

@@ -9,7 +9,7 @@ import numpy as np
 import tvmdml
 from tvmdml.graph import Expression
 from tvmdml.onnx import described
-from tvmdml.onnx.descriptors import Refused
+from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, along, axis_of, broadcast_sizes, reshaped, rule
 from tvmdml.onnx.values import Value
 
@@ -24,7 +24,7 @@ def _reshape(node: Node) -> Results:
     sizes, x = node.integers(1), node.x()
     if not node.integer("allowzero", 0):
         if any(n == 0 and i >= x.ndim for i, n in enumerate(sizes)):
-            raise Refused(f"its shape is {sizes}, for {x.ndim} dimensions")
+            raise NotConvertible(f"its shape is {sizes}, for {x.ndim} dimensions")
         sizes = [x.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
     if sizes.count(-1) == 1:
         rest = -math.prod(sizes)
@@ -37,7 +37,7 @@ def _flatten(node: Node) -> Results:
     x = node.x()
     axis = node.integer("axis", 1)
     if not -x.ndim <= axis <= x.ndim:
-        raise Refused(f"its axis is {axis}, for {x.ndim} dimensions")
+        raise NotConvertible(f"its axis is {axis}, for {x.ndim} dimensions")
     axis += x.ndim if axis < 0 else 0
     return reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
@@ -55,7 +55,7 @@ def _unsqueeze(node: Node) -> Results:
     rank = x.ndim + len(axes)
     places = {axis_of(n, rank) for n in axes}
     if len(places) != len(axes):
-        raise Refused(f"its axes are {axes}")
+        raise NotConvertible(f"its axes are {axes}")
     rest = iter(x.shape)
     return reshaped(x, [1 if i in places else next(rest) for i in range(rank)])
 
@@ -65,7 +65,7 @@ def _transpose(node: Node) -> Results:
     x = node.x()
     order = node.attributes.get("perm", list(range(x.ndim))[::-1])
     if sorted(order) != list(range(x.ndim)):
-        raise Refused(f"its perm is {order}, for {x.ndim} dimensions")
+        raise NotConvertible(f"its perm is {order}, for {x.ndim} dimensions")
     return x.transpose(*order)
 
 
@@ -81,9 +81,9 @@ def _slice(node: Node) -> Results:
     x, starts, ends = node.x(), node.integers(1), node.integers(2)
     axes = node.integers(3) if node.has(3) else list(range(len(starts)))
     if not len(starts) == len(ends) == len(axes) == len(steps or starts):
-        raise Refused("its starts, ends, axes and steps differ in number")
+        raise NotConvertible("its starts, ends, axes and steps differ in number")
     if len({axis_of(axis, x.ndim) for axis in axes}) < len(axes):
-        raise Refused(f"its axes {axes} name one twice")
+        raise NotConvertible(f"its axes {axes} name one twice")
     if min(steps, default=1) < 1:
         return described.convert(node)
     keys = [slice(None)] * x.ndim
@@ -96,7 +96,7 @@ def _slice(node: Node) -> Results:
 def parted(x: Expression, axis: int, sizes: list[int]) -> list[Expression]:
     """Views of the parts of a tensor along an axis."""
     if sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
-        raise Refused(f"its parts have the sizes {sizes}, which are not {x.shape[axis]} together")
+        raise NotConvertible(f"its parts have the sizes {sizes}, which are not {x.shape[axis]} together")
     found, begin = [], 0
     for n in sizes:
         found.append(x[along(axis, slice(begin, begin + n))])
@@ -127,7 +127,7 @@ def _blocks(node: Node) -> Results:
     """Blocks by views: one copy, for tensors of every type."""
     x, block = node.x(), node.integer("blocksize", 0)
     if x.ndim != 4 or block < 1:
-        raise Refused(f"its input has {x.ndim} dimensions, and its blocksize is {block}")
+        raise NotConvertible(f"its input has {x.ndim} dimensions, and its blocksize is {block}")
     n, c, h, w = x.shape
     if node.kind == "SpaceToDepth":
         order = (0, 3, 5, 1, 2, 4) if node.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -144,7 +144,7 @@ def _blocks(node: Node) -> Results:
 def _tile(node: Node) -> Results:
     x, repeats = node.x(), node.integers(1)
     if len(repeats) != x.ndim or any(n < 0 for n in repeats):
-        raise Refused(f"its repeats are {repeats}, for {x.ndim} dimensions")
+        raise NotConvertible(f"its repeats are {repeats}, for {x.ndim} dimensions")
     wide = [(1, n) if k > 1 else (n,) for n, k in zip(x.shape, repeats, strict=True)]
     if sum(map(len, wide)) > 8:
         return described.convert(node)

@@ -12,14 +12,14 @@ from tvmdml.enums import TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
-from tvmdml.operators._json.nodes import Node, shown
+from tvmdml.operators._json.nodes import JsonNode, shown
 from tvmdml.operators._roles import STRUCTS, TENSORS
 from tvmdml.tensors import TensorDataType, TensorDesc
 
 _FLAGS = {flag.name: flag for flag in TensorFlags}
 
 
-def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
+def read(cls: type[Operator], node: JsonNode, fused: bool = False) -> Operator:
     """Read an object's fields into a descriptor of a class.
 
     Args:
@@ -50,7 +50,7 @@ def read(cls: type[Operator], node: Node, fused: bool = False) -> Operator:
         raise node.blame(error, cls.NAME, fields) from None
 
 
-def find(node: Node) -> type[Operator]:
+def find(node: JsonNode) -> type[Operator]:
     """The operator class with the name in a node.
 
     Raises:
@@ -59,7 +59,7 @@ def find(node: Node) -> type[Operator]:
     return operators.by_name(node.text())
 
 
-def nested(desc: Node) -> Iterator[Node]:
+def nested(desc: JsonNode) -> Iterator[JsonNode]:
     """The names of fused activations inside an operator's object. The outer operator may be unknown."""
     for field in desc.members().values():
         for item in field.items() if isinstance(field.value, list) else [field]:
@@ -72,7 +72,7 @@ def nested(desc: Node) -> Iterator[Node]:
                     yield kind
 
 
-def _value(node: Node, field: Field, desc: Node, cls: type[Operator]) -> Any:
+def _value(node: JsonNode, field: Field, desc: JsonNode, cls: type[Operator]) -> Any:
     if field.enum is not None:
         return _member(node, field.enum)
     if field.role is Role.SCALAR:
@@ -83,12 +83,12 @@ def _value(node: Node, field: Field, desc: Node, cls: type[Operator]) -> Any:
     return tuple(one(item) for item in node.items()) if field.many or field.role is Role.FLOATS else one(node)
 
 
-def _struct(role: Role) -> Callable[[Node], Any]:
+def _struct(role: Role) -> Callable[[JsonNode], Any]:
     """The reader of a structure: an object of its members' names, each of which has to be there."""
     kind, member = STRUCTS[role]
     names = STRUCTS[role].names
 
-    def read(node: Node) -> Any:
+    def read(node: JsonNode) -> Any:
         node.only(names)
         found = [node.need(name, member.value) for name in names]
         return kind(*(_READERS[member](one) if member in _READERS else one.value for one in found))
@@ -96,14 +96,14 @@ def _struct(role: Role) -> Callable[[Node], Any]:
     return read
 
 
-def _member(node: Node, enum: Any) -> Any:
+def _member(node: JsonNode, enum: Any) -> Any:
     try:
         return enum.parse(node.text(), "")
     except InvalidArgument:
         raise node.wrong(", ".join(enum.__members__), "DirectML's prefix is allowed.") from None
 
 
-def _tensor(node: Node) -> TensorDesc:
+def _tensor(node: JsonNode) -> TensorDesc:
     if kind := node.get("Type"):
         kind.choice({"BUFFER": None}, "DML_TENSOR_TYPE_")
     inner = node.get("Desc")
@@ -122,34 +122,34 @@ def _tensor(node: Node) -> TensorDesc:
         raise desc.blame(error, "TensorDesc", _TENSOR_FIELDS) from None
 
 
-def _output(node: Node) -> TensorDesc:
+def _output(node: JsonNode) -> TensorDesc:
     desc = _tensor(node)
     if desc.flags is TensorFlags.OWNED_BY_DML:
         raise node.error("an output that is OWNED_BY_DML", "OWNED_BY_DML only for inputs")
     return desc
 
 
-def _flags(node: Node) -> TensorFlags:
+def _flags(node: JsonNode) -> TensorFlags:
     names = node.items() if isinstance(node.value, list) else [node]
     return max((name.choice(_FLAGS, "DML_TENSOR_FLAG_") for name in names), default=TensorFlags.NONE)
 
 
-def _integers(node: Node) -> list[Any] | None:
+def _integers(node: JsonNode) -> list[Any] | None:
     return [item.value for item in node.items()] or None  # an empty list means null in C
 
 
 # The fields of DML_BUFFER_TENSOR_DESC, by their names in JSON: TensorDesc's name, and the function that reads the field.
-_TENSOR_FIELDS: Mapping[str, tuple[str, Callable[[Node], Any]]] = {
+_TENSOR_FIELDS: Mapping[str, tuple[str, Callable[[JsonNode], Any]]] = {
     "DataType": ("data_type", lambda node: _member(node, TensorDataType)),
     "Sizes": ("sizes", lambda node: node.value),
     "Strides": ("strides", _integers),
     "TotalTensorSizeInBytes": ("total_tensor_size_in_bytes", lambda node: node.integer() or None),  # 0 asks to compute it
-    "GuaranteedBaseOffsetAlignment": ("guaranteed_base_offset_alignment", Node.integer),
+    "GuaranteedBaseOffsetAlignment": ("guaranteed_base_offset_alignment", JsonNode.integer),
     "Flags": ("flags", _flags),
 }
 
 
-def _operator(node: Node) -> Operator:
+def _operator(node: JsonNode) -> Operator:
     kind = node.need("Type", "the name of an operator")
     try:
         cls = find(kind)
@@ -159,16 +159,16 @@ def _operator(node: Node) -> Operator:
     if inner is not None:
         node.only(("Type", "Desc"))
         return read(cls, inner, fused=True)
-    return read(cls, Node({k: v for k, v in node.value.items() if k != "Type"}, node.file, node.path), fused=True)
+    return read(cls, JsonNode({k: v for k, v in node.value.items() if k != "Type"}, node.file, node.path), fused=True)
 
 
 # The functions that read a value of each role. Values of other roles are passed on unchanged.
-_READERS: Mapping[Role, Callable[[Node], Any]] = {
+_READERS: Mapping[Role, Callable[[JsonNode], Any]] = {
     Role.INPUT: _tensor,
     Role.OUTPUT: _output,
     Role.OPERATOR: _operator,
-    Role.FLOAT: Node.number,
-    Role.FLOATS: Node.number,
+    Role.FLOAT: JsonNode.number,
+    Role.FLOATS: JsonNode.number,
     **{role: _struct(role) for role in STRUCTS},
 }
 
@@ -176,7 +176,7 @@ _READERS: Mapping[Role, Callable[[Node], Any]] = {
 # -- Scalar unions ------------------------------------------------------------------------------------------------
 
 
-def _scalar_type(desc: Node, cls: type[Operator]) -> TensorDataType | None:
+def _scalar_type(desc: JsonNode, cls: type[Operator]) -> TensorDataType | None:
     """The type of a descriptor's scalars; one field gives it for all of them."""
     for field in cls.fields():
         if field.enum is TensorDataType:
@@ -185,7 +185,7 @@ def _scalar_type(desc: Node, cls: type[Operator]) -> TensorDataType | None:
     return None
 
 
-def _scalar(node: Node, data_type: TensorDataType | None) -> int | float:
+def _scalar(node: JsonNode, data_type: TensorDataType | None) -> int | float:
     """A number, or the member of ``DML_SCALAR_UNION`` for the type, such as ``{"Float32": 0.5}``."""
     if not isinstance(node.value, dict) or data_type is None:
         return node.number()
@@ -200,7 +200,7 @@ def _scalar(node: Node, data_type: TensorDataType | None) -> int | float:
 # -- Counts -------------------------------------------------------------------------------------------------------
 
 
-def _check_count(node: Node, cls: type[Operator], values: Mapping[str, Any]) -> None:
+def _check_count(node: JsonNode, cls: type[Operator], values: Mapping[str, Any]) -> None:
     """Check the count that C needs. Each of DirectML's structures has at most one, which applies to all its arrays."""
     arrays = {f.dml_name: values[f.name] for f in cls.fields() if f.is_array and isinstance(values[f.name], (list, tuple))}
     if not arrays:

@@ -24,7 +24,7 @@ _SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _DECODER_TERM = re.compile(r"b'(\w+)'|U\+([0-9a-fA-F]{4,6})")
 
 
-class Node:
+class JsonNode:
     """A JSON value, its file, and its path in the file, such as ``dispatchables.topk.desc.Axis``."""
 
     __slots__ = ("file", "path", "value")
@@ -60,26 +60,26 @@ class Node:
 
     # -- Contents -------------------------------------------------------------------------------------------------
 
-    def members(self) -> dict[str, Node]:
+    def members(self) -> dict[str, JsonNode]:
         """The fields of an object."""
         if not isinstance(self.value, dict):
             raise self.wrong("an object, {…}")
         return {name: self._within(_step(name), value) for name, value in self.value.items()}
 
-    def items(self) -> list[Node]:
+    def items(self) -> list[JsonNode]:
         """The items of a list."""
         if not isinstance(self.value, list):
             raise self.wrong("a list, […]")
         return [self._within(f"[{i}]", value) for i, value in enumerate(self.value)]
 
-    def get(self, *names: str) -> Node | None:
+    def get(self, *names: str) -> JsonNode | None:
         """The first field with one of these names that is present and not null."""
         if not isinstance(self.value, dict):
             raise self.wrong("an object, {…}")
         given = ((name, self.value.get(name)) for name in names)
         return next((self._within(_step(name), value) for name, value in given if value is not None), None)
 
-    def need(self, name: str, allowed: str) -> Node:
+    def need(self, name: str, allowed: str) -> JsonNode:
         """The field with this name, which is required."""
         found = self.get(name)
         if found is None:
@@ -96,12 +96,12 @@ class Node:
                 advice = f"Did you mean {close[likely[0]]}?" if likely else "Remove it."
                 raise node.error("an unknown field", ", ".join(known) or "no fields", advice)
 
-    def renamed(self, names: Mapping[str, str]) -> Node:
+    def renamed(self, names: Mapping[str, str]) -> JsonNode:
         """An object with other names for some of its fields, where it has none with the new name."""
         if not isinstance(self.value, dict) or not names.keys() & self.value.keys():
             return self
         taken = {name: new for name, new in names.items() if new not in self.value}
-        return Node({taken.get(name, name): value for name, value in self.value.items()}, self.file, self.path)
+        return JsonNode({taken.get(name, name): value for name, value in self.value.items()}, self.file, self.path)
 
     # -- Values ---------------------------------------------------------------------------------------------------
 
@@ -138,8 +138,8 @@ class Node:
                 return meaning
         raise self.wrong(", ".join(choices), f"The prefix {prefix} is allowed." if prefix else "")
 
-    def _within(self, step: str, value: Any = None) -> Node:
-        return Node(value, self.file, (self.path + step).removeprefix("."))
+    def _within(self, step: str, value: Any = None) -> JsonNode:
+        return JsonNode(value, self.file, (self.path + step).removeprefix("."))
 
 
 def as_number(value: object) -> int | float | None:
@@ -162,7 +162,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def read(path: Path) -> Node:
+def read(path: Path) -> JsonNode:
     """The root of a model file; ``-`` is standard input.
 
     Raises:
@@ -176,7 +176,7 @@ def read(path: Path) -> Node:
         raise ModelError(message(file, str(problem), wanted, "Put large data in .npy files.")) from None
     except (OSError, ValueError) as error:
         raise ModelError(message(file, f"a file that cannot be read ({reason(error)})", wanted)) from None
-    return Node(_decode(text, file), file)
+    return JsonNode(_decode(text, file), file)
 
 
 class _NoModel(Exception):

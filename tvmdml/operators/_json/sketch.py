@@ -14,7 +14,7 @@ from tvmdml.errors import InvalidArgument, ModelError, Unsupported, message
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Field, Role
 from tvmdml.operators._json import descriptors
-from tvmdml.operators._json.nodes import Node
+from tvmdml.operators._json.nodes import JsonNode
 from tvmdml.operators._roles import SEQUENCES, STRUCTS, TENSORS
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -83,7 +83,7 @@ def describe(
             values[name] = _ZEROS.get(field.role, 0)
             assumed.append(field)
     try:
-        desc = _inferred(descriptors.read(cls, Node(values, cls.NAME), fused=True), outputs, level, extensions)
+        desc = _inferred(descriptors.read(cls, JsonNode(values, cls.NAME), fused=True), outputs, level, extensions)
         desc.validate(level, extensions)
     except (InvalidArgument, ModelError, Unsupported) as error:
         for field in assumed:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tvmdml.operators._accuracy import as_array
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.task import Task
 
-Outputs = tuple[Array, ...]
+Outputs = tuple[NumpyArray, ...]
 
 
 def ours(task: Task, actual: Outputs) -> str:
@@ -38,7 +38,7 @@ def peer(task: Task, actual: Outputs) -> str:
     return problem and f"an index points to another value: {problem}"
 
 
-def _close(actual: Array, expected: Array, steps: int) -> str:
+def _close(actual: NumpyArray, expected: NumpyArray, steps: int) -> str:
     """Floats may differ by some rounding errors of the largest value."""
     if expected.dtype.kind != "f" or not (problem := _values(actual, expected)) or actual.shape != expected.shape:
         return _values(actual, expected)
@@ -47,7 +47,7 @@ def _close(actual: Array, expected: Array, steps: int) -> str:
     return "" if near.all() else problem
 
 
-def _values(actual: Array, expected: Array) -> str:
+def _values(actual: NumpyArray, expected: NumpyArray) -> str:
     if actual.shape != expected.shape:
         return f"shape {actual.shape}, should be {expected.shape}"
     differ = actual != expected
@@ -56,7 +56,7 @@ def _values(actual: Array, expected: Array) -> str:
     return _first(differ, actual, expected)
 
 
-def _first(differ: Array, actual: Array, expected: Array) -> str:
+def _first(differ: NumpyArray, actual: NumpyArray, expected: NumpyArray) -> str:
     if not differ.any():
         return ""
     at = np.unravel_index(int(differ.argmax()), differ.shape)

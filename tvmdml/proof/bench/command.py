@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import DeviceError, InvalidArgument, message
 from tvmdml.proof.bench import logs_in_force, measure, peers, report, results, runner, tables, venues
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.results import Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult
 from tvmdml.system import installing
 from tvmdml.system.console import INTERRUPTED
 from tvmdml.targets import Target
@@ -32,7 +32,7 @@ class Request(NamedTuple):
     json_path: str | None = None
     plot_path: str | None = None
     page_path: str | None = None
-    old: Run | None = None
+    old: BenchRun | None = None
     resume: bool = False
     target: Target | None = None
     html_path: str | None = None
@@ -45,20 +45,20 @@ class Request(NamedTuple):
         return "cpu" if self.target is None else self.target.kind
 
 
-class Prepared(NamedTuple):
+class CheckedRequest(NamedTuple):
     """A request that was checked."""
 
     cases: list[Case]
     """The cases that are still to be measured."""
-    run: Run
+    run: BenchRun
     options: runner.Options
     json_path: Path | None
     plot_path: Path | None
     page_path: Path | None
-    old: Run | None
+    old: BenchRun | None
 
 
-def prepare(request: Request) -> Prepared:
+def prepare(request: Request) -> CheckedRequest:
     """Check a request.
 
     Raises:
@@ -70,15 +70,15 @@ def prepare(request: Request) -> Prepared:
     plot_path, page_path = plot_file(request), page_file(request)
     venues.of(request.target).open()
     threads = request.threads or thread_count()
-    run = Run(threads, chosen, results.machine(request.target), logs=logs_in_force.folders())
+    run = BenchRun(threads, chosen, results.machine(request.target), logs=logs_in_force.folders())
     run, json_path = opened(run, request)
     left = [case for case in selected if case.name not in run.done()]
     pace = measure.FULL if request.full else measure.QUICK
     options = runner.Options(pace, thorough=request.full, threads=request.threads, target=request.target)
-    return Prepared(left, run, options, json_path, plot_path, page_path, request.old)
+    return CheckedRequest(left, run, options, json_path, plot_path, page_path, request.old)
 
 
-def opened(run: Run, request: Request) -> tuple[Run, Path | None]:
+def opened(run: BenchRun, request: Request) -> tuple[BenchRun, Path | None]:
     """The run that is continued, if the request asks for that, and the file of results, which can be written.
 
     Raises:
@@ -162,7 +162,7 @@ def _installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _resumed(run: Run, path: Path | None) -> Run:
+def _resumed(run: BenchRun, path: Path | None) -> BenchRun:
     if path is None:
         raise InvalidArgument(message("--resume", "no file", "the file of an interrupted run", "Name it with --json."))
     if not path.exists():
@@ -190,7 +190,7 @@ def _difference(what: str, there: Any, here: Any) -> str:
     return "; ".join(f"{name} {there.get(name, 'none')}, but here {here.get(name, 'none')}" for name in names)
 
 
-def run(prepared: Prepared, width: int | None) -> int:
+def run(prepared: CheckedRequest, width: int | None) -> int:
     """Measure, store and show the cases; returns the exit code."""
     from rich.console import Console
 
@@ -211,11 +211,11 @@ def run(prepared: Prepared, width: int | None) -> int:
     return 1 if any(result.failures for result in prepared.run.results) else 0
 
 
-def _measure(prepared: Prepared) -> None:
+def _measure(prepared: CheckedRequest) -> None:
     target = prepared.options.target
     names = [case.name for case in tables.of("cpu" if target is None else target.kind)]
 
-    def keep(result: Result) -> None:
+    def keep(result: CaseResult) -> None:
         prepared.run.in_order(names)
         if prepared.json_path is not None:
             results.write(prepared.run, prepared.json_path)
@@ -246,7 +246,7 @@ def bar(cases: Sequence[Case]) -> Iterator[Iterator[Case]]:
         yield each()
 
 
-def _show(prepared: Prepared, console: Console) -> None:
+def _show(prepared: CheckedRequest, console: Console) -> None:
     show = console.print
     found = prepared.run
     if found.results:

@@ -28,7 +28,7 @@ MOST_FLUSHES = 8
 """The most flushes before a call: a call that waits for the device itself would otherwise get more and more of them."""
 
 
-class Event(Protocol):
+class StreamEvent(Protocol):
     """A point in a stream, as in the CUDA driver layer."""
 
     def record(self, stream: int) -> None:
@@ -45,7 +45,7 @@ class Batches:
         event: makes an event.
     """
 
-    def __init__(self, event: Callable[[], Event]) -> None:
+    def __init__(self, event: Callable[[], StreamEvent]) -> None:
         self._begin, self._end = event(), event()
 
     def calls(self, contender: Contender) -> int:
@@ -84,7 +84,7 @@ class Cold:
         wait: waits for the device.
     """
 
-    def __init__(self, event: Callable[[], Event], flush: Callable[[int], object], wait: Callable[[], object]) -> None:
+    def __init__(self, event: Callable[[], StreamEvent], flush: Callable[[int], object], wait: Callable[[], object]) -> None:
         self._pairs = [(event(), event()) for _ in range(MOST_COLD)]
         self._flush, self._wait = flush, wait
         self._flush_seconds = min(self._flushing() for _ in range(3))

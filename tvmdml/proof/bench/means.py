@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tvmdml import operators
-from tvmdml.proof.bench.results import Result
+from tvmdml.proof.bench.results import CaseResult
 
 
 def geometric_mean(ratios: Iterable[float]) -> float | None:
@@ -21,7 +21,7 @@ class Compared(NamedTuple):
     """Results that have a ratio to a peer, of an operator or of a family."""
 
     name: str
-    results: list[Result]
+    results: list[CaseResult]
 
     @property
     def mean(self) -> float:
@@ -29,17 +29,17 @@ class Compared(NamedTuple):
         return geometric_mean(result.ratio or 0.0 for result in self.results) or 0.0
 
     @property
-    def lowest(self) -> Result:
+    def lowest(self) -> CaseResult:
         """The one with the lowest ratio."""
         return min(self.results, key=lambda result: result.ratio or 0.0)
 
 
-def families(results: Iterable[Result]) -> list[Compared]:
+def families(results: Iterable[CaseResult]) -> list[Compared]:
     """The results that were compared with peers, by the family of their operator, in the order of names."""
     return _grouped(results, lambda result: family(result.work["operator"]))
 
 
-def each_operator(results: Iterable[Result]) -> list[Compared]:
+def each_operator(results: Iterable[CaseResult]) -> list[Compared]:
     """The same by operator."""
     return _grouped(results, lambda result: result.work["operator"])
 
@@ -50,8 +50,8 @@ def family(operator: str) -> str:
     return (operators.tuned_as(known) if known else operator.lower()).replace("_", " ")
 
 
-def _grouped(results: Iterable[Result], key: Callable[[Result], str]) -> list[Compared]:
-    found: dict[str, list[Result]] = {}
+def _grouped(results: Iterable[CaseResult], key: Callable[[CaseResult], str]) -> list[Compared]:
+    found: dict[str, list[CaseResult]] = {}
     for result in results:
         if result.ratio is not None and not result.against_base and not result.failures:
             found.setdefault(key(result), []).append(result)

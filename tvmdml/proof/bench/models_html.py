@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml.proof.bench.plot import machine
-from tvmdml.proof.bench.results import Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult
 from tvmdml.system import html
 from tvmdml.system.console import shown_bytes, shown_seconds
 
 
-def content(run: Run, columns: Sequence[str], row: Callable[[Result], Mapping[str, Any]], summary: Sequence[str]) -> str:
+def content(run: BenchRun, columns: Sequence[str], row: Callable[[CaseResult], Mapping[str, Any]], summary: Sequence[str]) -> str:
     """The page of a run.
 
     Args:
@@ -35,14 +35,14 @@ def content(run: Run, columns: Sequence[str], row: Callable[[Result], Mapping[st
     return html.page(f"Models on {machine(run)}", f"{run.updated}. {' '.join(f'{line}.' for line in summary)}", sections)
 
 
-def _speeds(one: Result) -> list[tuple[str, float, str]]:
+def _speeds(one: CaseResult) -> list[tuple[str, float, str]]:
     """How often each library runs in the time of tvmdml's run."""
     assert one.ours is not None
     timed = [entry for entry in one.entries if entry.timing is not None and entry.role in ("ours", "peer")]
     return [(entry.library, one.ours.seconds / entry.seconds, shown_seconds(entry.seconds)) for entry in timed]
 
 
-def _loads(one: Result, what: str, shown: Callable[[float], str]) -> list[tuple[str, float, str]]:
+def _loads(one: CaseResult, what: str, shown: Callable[[float], str]) -> list[tuple[str, float, str]]:
     loads = one.work["loads"]
     names = {"cold": "tvmdml, first run", "warm": "tvmdml", "peer": "ONNX Runtime"}
     return [(names[key], loads[key][what], shown(loads[key][what])) for key in names if key in loads]

@@ -10,7 +10,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.proof.bench import report
 from tvmdml.proof.bench.means import Compared, each_operator, families
 from tvmdml.proof.bench.plot import machine
-from tvmdml.proof.bench.results import Run
+from tvmdml.proof.bench.results import BenchRun
 
 _MEANING = (
     "A ratio is the time of the best peer divided by tvmdml's, and a mean the geometric mean of ratios. "
@@ -20,7 +20,7 @@ _WIDTH = 128
 _LIBRARIES = ("numpy", "torch", "onnxruntime", "cupy")
 
 
-def lines(run: Run) -> Iterator[str]:
+def lines(run: BenchRun) -> Iterator[str]:
     """The page's lines."""
     libraries = ", ".join(f"{name} {run.versions[name]}" for name in _LIBRARIES if run.versions.get(name))
     measured = f"`tvmdml bench` on {machine(run)}, {run.updated[:10]}, beside {libraries}."
@@ -52,7 +52,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
         yield f"| {' | '.join(cell.replace('|', '/') for cell in row)} |"
 
 
-def write(run: Run, path: Path) -> None:
+def write(run: BenchRun, path: Path) -> None:
     """Write the page.
 
     Raises:

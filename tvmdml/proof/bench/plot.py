@@ -9,7 +9,7 @@ from typing import Any
 
 from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.proof.bench import report
-from tvmdml.proof.bench.results import Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult
 
 COLOURS = {"reached": "tab:green", "missed": "tab:orange", "failed": "tab:red"}
 """By verdict."""
@@ -20,7 +20,7 @@ MOST_CASES = 200
 _MARKERS = "osD^v<>P"
 
 
-def draw(run: Run, path: Path) -> None:
+def draw(run: BenchRun, path: Path) -> None:
     """Write the picture, as PNG."""
     # Matplotlib's object interface needs no display, and does not touch the program's own figures.
     figure_class: Any = importlib.import_module("matplotlib.figure").Figure
@@ -45,12 +45,12 @@ def save(figure: Any, path: Path, dpi: int = 120) -> None:
         raise InvalidArgument(message("plot", path, f"a file that can be written ({error.strerror})")) from None
 
 
-def machine(run: Run) -> str:
+def machine(run: BenchRun) -> str:
     """The processor and the threads, or the device."""
     return str(run.machine.get("device") or f"{run.machine.get('cpu', '?')}, {counted(run.threads, 'thread')}")
 
 
-def _draw_ratios(axes: Any, results: list[Result]) -> None:
+def _draw_ratios(axes: Any, results: list[CaseResult]) -> None:
     """A bar for each case, with a line at its goal."""
     colours = [COLOURS.get(result.verdict, GREY) for result in results]
     places = bars(axes, [result.name for result in results], [result.ratio for result in results], colours)
@@ -73,7 +73,7 @@ def bars(axes: Any, names: Sequence[str], ratios: Sequence[float | None], colour
     return places
 
 
-def _draw_roofline(axes: Any, results: list[Result]) -> None:
+def _draw_roofline(axes: Any, results: list[CaseResult]) -> None:
     """Bytes that work must move against the rate at which they were moved; a tick above each shows the limit of memory."""
     groups = list(dict.fromkeys(result.group or result.work["operator"] for result in results))
     for i, group in enumerate(groups):
@@ -92,6 +92,6 @@ def _draw_roofline(axes: Any, results: list[Result]) -> None:
     axes.grid(alpha=0.3)
 
 
-def _bytes(result: Result) -> int:
+def _bytes(result: CaseResult) -> int:
     moved = result.traffic
     return 2 * (moved["copied"] + moved["rewritten"]) + moved["read"] + moved["written"] + moved["zeroed"]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tvmdml.proof.bench import plot
-from tvmdml.proof.bench.results import Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult
 
 _MARKERS = {"ONNX Runtime": "o", "PyTorch": "s", "torch.compile": "^", "OpenVINO float32": "D", "OpenVINO": "x"}
 
 
-def draw(run: Run, path: Path) -> None:
+def draw(run: BenchRun, path: Path) -> None:
     """Write the picture, as PNG.
 
     Raises:
@@ -31,7 +31,7 @@ def draw(run: Run, path: Path) -> None:
     plot.save(figure, path)
 
 
-def _draw_ratios(axes: Any, results: Sequence[Result]) -> None:
+def _draw_ratios(axes: Any, results: Sequence[CaseResult]) -> None:
     """A bar for the best of the others, and a mark for each."""
     places = range(len(results))
     colours = [plot.COLOURS.get(one.verdict, plot.GREY) for one in results]
@@ -53,7 +53,7 @@ def _draw_ratios(axes: Any, results: Sequence[Result]) -> None:
     _name(axes, [one.name for one in results], "times as fast as the best of them (bar), and as each (mark)")
 
 
-def _draw_loads(axes: Any, results: Sequence[Result]) -> None:
+def _draw_loads(axes: Any, results: Sequence[CaseResult]) -> None:
     """Times to the first result and memory, as parts of ONNX Runtime's."""
     places = range(len(results))
     for label, marker, name, what in (

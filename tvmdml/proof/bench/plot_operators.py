@@ -10,13 +10,13 @@ from typing import Any
 
 from tvmdml.proof.bench import plot
 from tvmdml.proof.bench.means import Compared, each_operator, family
-from tvmdml.proof.bench.results import Run
+from tvmdml.proof.bench.results import BenchRun
 
 COLUMNS = 3
 """The operators stand in so many columns, each with axes of its own."""
 
 
-def draw(run: Run, path: Path) -> None:
+def draw(run: BenchRun, path: Path) -> None:
     """Write the picture, as PNG: a bar for the mean of each operator's cases, a mark for the lowest."""
     figure_class: Any = importlib.import_module("matplotlib.figure").Figure
     colours = importlib.import_module("matplotlib").colormaps["tab20"].colors

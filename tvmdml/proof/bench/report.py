@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tvmdml.errors import counted
 from tvmdml.proof.bench.means import each_operator, families, geometric_mean
-from tvmdml.proof.bench.results import ContenderResult, Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.system.console import shown_seconds
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _shown_goal(result: Result) -> str:
+def _shown_goal(result: CaseResult) -> str:
     """``1.5``, ``90 %``, ``1.2 x launch``, ``mean 3`` (of the case's group); with two goals, ``2, 70 %``."""
     mean = "" if result.group_goal is None else f"mean {_shown_ratio(result.group_goal)}"
     return ", ".join(filter(None, (_shown_ratio(result.goal), mean, _shown_share(result.share, result.limit_of))))
@@ -72,7 +72,7 @@ def _shown_share(share: float | None, of: str) -> str:
     return f"{share * 100:.0f} %" if of == "memory" else f"{1 / share:.3g} x {of}"
 
 
-def _shown_log(result: Result) -> str:
+def _shown_log(result: CaseResult) -> str:
     """``exact: few_bits=8``."""
     if result.log is None or result.log.kind == "none":
         return ""
@@ -83,12 +83,12 @@ class _Column(NamedTuple):
     """A column of the table of results."""
 
     name: str
-    cell: Callable[[Result], str]
+    cell: Callable[[CaseResult], str]
     always: bool = True
     """Whether the column is shown if all its cells are empty."""
 
 
-def _columns(results: Sequence[Result]) -> list[_Column]:
+def _columns(results: Sequence[CaseResult]) -> list[_Column]:
     columns = [
         _Column("tvmdml", lambda result: shown_entry(result.ours, spread=True)),
         _Column("host", lambda result: _shown_host(result.ours), always=False),
@@ -105,7 +105,7 @@ def _columns(results: Sequence[Result]) -> list[_Column]:
     return [column for column in columns if column.always or any(map(column.cell, results))]
 
 
-def table(run: Run) -> Table:
+def table(run: BenchRun) -> Table:
     """A row for each case."""
     columns = _columns(run.results)
     result_table = _table("row", "case", *(column.name for column in columns))
@@ -117,7 +117,7 @@ def table(run: Run) -> Table:
     return result_table
 
 
-def _asides(results: Sequence[Result]) -> str:
+def _asides(results: Sequence[CaseResult]) -> str:
     """The libraries that are compared outside the goals: ``topi``."""
     names = (result.aside.library.split()[-1] for result in results if result.aside)
     return ", ".join(dict.fromkeys(names))
@@ -128,7 +128,7 @@ def _styled(word: str) -> str:
     return f"[{style}]{word}[/]" if style else word
 
 
-def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
+def summary(run: BenchRun, missing: Sequence[str] = ()) -> Iterator[str]:
     """The lines after the table."""
     ratios = _ratios(result for result in run.results if result.goal is not None or result.group_goal is not None)
     if device := run.machine.get("device"):
@@ -160,12 +160,12 @@ def summary(run: Run, missing: Sequence[str] = ()) -> Iterator[str]:
             yield f"failed: {result.name}: {failure}"
 
 
-def _ratios(results: Iterable[Result]) -> list[float]:
+def _ratios(results: Iterable[CaseResult]) -> list[float]:
     """The ratios to the best peers."""
     return [r.ratio for r in results if r.ratio is not None and not r.against_base and not r.failures]
 
 
-def _families(results: Iterable[Result]) -> Iterator[str]:
+def _families(results: Iterable[CaseResult]) -> Iterator[str]:
     """The mean of each family; nothing if only one was measured."""
     found = families(results)
     if len(found) <= 1:
@@ -176,7 +176,7 @@ def _families(results: Iterable[Result]) -> Iterator[str]:
         yield f"  {one.name}: {one.mean:.2f} x, over {counted(len(one.results), 'case')}; lowest {lowest.ratio:.2f}: {lowest.name}"
 
 
-def _slowest(results: Iterable[Result]) -> Iterator[str]:
+def _slowest(results: Iterable[CaseResult]) -> Iterator[str]:
     """The operators that are slowest beside their peers, by the lowest ratio of each; nothing if only a few were measured."""
     lowest = {one.name: one.lowest for one in each_operator(results)}
     if len(lowest) <= SLOWEST:
@@ -187,9 +187,9 @@ def _slowest(results: Iterable[Result]) -> Iterator[str]:
         yield f"  {_shown_ratio(result.ratio)} x  {name}: {result.name}: {times}"
 
 
-def _groups(results: Iterable[Result]) -> Iterator[tuple[str, list[float], float | None]]:
+def _groups(results: Iterable[CaseResult]) -> Iterator[tuple[str, list[float], float | None]]:
     """The name of each group that was compared with peers, its ratios, and the goal for their mean."""
-    groups: dict[str, list[Result]] = {}
+    groups: dict[str, list[CaseResult]] = {}
     for result in results:
         if result.group:
             groups.setdefault(result.group, []).append(result)
@@ -204,7 +204,7 @@ def _group_line(name: str, ratios: list[float], goal: float | None) -> str:
     return f"  {name}: {mean:.2f} x, over {counted(len(ratios), 'case')}{verdict}"
 
 
-def logs_line(run: Run) -> str:
+def logs_line(run: BenchRun) -> str:
     """The tuning logs in force: their contents, their folders, and how many cases used a record of theirs."""
     line = f"tuning logs in force: {run.versions.get('tuning logs', 'unknown')}"
     if not run.logs:
@@ -215,7 +215,7 @@ def logs_line(run: Run) -> str:
     return f"{line}: {places}; used by {exact + nearest} of {len(kinds)} cases ({exact} exact, {nearest} nearest)"
 
 
-def _limits_of_device(results: Sequence[Result]) -> Iterator[str]:
+def _limits_of_device(results: Sequence[CaseResult]) -> Iterator[str]:
     """The best memory rate of each kind, and the time of an empty launch. Copied bytes count twice: they are read and written."""
     rates: dict[str, float] = {}
     launches = []
@@ -236,7 +236,7 @@ def _limits_of_device(results: Sequence[Result]) -> Iterator[str]:
         yield f"limits: {', '.join(shown)}"
 
 
-def _reached(results: Sequence[Result]) -> str:
+def _reached(results: Sequence[CaseResult]) -> str:
     """How many goals of each kind were reached."""
     goals = [(geometric_mean(ratios) or 0.0, goal) for _, ratios, goal in _groups(results) if goal is not None]
     kinds = {
@@ -250,7 +250,7 @@ def _reached(results: Sequence[Result]) -> str:
     return f"goals reached: {', '.join(parts)}" if parts else "no goals: none of these cases has one on this target"
 
 
-def compile_line(results: Iterable[Result]) -> str:
+def compile_line(results: Iterable[CaseResult]) -> str:
     """How long the compilation of kernels took."""
     seconds = [result.compile_seconds / result.compiled for result in results if result.compiled]
     if not seconds:
@@ -262,7 +262,7 @@ def compile_line(results: Iterable[Result]) -> str:
 # -- Two runs -----------------------------------------------------------------------------------------------------
 
 
-def change(old: Result, new: Result) -> tuple[float, str] | None:
+def change(old: CaseResult, new: CaseResult) -> tuple[float, str] | None:
     """How many times as fast as before, and a word if that is a notable change."""
     if not (old.ours and new.ours):
         return None
@@ -271,7 +271,7 @@ def change(old: Result, new: Result) -> tuple[float, str] | None:
     return ratio, "slower" if ratio < 1 / limit else "faster" if ratio > limit else ""
 
 
-def comparison(old: Run, new: Run) -> tuple[Table, list[str]]:
+def comparison(old: BenchRun, new: BenchRun) -> tuple[Table, list[str]]:
     """A row for each case that both runs have; and the lines after the table."""
     before = {result.name: result for result in old.results}
     compared = _table("row", "case", "old", "new", "old/new", "", "old ratio", "new ratio")

@@ -77,7 +77,7 @@ class LogUsed:
 
 
 @dataclasses.dataclass
-class Result:
+class CaseResult:
     """The result of a case."""
 
     name: str
@@ -165,7 +165,7 @@ class Result:
 
 
 @dataclasses.dataclass
-class Run:
+class BenchRun:
     """All results of a run, and the machine they were measured on."""
 
     threads: int
@@ -175,11 +175,11 @@ class Run:
     versions: dict[str, str] = dataclasses.field(default_factory=lambda: versions())
     started: str = dataclasses.field(default_factory=lambda: now())
     updated: str = dataclasses.field(default_factory=lambda: now())
-    results: list[Result] = dataclasses.field(default_factory=list)
+    results: list[CaseResult] = dataclasses.field(default_factory=list)
     logs: list[LogFolder] = dataclasses.field(default_factory=list)
     """The tuning logs that were in force."""
 
-    def add(self, result: Result) -> None:
+    def add(self, result: CaseResult) -> None:
         """Store a result; it replaces an older one of the same case."""
         self.results = [other for other in self.results if other.name != result.name] + [result]
         self.updated = now()
@@ -197,7 +197,7 @@ class Run:
 # -- The file -----------------------------------------------------------------------------------------------------
 
 
-def write(run: Run, path: Path) -> None:
+def write(run: BenchRun, path: Path) -> None:
     """Store a run in a file."""
     save({"schema": SCHEMA, "version": VERSION, **_as_json(run)}, path)
 
@@ -224,7 +224,7 @@ def save(fields: dict[str, Any], path: Path) -> None:
         raise InvalidArgument(message("bench file", path, f"a file that can be written ({error.strerror})")) from None
 
 
-def _as_json(run: Run) -> dict[str, Any]:
+def _as_json(run: BenchRun) -> dict[str, Any]:
     content = dataclasses.asdict(run)
     for result, row in zip(run.results, content["results"], strict=True):
         for entry, written in zip(result.entries, row["entries"], strict=True):
@@ -233,7 +233,7 @@ def _as_json(run: Run) -> dict[str, Any]:
     return content
 
 
-def read(path: Path) -> Run:
+def read(path: Path) -> BenchRun:
     """Read a run from a file.
 
     Raises:
@@ -265,16 +265,16 @@ def load(path: Path, schema: str = SCHEMA, version: int = VERSION) -> dict[str, 
     return content
 
 
-def _run(content: dict[str, Any]) -> Run:
-    kept = _fields(Run, {**_LATER_RUN, **content})
+def _run(content: dict[str, Any]) -> BenchRun:
+    kept = _fields(BenchRun, {**_LATER_RUN, **content})
     folders = [LogFolder(str(row["folder"]), int(row["records"])) for row in kept["logs"]]
-    return Run(**{**kept, "results": [_result(row) for row in kept["results"]], "logs": folders})
+    return BenchRun(**{**kept, "results": [_result(row) for row in kept["results"]], "logs": folders})
 
 
-def _result(row: dict[str, Any]) -> Result:
-    fields = _fields(Result, {**_LATER_RESULT, **row})
+def _result(row: dict[str, Any]) -> CaseResult:
+    fields = _fields(CaseResult, {**_LATER_RESULT, **row})
     log = None if fields["log"] is None else _log(fields["log"])
-    result = Result(**{**fields, "entries": [entry_of(entry) for entry in row["entries"]], "log": log})
+    result = CaseResult(**{**fields, "entries": [entry_of(entry) for entry in row["entries"]], "log": log})
     if not all(isinstance(text, str) for text in (result.name, result.row, result.point)):
         raise TypeError("a result without a name")
     return result

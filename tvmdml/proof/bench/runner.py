@@ -20,7 +20,7 @@ from tvmdml.proof.bench import blas, checks, inputs, limits, logs_in_force, meas
 from tvmdml.proof.bench.cases import Case
 from tvmdml.proof.bench.measure import Contender, Pace
 from tvmdml.proof.bench.peers import Attempt
-from tvmdml.proof.bench.results import ContenderResult, Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.proof.bench.task import Task, kind
 from tvmdml.proof.bench.venues import Venue
 from tvmdml.system import imports
@@ -46,7 +46,7 @@ class Options(NamedTuple):
     """Where tvmdml runs; ``None`` for the processor."""
 
 
-def run(cases: Sequence[Case], into: Run, options: Options, done: Callable[[Result], None] = lambda result: None) -> None:
+def run(cases: Sequence[Case], into: BenchRun, options: Options, done: Callable[[CaseResult], None] = lambda result: None) -> None:
     """Measure the cases one after the other; ``done`` is called with each result."""
     for case in cases:
         result = measured(case, options)
@@ -54,7 +54,7 @@ def run(cases: Sequence[Case], into: Run, options: Options, done: Callable[[Resu
         done(result)
 
 
-def measured(case: Case, options: Options) -> Result:
+def measured(case: Case, options: Options) -> CaseResult:
     """The result of one case."""
     if options.size is not None:
         case = case.at_most(options.size)
@@ -79,7 +79,7 @@ class _Race:
         self._failures: list[str] = []
         self._compile_seconds, self._compiled = 0.0, 0
 
-    def result(self) -> Result:
+    def result(self) -> CaseResult:
         """Measure it."""
         case = self._case
         self._enter_ours("ours", self._task)
@@ -89,7 +89,7 @@ class _Race:
             else:
                 self._enter_ours("base", Task(case.baseline))
         limit = self._race() if not self._failures else None
-        return Result(
+        return CaseResult(
             name=case.name,
             row=case.row,
             point=case.point,
@@ -235,7 +235,7 @@ def _function(task: Task, target: Target, where: Room | None) -> Attempt:
         call = partial(call, device=target.name)
     call()  # makes the plan, and compiles
 
-    def results() -> tuple[inputs.Array, ...]:
+    def results() -> tuple[inputs.NumpyArray, ...]:
         found = call()
         return tuple(map(_array, found if isinstance(found, tuple) else (found,)))
 
@@ -246,7 +246,7 @@ _DOORS = {"bound": _bound, "initialized": _initialized, "operator": _operator, "
 
 
 def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target) -> Attempt:
-    def results() -> tuple[inputs.Array, ...]:
+    def results() -> tuple[inputs.NumpyArray, ...]:
         call()
         return tuple(map(_array, outputs))
 
@@ -261,7 +261,7 @@ def _writing(call: Callable[[], object], outputs: Sequence[Any], target: Target)
     return Attempt(call, results, repeat=repeat)
 
 
-def _array(array: Any) -> inputs.Array:
+def _array(array: Any) -> inputs.NumpyArray:
     return array.numpy() if isinstance(array, DeviceArray) else array
 
 

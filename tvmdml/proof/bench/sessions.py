@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from tvmdml import targets
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.system import imports
 
 _IR_VERSION = 10  # of the model file; every ONNX Runtime version with the operator sets used here reads it
@@ -16,11 +16,11 @@ _IR_VERSION = 10  # of the model file; every ONNX Runtime version with the opera
 
 def onnx_session(
     operator: str,
-    inputs: Mapping[str, Array],
-    outputs: Mapping[str, Array],
+    inputs: Mapping[str, NumpyArray],
+    outputs: Mapping[str, NumpyArray],
     threads: int,
     opset: int = 22,
-    constants: Mapping[str, Array] | None = None,
+    constants: Mapping[str, NumpyArray] | None = None,
     absent: Sequence[int] = (),
     domain: str = "",
     then: Sequence[str] = (),
@@ -43,11 +43,11 @@ def onnx_session(
 
 def onnx_nodes_session(
     nodes: Sequence[tuple[str, Sequence[str], Sequence[str], Mapping[str, Any]]],
-    inputs: Mapping[str, Array],
-    outputs: Mapping[str, Array],
+    inputs: Mapping[str, NumpyArray],
+    outputs: Mapping[str, NumpyArray],
     threads: int,
     opset: int = 22,
-    constants: Mapping[str, Array] | None = None,
+    constants: Mapping[str, NumpyArray] | None = None,
     domain: str = "",
 ) -> Callable[[], object]:
     """The same of several ONNX operators, each with its inputs, outputs and attributes; ``domain`` is that of the first one."""
@@ -55,7 +55,7 @@ def onnx_nodes_session(
     helper = onnx.helper
     constants = constants or {}
 
-    def info(name: str, array: Array) -> Any:
+    def info(name: str, array: NumpyArray) -> Any:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
     graph = helper.make_graph(
@@ -88,7 +88,7 @@ def onnx_nodes_session(
 
 
 def topi_kernel(
-    write: Callable[[Any, Any], Sequence[Any]], inputs: Sequence[Array], outputs: Sequence[Array]
+    write: Callable[[Any, Any], Sequence[Any]], inputs: Sequence[NumpyArray], outputs: Sequence[NumpyArray]
 ) -> Callable[[], object]:
     """A call that runs an operator of TVM's library, compiled for this processor; ``write(topi, placeholder)`` describes it."""
     tvm = imports.tvm()

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tvmdml.proof.bench import networks
-from tvmdml.proof.bench.networks.table import NONE, TABLE, ExportForm, Input, arrays
+from tvmdml.proof.bench.networks.table import NONE, TABLE, ExportForm, NetworkInput, arrays
 from tvmdml.system.disk import stores
 
 BATCHES = (1, 8)
-_SPEECH = {"input": Input(("batch", 576)), "state": Input((2, "batch", 128))}
-_RATE = {"sr": Input((), 16001, 16000)}
+_SPEECH = {"input": NetworkInput(("batch", 576)), "state": NetworkInput((2, "batch", 128))}
+_RATE = {"sr": NetworkInput((), 16001, 16000)}
 
 
 class ModelSource(NamedTuple):
@@ -24,7 +24,7 @@ class ModelSource(NamedTuple):
     batch: int
     file: str
     """Of an exported network: its name in the folder of files. Of a package: its path below the package."""
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, NetworkInput]
     sizes: Mapping[str, int]
     """The values of the sizes in the inputs' shapes."""
     network: str = ""
@@ -71,22 +71,22 @@ class _Packaged(NamedTuple):
 
     package: str
     file: str
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, NetworkInput]
     batches: tuple[int, ...] = BATCHES
 
 
 _PACKAGED: Mapping[str, _Packaged] = {
     "PP-OCR detection": _Packaged(
-        "rapidocr_onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx", {"x": Input(("batch", 3, 640, 640))}, (1,)
+        "rapidocr_onnxruntime", "models/ch_PP-OCRv4_det_infer.onnx", {"x": NetworkInput(("batch", 3, 640, 640))}, (1,)
     ),
     "PP-OCR recognition": _Packaged(
-        "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", {"x": Input(("batch", 3, 48, 320))}
+        "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", {"x": NetworkInput(("batch", 3, 48, 320))}
     ),
     "PP-OCR direction": _Packaged(
-        "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": Input(("batch", 3, 48, 192))}
+        "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", {"x": NetworkInput(("batch", 3, 48, 192))}
     ),
-    "nudenet": _Packaged("nudenet", "320n.onnx", {"images": Input(("batch", 3, 320, 320))}),
-    "magika": _Packaged("magika", "models/standard_v3_3/model.onnx", {"bytes": Input(("batch", 2048), 257, 0, "int32")}),
+    "nudenet": _Packaged("nudenet", "320n.onnx", {"images": NetworkInput(("batch", 3, 320, 320))}),
+    "magika": _Packaged("magika", "models/standard_v3_3/model.onnx", {"bytes": NetworkInput(("batch", 2048), 257, 0, "int32")}),
     "silero-vad half": _Packaged("silero_vad", "data/silero_vad_half.onnx", _SPEECH),
     "silero-vad op18": _Packaged("silero_vad", "data/silero_vad_op18_ifless.onnx", _SPEECH | _RATE),
     "silero-vad 16k": _Packaged("silero_vad", "data/silero_vad_openvino_16k.onnx", _SPEECH, (1,)),

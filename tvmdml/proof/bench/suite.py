@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.proof.bench import command, logs_in_force, results
 from tvmdml.proof.bench.command import Request
-from tvmdml.proof.bench.results import Result, Run
+from tvmdml.proof.bench.results import BenchRun, CaseResult
 from tvmdml.proof.bench.sources import ModelSource, exported, sources
 from tvmdml.system import children
 from tvmdml.system.console import shown_seconds
@@ -60,14 +60,14 @@ def points(full: bool, text: str = "", threads: int | None = None) -> list[Point
     raise InvalidArgument(message("--models --filter", repr(text), f"a part of a model's name: {names}"))
 
 
-def run(request: Request, note: Callable[[str], object]) -> Run:
+def run(request: Request, note: Callable[[str], object]) -> BenchRun:
     """Measure what the request's file lacks; a file has every line as soon as it is measured.
 
     Raises:
         InvalidArgument: the request is not valid.
     """
     wanted = points(request.full, request.text, request.threads)
-    new = Run(request.threads or thread_count(), "full" if request.full else "quick", logs=logs_in_force.folders())
+    new = BenchRun(request.threads or thread_count(), "full" if request.full else "quick", logs=logs_in_force.folders())
     found, path = command.opened(new, request)
     left = [one for one in wanted if one.name not in found.done()]
     folder = exported()
@@ -85,7 +85,7 @@ def run(request: Request, note: Callable[[str], object]) -> Run:
     return found
 
 
-def measured(point: Point, folder: Path, full: bool, prepare: bool = False) -> Result:
+def measured(point: Point, folder: Path, full: bool, prepare: bool = False) -> CaseResult:
     """One line; to prepare one, kernels are compiled and nothing is timed."""
     source, entries, failures = point.source, [], []
     work: dict[str, Any] = {"operator": source.name, "model": source.name, "batch": source.batch, "words": source.words}
@@ -105,7 +105,7 @@ def measured(point: Point, folder: Path, full: bool, prepare: bool = False) -> R
         except subprocess.TimeoutExpired:
             failures.append(f"it takes more than {_MINUTES} minutes")
     row, column = source.name, f"batch {source.batch}"
-    return Result(point.name, row, column, work, GOAL, False, point.threads, entries, failures, {"copied": 0}, group="models")
+    return CaseResult(point.name, row, column, work, GOAL, False, point.threads, entries, failures, {"copied": 0}, group="models")
 
 
 def _loads(point: Point, path: Path) -> dict[str, dict[str, float]]:
@@ -132,7 +132,7 @@ def _child(point: Point, path: Path, what: str, full: bool, variables: Mapping[s
 # -- The report ---------------------------------------------------------------------------------------------------
 
 
-def row(one: Result) -> dict[str, Any]:
+def row(one: CaseResult) -> dict[str, Any]:
     """A line of the table."""
     loads, ours, best = one.work.get("loads", {}), one.ours, one.best
     found: dict[str, Any] = dict.fromkeys(COLUMNS, "")
@@ -158,7 +158,7 @@ def row(one: Result) -> dict[str, Any]:
     return found
 
 
-def summary(run: Run) -> Iterator[str]:
+def summary(run: BenchRun) -> Iterator[str]:
     """The geometric means."""
     for threads in sorted({one.threads for one in run.results}):
         ratios = {one.name: one.ratio for one in run.results if one.threads == threads and one.ratio}

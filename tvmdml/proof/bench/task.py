@@ -12,7 +12,7 @@ from tvmdml import doors, operators
 from tvmdml.doors._parameters import parameters
 from tvmdml.operators._contract import Role
 from tvmdml.proof.bench import inputs, rows
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.work import Operand, Traffic, Work
 from tvmdml.tensors import TensorDesc
 
@@ -34,7 +34,7 @@ class Task:
             self.expected = self.kind.reference(self)
         self.traffic = self.kind.traffic(self)
 
-    def _given(self) -> Iterator[Array | None]:
+    def _given(self) -> Iterator[NumpyArray | None]:
         operands: list[Operand | None] = []
         for one in self.work.inputs:
             operands += one if isinstance(one, tuple) else [one]
@@ -52,7 +52,7 @@ class Task:
             yield inputs.filled(sizes, dtype, operand.data, operand.layout, place, bounds)
 
     @property
-    def x(self) -> Array:
+    def x(self) -> NumpyArray:
         """The first input."""
         return next(array for array in self.given if array is not None)
 
@@ -61,19 +61,19 @@ class Task:
         work = self.work.newest()
         return self if work is self.work else Task(work)
 
-    def outputs(self) -> list[Array]:
+    def outputs(self) -> list[NumpyArray]:
         """New arrays for the outputs, in the layouts of the descriptor."""
         return [_new(desc.stored) for desc in self.desc.outputs()]
 
 
-def _repeated(array: Array | None, desc: TensorDesc | None) -> Array | None:
+def _repeated(array: NumpyArray | None, desc: TensorDesc | None) -> NumpyArray | None:
     if array is None or desc is None or array.shape == desc.stored.sizes:
         return array
     strides = [0] * (desc.rank - array.ndim) + [0 if n == 1 else step for n, step in zip(array.shape, array.strides, strict=True)]
     return np.lib.stride_tricks.as_strided(array, desc.sizes, strides)
 
 
-def _new(desc: TensorDesc) -> Array:
+def _new(desc: TensorDesc) -> NumpyArray:
     dtype = desc.data_type.numpy
     if desc.is_packed:
         return inputs.empty(desc.sizes, dtype)

@@ -1,4 +1,4 @@
-"""``Check``: one condition to check, and ``Outcome``: its result."""
+"""``Check``: one condition to check, and ``CheckOutcome``: its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 VERDICTS = (PASSED, FAILED, NOT_RUN)
 
 
-class Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
     """The result of a check."""
 
     part: str
@@ -54,9 +54,9 @@ class Check(abc.ABC):
             Unsupported: the check cannot run on this target.
         """
 
-    def outcome(self, target: str, verdict: str, said: str = "", spoiled: bool = False) -> Outcome:
+    def outcome(self, target: str, verdict: str, said: str = "", spoiled: bool = False) -> CheckOutcome:
         """Make the outcome on a target."""
-        return Outcome(self.part, self.operator, target, self.what, verdict, " ".join(said.split()), spoiled)
+        return CheckOutcome(self.part, self.operator, target, self.what, verdict, " ".join(said.split()), spoiled)
 
 
 def is_taken(desc: Operator, level: FeatureLevel) -> bool:
@@ -68,7 +68,7 @@ def is_taken(desc: Operator, level: FeatureLevel) -> bool:
     return True
 
 
-def perform(check: Check, target: str, seed: int) -> Outcome:
+def perform(check: Check, target: str, seed: int) -> CheckOutcome:
     """Run a check in this process."""
     try:
         problem = check.problem(targets.resolve(target), seed)

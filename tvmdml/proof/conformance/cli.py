@@ -15,7 +15,7 @@ from tvmdml.options import operator_name
 from tvmdml.system.console import INTERRUPTED, parsed, print_json, say, table
 
 if TYPE_CHECKING:
-    from tvmdml.proof.conformance.checks import Outcome
+    from tvmdml.proof.conformance.checks import CheckOutcome
 
 _STDOUT = "-"
 
@@ -123,7 +123,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 @contextlib.contextmanager
-def _progress(total: int) -> Iterator[Callable[[Outcome], None]]:
+def _progress(total: int) -> Iterator[Callable[[CheckOutcome], None]]:
     """A progress bar on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -22,7 +22,7 @@ from tvmdml import dxdispatch
 from tvmdml.dxdispatch import commands
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import ModelError, Unsupported
-from tvmdml.operators._contract import Array
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._json import nodes
 from tvmdml.proof.conformance.checks import Check, is_taken
 from tvmdml.targets import Target
@@ -83,16 +83,16 @@ def _cause(error: BaseException | None) -> Unsupported | None:
 
 def _look(name: str, number: int, model: dxdispatch.Model) -> commands.Command:
     """A command that writes a resource's current content to a file."""
-    node = nodes.Node({"type": "writeFile", "resource": name, "targetPath": f"{number}.look.npy"}, "$expected")
+    node = nodes.JsonNode({"type": "writeFile", "resource": name, "targetPath": f"{number}.look.npy"}, "$expected")
     return commands.read(node, model.resources, model.dispatchables)
 
 
-def _array(values: list[Any], dtype: np.dtype[Any]) -> Array:
+def _array(values: list[Any], dtype: np.dtype[Any]) -> NumpyArray:
     """An array from JSON elements; strings are names of numbers that JSON cannot express."""
     return np.array([float(value) if isinstance(value, str) else value for value in values], dtype)
 
 
-def _differing(found: Array, wanted: Array) -> str:
+def _differing(found: NumpyArray, wanted: NumpyArray) -> str:
     """The first difference. All NaN are equal, but zeros of different signs are not."""
     if found.shape != wanted.shape:
         return f"is of shape {found.shape}, should be {wanted.shape}"

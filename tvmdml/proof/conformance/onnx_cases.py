@@ -17,7 +17,7 @@ from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported
 from tvmdml.onnx import descriptors
 from tvmdml.operators import Operator
 from tvmdml.operators._accuracy import Expected, within_steps
-from tvmdml.operators._contract import Array, Role
+from tvmdml.operators._contract import NumpyArray, Role
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction
 from tvmdml.operators._trial import Trial
@@ -33,8 +33,8 @@ class OnnxCase(NamedTuple):
     name: str
     model: Any
     """The ONNX model, with one node."""
-    inputs: tuple[Array, ...]
-    outputs: tuple[Array, ...]
+    inputs: tuple[NumpyArray, ...]
+    outputs: tuple[NumpyArray, ...]
 
     @property
     def node(self) -> Any:
@@ -49,7 +49,7 @@ class OnnxCase(NamedTuple):
         return {a.name: onnx.helper.get_attribute_value(a) for a in self.node.attribute}
 
     @property
-    def tensors(self) -> dict[str, Array]:
+    def tensors(self) -> dict[str, NumpyArray]:
         """The inputs, by the model's names. The node need not have all of them."""
         return {one.name: array for one, array in zip(self.model.graph.input, self.inputs, strict=True)}
 
@@ -88,12 +88,12 @@ def collected() -> dict[str, list[OnnxCase]]:
     return found
 
 
-def _as_array(value: Any) -> Array:
+def _as_array(value: Any) -> NumpyArray:
     """A value of a case as an array; of objects if it is no tensor."""
     from onnx import TensorProto, numpy_helper
 
     try:
-        found: Array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
+        found: NumpyArray = numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
     except ValueError:  # a sequence of tensors of different shapes
         return np.array(None)
     return found
@@ -114,7 +114,7 @@ def _of_our_operators(node: Any) -> list[Any]:
 # -- The outputs that DirectML's operators must give ------------------------------------------------------------------
 
 
-def _alike(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+def _alike(desc: Operator, outputs: tuple[NumpyArray, ...]) -> tuple[NumpyArray, ...]:
     """The same values in the same shapes; indices are signed in ONNX, and are converted to the descriptor's type."""
     return tuple(
         tensor.pack(np.ascontiguousarray(array).astype(tensor.data_type.unpacked.numpy).reshape(tensor.sizes))
@@ -122,7 +122,7 @@ def _alike(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
     )
 
 
-def _coordinates(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+def _coordinates(desc: Operator, outputs: tuple[NumpyArray, ...]) -> tuple[NumpyArray, ...]:
     """A count, and a row for each of ONNX's columns; rows after the count are 0."""
     (columns,) = outputs
     count, rows = (np.zeros(tensor.sizes, tensor.data_type.numpy) for tensor in desc.outputs())
@@ -131,7 +131,7 @@ def _coordinates(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Array, ...
     return count, rows
 
 
-_OUTPUTS: Mapping[str, Callable[[Operator, tuple[Array, ...]], tuple[Array, ...]]] = {"NonZero": _coordinates}
+_OUTPUTS: Mapping[str, Callable[[Operator, tuple[NumpyArray, ...]], tuple[NumpyArray, ...]]] = {"NonZero": _coordinates}
 """The conversions of outputs for operators that cannot use ``_alike``."""
 
 
@@ -145,9 +145,9 @@ class NodeCheck(Check):
     part: ClassVar[str] = "onnx"
     name: str
     desc: Operator | None
-    inputs: tuple[Array | None, ...] = ()
+    inputs: tuple[NumpyArray | None, ...] = ()
     """The node's inputs; ``None`` for an absent one."""
-    outputs: tuple[Array, ...] = ()
+    outputs: tuple[NumpyArray, ...] = ()
     reason: str = ""
     kind: str = ""
     """ONNX's name of the operator."""
@@ -172,7 +172,7 @@ _OF_SUMS = 1e-3
 """The relative error that ONNX allows in its own cases, some of which have few digits."""
 
 
-def _told(desc: Operator, outputs: tuple[Array, ...]) -> tuple[Expected, ...]:
+def _told(desc: Operator, outputs: tuple[NumpyArray, ...]) -> tuple[Expected, ...]:
     """What ONNX expects, and as near as it is meant where a function is not exact: ONNX computes it in the outputs' type.
 
     Sums have the tolerance of ONNX's own tests. Integers are exact: ONNX's cases of inexact functions with an integer output have
@@ -194,12 +194,12 @@ def _is_sum(desc: Operator) -> bool:
     return desc.SUMS or (isinstance(desc, Pointwise) and type(desc).reference is not Pointwise.reference)
 
 
-def _near(output: Array, steps: int) -> Expected:
+def _near(output: NumpyArray, steps: int) -> Expected:
     error = 8 * np.finfo(output.dtype).eps * np.maximum(1, np.abs(output.astype(np.float64)))
     return within_steps(output, output.dtype, steps, error)
 
 
-def _as_input(array: Array, tensor: TensorDesc) -> Array:
+def _as_input(array: NumpyArray, tensor: TensorDesc) -> NumpyArray:
     """The array as the tensor's elements, which it may repeat or transpose; two elements in a byte where the tensor has them so."""
     kind = tensor.data_type
     elements = array.astype(kind.unpacked.numpy) if kind.is_nibble else array.view(kind.numpy)
@@ -222,12 +222,12 @@ def described(kind: str, case: OnnxCase) -> Operator | str:
     if reason := case.unsaid():
         return reason
     tensors = case.tensors
-    known = {name: descriptors.Tensor(array.dtype, array.shape) for name, array in tensors.items()}
+    known = {name: descriptors.OnnxTensor(array.dtype, array.shape) for name, array in tensors.items()}
     small = {name: one for name, one in tensors.items() if one.dtype == np.int64 or one.size == 1 or name in ("scales", "roi")}
     constants = {name: array.reshape(-1).tolist() for name, array in small.items()}
     try:
         return descriptors.OPERATORS[kind](descriptors.OnnxNode(case.node, known, constants))
-    except (descriptors.Refused, TvmdmlError) as error:
+    except (descriptors.NotConvertible, TvmdmlError) as error:
         return str(error)
 
 

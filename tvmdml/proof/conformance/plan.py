@@ -10,7 +10,7 @@ from tvmdml.enums import FeatureLevel
 from tvmdml.errors import DeviceError, InvalidArgument, Unsupported, message
 from tvmdml.operators import Operator
 from tvmdml.proof.conformance import drawing, models, references, rules, running
-from tvmdml.proof.conformance.checks import Check, Outcome
+from tvmdml.proof.conformance.checks import Check, CheckOutcome
 from tvmdml.proof.conformance.terms import PARTS, SEED
 from tvmdml.system import imports, installing
 
@@ -34,7 +34,7 @@ class CheckPlan(NamedTuple):
         """The total number of outcomes."""
         return len(self.targets) * len(self.checks)
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def outcomes(self) -> Iterator[CheckOutcome]:
         """Run the checks, one target after the other."""
         for target in self.targets:
             yield from running.outcomes(self.checks, target, self.seed, self.isolated)

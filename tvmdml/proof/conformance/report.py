@@ -11,7 +11,7 @@ from tvmdml import operators, targets
 from tvmdml.enums import FeatureLevel
 from tvmdml.proof.bench import results
 from tvmdml.proof.bench.results import now, versions
-from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, PASSED, VERDICTS, Outcome
+from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, PASSED, VERDICTS, CheckOutcome
 from tvmdml.proof.conformance.terms import CASES, RULES
 from tvmdml.system.console import Row
 
@@ -40,7 +40,7 @@ class Report:
     targets: tuple[str, ...]
     seed: int
     level: FeatureLevel
-    outcomes: list[Outcome]
+    outcomes: list[CheckOutcome]
     left: int = 0
     """The number of checks that did not run because of an interrupt."""
     cases: int = 0
@@ -49,7 +49,7 @@ class Report:
     made: str = dataclasses.field(default_factory=now)
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[CheckOutcome]:
         """The failed checks."""
         return [outcome for outcome in self.outcomes if outcome.verdict == FAILED]
 
@@ -144,7 +144,7 @@ class Report:
         said = ", ".join(f"{all_of_it[verdict]} {verdict}" for verdict in VERDICTS)
         yield said + (f"; interrupted: {self.left} checks were not run" if self.left else "")
 
-    def _of(self, verdict: str) -> list[Outcome]:
+    def _of(self, verdict: str) -> list[CheckOutcome]:
         return [outcome for outcome in self.outcomes if outcome.verdict == verdict]
 
 
@@ -153,7 +153,7 @@ def _cell(count: Counter[str]) -> str:
     return ", ".join(f"{count[verdict]} {verdict}" for verdict in (FAILED, PASSED, NOT_RUN) if count[verdict])
 
 
-def _told(outcome: Outcome) -> dict[str, str]:
+def _told(outcome: CheckOutcome) -> dict[str, str]:
     return {
         "operator": outcome.operator,
         "target": outcome.target,

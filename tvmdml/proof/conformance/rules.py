@@ -18,7 +18,7 @@ from tvmdml.tensors import MAX_RANK, TensorDataType, TensorDesc
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule(Check):
+class RuleCheck(Check):
     """A descriptor that breaks a rule is refused, with a message that says what was given and what is allowed."""
 
     part: ClassVar[str] = "rules"
@@ -48,7 +48,7 @@ def refusal(broken: cases.Broken, target: Target) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table(Check):
+class SupportRule(Check):
     """A feature level accepts exactly the types and ranks of the operator's table."""
 
     part: ClassVar[str] = "rules"
@@ -93,5 +93,5 @@ def _is_listed(desc: Operator, level: FeatureLevel) -> bool:
 def checks(names: Iterable[str], level: FeatureLevel) -> Iterator[Check]:
     """All rules of the operators, at every level."""
     for name in names:
-        yield from (Rule(name, rule) for rule in cases.broken(name))
-        yield from (Table(name, str(one)) for one in FeatureLevel)
+        yield from (RuleCheck(name, rule) for rule in cases.broken(name))
+        yield from (SupportRule(name, str(one)) for one in FeatureLevel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, Check, Outcome, perform
+from tvmdml.proof.conformance.checks import FAILED, NOT_RUN, Check, CheckOutcome, perform
 from tvmdml.system.workers import Failure, Workers
 
 TIMEOUT = 300.0
@@ -17,7 +17,7 @@ _MOST_WORKERS = 4
 _ENVIRONMENT = {"TVMDML_TUNING": "0"}
 
 
-def outcomes(checks: Sequence[Check], target: str, seed: int, isolated: bool) -> Iterator[Outcome]:
+def outcomes(checks: Sequence[Check], target: str, seed: int, isolated: bool) -> Iterator[CheckOutcome]:
     """The outcome of each check on a target, in the order in which they finish."""
     if not isolated:
         yield from (perform(check, target, seed) for check in checks)

@@ -15,7 +15,7 @@ NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 ALIGNMENT = 64
 """Any type may be read from memory that begins at a multiple of it."""
-_PROT_READ, _MAP_SHARED = 1, 1
+_PROT_READ, _MAP_SHARED = 1, 1  # Linux's numbers for mmap
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml.errors import CompileError, InvalidArgument, message
 from tvmdml.system import imports, not_collected
-from tvmdml.targets import Build, Launch, Launcher, Machine, Run, SequenceStep, Target
+from tvmdml.targets import Build, Launch, Launcher, Machine, ReadySequence, SequenceStep, Target
 from tvmdml.targets.cpu import caches, elf, host, link, threads
 from tvmdml.targets.cpu.files import in_memory, load_from_memory, load_library
 from tvmdml.targets.cpu.thread_count import thread_count
@@ -205,13 +205,13 @@ class CpuTarget(Target):
             return super().launch(runtime_function(launcher), scalars, temporaries)
         return found
 
-    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> ReadySequence:
         """In C, if all of its launches are the C extension's; else in Python."""
         extension = threads.connected()
         if extension is None or any(type(step.launch) is not extension.Launch for step in steps):
             return super().sequence(steps, slots)
         try:
-            found: Run = extension.Sequence(tuple(step.short() for step in steps), slots)
+            found: ReadySequence = extension.Sequence(tuple(step.short() for step in steps), slots)
         except ValueError:  # larger than the C extension's limits, or wrong: then it is refused here
             return super().sequence(steps, slots)
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 _HEADER = struct.Struct("<4sBBBB8xHHIQQQIHHHHHH")
-_MACHINES = {"x86_64": 62, "aarch64": 183}
+_MACHINES = {"x86_64": 62, "aarch64": 183}  # e_machine of an ELF file
 _LIBRARY = 3  # ET_DYN
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.system import not_collected
-from tvmdml.targets import Launch, Launcher, Machine, Run, SequenceStep, Target
+from tvmdml.targets import Launch, Launcher, Machine, ReadySequence, SequenceStep, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import DeviceFunction, Program
 from tvmdml.targets.cuda import architectures, driver
@@ -165,7 +165,7 @@ class CudaTarget(DeviceTarget):
         assert isinstance(launcher, Loaded)
         return CudaLaunch(self, launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> ReadySequence:
         """Launched together on the current stream."""
         from tvmdml.targets._device_sequence import DeviceSequence
 

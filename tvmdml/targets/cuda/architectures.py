@@ -33,7 +33,7 @@ _KNOWN = {
     120: Architecture(188, 1536),  # Blackwell: RTX 50
     121: Architecture(48, 1536),  # Spark
 }
-_LATER = 1 << 16
+_LATER = 1 << 16  # above every architecture: the end of a feature that later ones have too
 FEATURES = {
     "async_copies": (80, _LATER),  # cp.async
     "large_tiles": (80, _LATER),  # mma of 16 x 8 x 32 bytes; those before have half of them, or a quarter

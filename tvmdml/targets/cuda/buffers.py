@@ -25,7 +25,7 @@ class BufferMemory:
         self.read = self.written = self.aliased = False
 
 
-class Array(NamedTuple):
+class BufferArray(NamedTuple):
     """A buffer as the function sees it: memory, with an element type."""
 
     name: str
@@ -48,7 +48,7 @@ class Buffers:
         self.trusted: set[int] = set()
         """Memory that was read as if nothing that depends on data had ever been written to it."""
         self._text, self._refuse = text, refuse
-        self._arrays: dict[int, Array] = {}
+        self._arrays: dict[int, BufferArray] = {}
 
     # -- Declarations
 
@@ -57,7 +57,7 @@ class Buffers:
         key = node.__chandle__()
         memory = BufferMemory(key, self._text.fresh(str(node.name).removesuffix("_ptr")), dtype, "parameter")
         self.parameters.append(memory)
-        self._arrays[key] = Array(memory.name, dtype, memory)
+        self._arrays[key] = BufferArray(memory.name, dtype, memory)
 
     def pointer(self, memory: BufferMemory, restrict: bool) -> str:
         """A parameter's declaration."""
@@ -85,7 +85,7 @@ class Buffers:
             memory.line = self._text.line(f"{place}{stored(dtype)} {name}[{count}];", defines=name)
         else:
             self._text.declare(stored(dtype), name)
-        self._arrays[key] = Array(name, dtype, memory, is_variable=not place and count == 1)
+        self._arrays[key] = BufferArray(name, dtype, memory, is_variable=not place and count == 1)
 
     def declare(self, node: Any, data: Any) -> None:
         """Declare another name for memory, perhaps with another element type."""
@@ -110,7 +110,7 @@ class Buffers:
         element, name = self._text.fresh(f"{found.name}_{dtype}"), self._text.fresh(f"{found.name}_as_{dtype}")
         self._text.line(f"typedef {stored(dtype)} {element} __attribute__((__may_alias__));", defines=element)
         self._text.line(f"{element} *{name} = ({element} *){'&' if found.is_variable else ''}{found.name};", defines=name)
-        self._arrays[key] = Array(name, dtype, found.memory)
+        self._arrays[key] = BufferArray(name, dtype, found.memory)
 
     def align(self, memory: BufferMemory) -> None:
         """Align an array as parameters are."""
@@ -121,14 +121,14 @@ class Buffers:
 
     # -- Elements
 
-    def array(self, node: Any) -> Array:
+    def array(self, node: Any) -> BufferArray:
         """The array of a buffer."""
         found = self._arrays.get(node.__chandle__())
         if found is None:
             self._refuse(f"{node.name}: the buffer is not declared")
         return found
 
-    def element(self, array: Array, index: Term) -> Term:
+    def element(self, array: BufferArray, index: Term) -> Term:
         """The value of an element."""
         memory, dtype = array.memory, array.dtype
         memory.read = True
@@ -148,11 +148,11 @@ class Buffers:
         )
         return binary("NE", found._replace(dtype="uint8"), Term("uint8", "0"))._replace(dtype="bool") if dtype == "bool" else found
 
-    def spelled(self, array: Array, index: Term) -> str:
+    def spelled(self, array: BufferArray, index: Term) -> str:
         """An element's C++ expression."""
         return array.name if array.is_variable else f"{array.name}[{index.code}]"
 
-    def store(self, array: Array, index: Term, value: Term) -> None:
+    def store(self, array: BufferArray, index: Term, value: Term) -> None:
         """Write an element."""
         self.wrote(array, value)
         if array.is_variable:
@@ -160,20 +160,20 @@ class Buffers:
         else:
             self._text.line(f"{self.spelled(array, index)} = {value.code};")
 
-    def wrote(self, array: Array, value: Term) -> None:
+    def wrote(self, array: BufferArray, value: Term) -> None:
         """Record that memory is written to."""
         array.memory.written = True
         if value.data:
             self.of_data.add(array.memory.key)
 
-    def address(self, array: Array, index: Term) -> Term:
+    def address(self, array: BufferArray, index: Term) -> Term:
         """The address of an element that is read and written atomically."""
         memory = array.memory
         memory.read = True
         self.of_data.add(memory.key)
         return Term("uint64", f"&{self.spelled(array, index)}", reads=index.reads, depth=index.depth + 1)
 
-    def alignment(self, array: Array, start: Term, count: int) -> int:
+    def alignment(self, array: BufferArray, start: Term, count: int) -> int:
         """The provable alignment in bytes of neighbouring elements, which can then be moved together; 0 if there is none."""
         if array.memory.place != "parameter":
             return 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 from tvmdml.targets.cuda import prelude, terms
-from tvmdml.targets.cuda.buffers import Array
+from tvmdml.targets.cuda.buffers import BufferArray
 from tvmdml.targets.cuda.terms import EVERYTHING, HALF, SIZES, TYPES, Term, call, cast, is_float, narrowed, typed, wide
 from tvmdml.targets.cuda.vectors import Vectors
 
@@ -46,7 +46,7 @@ _WARP_THREADS = 32
 _ONCE = frozenset({EVERYTHING})
 
 
-class Translator(Protocol):
+class CallTranslator(Protocol):
     """What translating a call needs from the translator of its function."""
 
     vectors: Vectors
@@ -60,7 +60,7 @@ class Translator(Protocol):
     def choice(self, condition: Any, then: Any, otherwise: Any) -> Term:
         """One value or the other; the value that is not selected is not computed."""
 
-    def address(self, node: Any, whole: bool = False) -> tuple[Array, Term]:
+    def address(self, node: Any, whole: bool = False) -> tuple[BufferArray, Term]:
         """For ``address_of(buffer[index])``: the buffer, and the index's C++. ``whole``: up to 16 bytes are moved together."""
 
     def threads(self) -> tuple[int, int, int]:
@@ -76,7 +76,7 @@ class Translator(Protocol):
 class Calls:
     """Translates the calls of one function."""
 
-    def __init__(self, writer: Translator) -> None:
+    def __init__(self, writer: CallTranslator) -> None:
         self._writer = writer
 
     def call(self, node: Any) -> Term:
@@ -188,7 +188,7 @@ class Calls:
             name, values = "atomic_add", [terms.binary("Sub", zero, values[0]._replace(data=True))]
         return call(dtype, name, address, *values)._replace(data=True, reads=_ONCE)
 
-    def _address(self, name: str, place: Any, whole: bool = False) -> tuple[Array, Term]:
+    def _address(self, name: str, place: Any, whole: bool = False) -> tuple[BufferArray, Term]:
         if type(place).__name__ != "Call" or str(place.op.name) != "tirx.address_of":
             self._writer.refuse(f"{name} needs address_of(buffer[index])")
         return self._writer.address(place.args[0], whole)

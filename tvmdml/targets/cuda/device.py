@@ -16,7 +16,7 @@ from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda import streams, survey, timer
 from tvmdml.targets.cuda.context import Context
 from tvmdml.targets.cuda.graphs import Graphs
-from tvmdml.targets.cuda.launching import Launch, Launcher, Prepared
+from tvmdml.targets.cuda.launching import LaunchArguments, Launcher, Prepared
 from tvmdml.targets.cuda.memory import Memory, MemoryUse, Pool
 from tvmdml.targets.cuda.modules import Module
 from tvmdml.targets.cuda.survey import DeviceInfo
@@ -184,7 +184,7 @@ class Device:
                     found = self._modules[key] = Module(self.context, image, self.info.arch)
         return found
 
-    def prepare(self, launches: Sequence[Launch], waits: Sequence[bool] = (), keep: bool = True) -> Prepared:
+    def prepare(self, launches: Sequence[LaunchArguments], waits: Sequence[bool] = (), keep: bool = True) -> Prepared:
         """Prepare launches that run together repeatedly: ``(function, groups, threads, parameters)``, as for ``launch``.
 
         ``waits`` and ``keep`` have no effect: launches on one stream wait for each other, and whoever runs them keeps their memory

@@ -20,7 +20,7 @@ READ_ONLY, COPIED = 1, 2
 """Flags of newer capsules."""
 CUDA, CUDA_MANAGED = 2, 13
 """Device types."""
-_VERSION = (1, 0)
+_VERSION = (1, 0)  # what we write; a capsule of another major version has another layout
 _NAMES = (b"dltensor", b"dltensor_versioned")
 MAX_RANK = 64
 """NumPy's limit."""

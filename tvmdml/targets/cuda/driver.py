@@ -8,7 +8,7 @@ import threading
 from tvmdml.errors import DeviceError, message
 from tvmdml.targets.cuda import loader, streams
 from tvmdml.targets.cuda.device import Device
-from tvmdml.targets.cuda.launching import Launch, Prepared
+from tvmdml.targets.cuda.launching import LaunchArguments, Prepared
 from tvmdml.targets.cuda.memory import Memory, MemoryUse
 from tvmdml.targets.cuda.modules import Module, Resources
 from tvmdml.targets.cuda.streams import using_stream
@@ -19,7 +19,7 @@ __all__ = [
     "Device",
     "DeviceInfo",
     "Event",
-    "Launch",
+    "LaunchArguments",
     "Memory",
     "MemoryUse",
     "Module",

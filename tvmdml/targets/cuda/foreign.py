@@ -58,7 +58,7 @@ class Foreign:
 
     def __init__(
         self,
-        library: Library,
+        library: ArrayLibrary,
         owner: Any,
         address: int,
         device: driver.Device,
@@ -102,7 +102,7 @@ class Foreign:
             self.device.follow(other, stream)
 
 
-class Library(abc.ABC):
+class ArrayLibrary(abc.ABC):
     """A library with arrays on CUDA devices."""
 
     name: str
@@ -167,7 +167,7 @@ def view(array: Any, where: str, write: bool) -> DeviceArray:
 # -- PyTorch ------------------------------------------------------------------------------------------------------
 
 
-class _Torch(Library):
+class _Torch(ArrayLibrary):
     name = "PyTorch"
 
     def __init__(self, torch: Any) -> None:
@@ -248,7 +248,7 @@ class _Devices(dict[int, Any]):
 # -- CuPy ---------------------------------------------------------------------------------------------------------
 
 
-class _Cupy(Library):
+class _Cupy(ArrayLibrary):
     name = "CuPy"
 
     def __init__(self, cupy: Any) -> None:
@@ -290,7 +290,7 @@ class _Cupy(Library):
 # -- Other libraries ----------------------------------------------------------------------------------------------
 
 
-class _Other(Library):
+class _Other(ArrayLibrary):
     """A library known only by its array protocols. Results become its own arrays if it can import them."""
 
     one_stream = False
@@ -432,15 +432,15 @@ class _Homes(dict[int, "tuple[CudaTarget, driver.Device]"]):
 
 
 _HOMES = _Homes()
-_libraries: dict[type, Library] = {}
+_libraries: dict[type, ArrayLibrary] = {}
 """PyTorch and CuPy, by their array types."""
-_others: weakref.WeakKeyDictionary[type, Library] = weakref.WeakKeyDictionary()
+_others: weakref.WeakKeyDictionary[type, ArrayLibrary] = weakref.WeakKeyDictionary()
 """Other libraries, by array type. Weak keys, because types can be created and dropped at any time."""
-_known: dict[Any, Library] = {}
+_known: dict[Any, ArrayLibrary] = {}
 """The same libraries, by module."""
 
 
-def _library(array: Any) -> Library:
+def _library(array: Any) -> ArrayLibrary:
     own = False
     for name, attribute, make in (("torch", "Tensor", _Torch), ("cupy", "ndarray", _Cupy)):
         module = sys.modules.get(name)

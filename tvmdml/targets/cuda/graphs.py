@@ -1,4 +1,4 @@
-"""``Graph``: prepared launches as one graph of the driver's, which starts them all at once."""
+"""``CapturedGraph``: prepared launches as one graph of the driver's, which starts them all at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Graphs:
         self.context, self.streams = context, streams
         self.dropped: deque[int] = deque()
 
-    def of(self, prepared: Prepared) -> Graph | Prepared:
+    def of(self, prepared: Prepared) -> CapturedGraph | Prepared:
         """A graph of these launches; the launches themselves if they are few, or if the driver makes no graph of them.
 
         Raises:
@@ -38,7 +38,7 @@ class Graphs:
         if len(prepared) < _FEWEST:
             return prepared
         try:
-            return Graph(self, prepared)
+            return CapturedGraph(self, prepared)
         except DeviceError:
             self.context.usable()
             return prepared
@@ -50,7 +50,7 @@ class Graphs:
                 self.context.cuda.cuGraphExecDestroy(self.dropped.popleft())
 
 
-class Graph:
+class CapturedGraph:
     """Launches that were captured once.
 
     Raises:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tvmdml.targets._device import DeviceTarget
     from tvmdml.targets._program import Program
     from tvmdml.targets.cuda.driver import Device, Prepared
-    from tvmdml.targets.cuda.graphs import Graph
+    from tvmdml.targets.cuda.graphs import CapturedGraph
     from tvmdml.tensors.arrays import NumpyArray
 
 _Dims = tuple[int, int, int]
@@ -77,7 +77,7 @@ class CudaLaunch(DeviceLaunch):
             device.launch(function, groups, threads, parameters, stream)
 
     @staticmethod
-    def runner(device: Device, prepared: Prepared | Graph, places: Sequence[Placed]) -> Callable[[], None]:
+    def runner(device: Device, prepared: Prepared | CapturedGraph, places: Sequence[Placed]) -> Callable[[], None]:
         """A run on the stream that is current then: the library's, if the arrays belong to a library."""
         foreign = next((place.memory for place in places if hasattr(place.memory, "owner")), None)
         own = [place for place in places if not hasattr(place.memory, "owner")]

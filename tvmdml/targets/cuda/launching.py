@@ -12,7 +12,7 @@ from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda.context import Context
 
 Groups: TypeAlias = tuple[int, int, int]
-Launch: TypeAlias = tuple[int, Groups, Groups, bytes]
+LaunchArguments: TypeAlias = tuple[int, Groups, Groups, bytes]
 """A function, the number of groups, the threads of a group, and the parameters as bytes in memory."""
 
 _MOST_PARAMETERS = 4096
@@ -100,9 +100,9 @@ class Prepared:
     ``run`` never waits and allocates nothing on the device, so it can be captured.
     """
 
-    def __init__(self, launcher: Launcher, launches: Sequence[Launch]) -> None:
+    def __init__(self, launcher: Launcher, launches: Sequence[LaunchArguments]) -> None:
         self._launcher, self._context, self._launch = launcher, launcher.context, launcher.launch
-        self._launches: list[tuple[Launch, Any, Any]] = []
+        self._launches: list[tuple[LaunchArguments, Any, Any]] = []
         self._held: list[Any] = []
         for launch in launches:
             function, groups, _, parameters = launch

@@ -22,7 +22,7 @@ from tvmdml.targets.cuda.context import Context
 from tvmdml.targets.cuda.loader import CAPTURE
 from tvmdml.targets.cuda.streams import Mark, Streams
 
-_KEEP_ALL = 2**64 - 1
+_KEEP_ALL = 2**64 - 1  # as a pool's release threshold: its memory is not given back when the device is waited for
 
 
 class MemoryUse(NamedTuple):

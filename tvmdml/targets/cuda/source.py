@@ -13,16 +13,16 @@ from typing import Any, NamedTuple, NoReturn
 from tvmdml.errors import CompileError, message
 from tvmdml.targets._device import VECTOR_BYTES
 from tvmdml.targets.cuda import prelude, terms
-from tvmdml.targets.cuda.buffers import Array, Buffers, index_term
+from tvmdml.targets.cuda.buffers import BufferArray, Buffers, index_term
 from tvmdml.targets.cuda.calls import Calls
 from tvmdml.targets.cuda.terms import EVERYTHING, SIZES, TYPES, Term
 from tvmdml.targets.cuda.text import Text, identifier
 from tvmdml.targets.cuda.vectors import Vectors
 
-MAX_THREADS = 1024
+MAX_THREADS = 1024  # of every architecture
 MAX_SHARED_BYTES = 48 << 10
 """The shared memory that a group has without an opt-in."""
-MAX_PARAMETER_BYTES = 4096
+MAX_PARAMETER_BYTES = 4096  # more only from CUDA 12.1 on, and not on all architectures
 _REGISTERS = 1 << 16
 """The registers of a multiprocessor, on every architecture."""
 _PARTITIONS = 4
@@ -33,7 +33,7 @@ _MANY_REGISTERS = 80
 """Arrays of more registers leave less than is needed beside them."""
 _MANY_BUFFERS = 5
 """Places in so many buffers need registers of their own, where a group's threads read them in turns."""
-_MOST_REGISTERS = 255
+_MOST_REGISTERS = 255  # that an instruction of any architecture can name for a thread
 _MOST_GROUPS = 16
 """The resident groups that a multiprocessor supports, on every architecture."""
 _AXES = "xyz"
@@ -380,7 +380,7 @@ class FunctionWriter:
         self.vectors.moved = moved
         return value, lines
 
-    def address(self, node: Any, whole: bool = False) -> tuple[Array, Term]:
+    def address(self, node: Any, whole: bool = False) -> tuple[BufferArray, Term]:
         """For ``address_of(buffer[index])``: the buffer, and the index's C++. ``whole``: up to 16 bytes are moved together."""
         array = self.buffers.array(node.source)
         if whole and array.memory.place == "shared":

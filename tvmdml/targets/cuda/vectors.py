@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol
 
-from tvmdml.targets.cuda.buffers import Array, Buffers, stored
+from tvmdml.targets.cuda.buffers import BufferArray, Buffers, stored
 from tvmdml.targets.cuda.terms import EVERYTHING, SIZES, TYPES, Term, binary, call, cast, typed
 from tvmdml.targets.cuda.text import Text
 
@@ -16,7 +16,7 @@ _LANE = "lane"
 _OF_LANES = re.compile(rf"(\w+)\.at\[{_LANE}\]")
 
 
-class Translator(Protocol):
+class VectorTranslator(Protocol):
     """What vector code needs from the translator of its function."""
 
     text: Text
@@ -33,7 +33,7 @@ class Translator(Protocol):
 class Vectors:
     """Writes the vector code of one function."""
 
-    def __init__(self, writer: Translator) -> None:
+    def __init__(self, writer: VectorTranslator) -> None:
         self._writer = writer
         self._text = writer.text
         self._buffers = writer.buffers
@@ -44,7 +44,7 @@ class Vectors:
 
     # -- Memory
 
-    def load(self, array: Array, place: Any, count: int) -> Term:
+    def load(self, array: BufferArray, place: Any, count: int) -> Term:
         """Load several elements."""
         run = self._run(place)
         align = 0 if run is None else self._buffers.alignment(array, run, count)
@@ -61,7 +61,7 @@ class Vectors:
             self._types[name] = kind
         return cast(Term(dtype, f"{name}.at[{_LANE}]", count, data=True), array.dtype)
 
-    def store(self, array: Array, place: Any, value: Term) -> None:
+    def store(self, array: BufferArray, place: Any, value: Term) -> None:
         """Write several elements. All lanes are computed before any is written."""
         count, run = value.lanes, self._run(place)
         self._buffers.wrote(array, value)
@@ -82,7 +82,7 @@ class Vectors:
             value = self.fixed(value, "lanes")
         self.each(count, f"{self._buffers.spelled(array, index)} = {value.code};")
 
-    def _meet(self, array: Array, value: Term) -> bool:
+    def _meet(self, array: BufferArray, value: Term) -> bool:
         """Whether writing an element may change another lane of the value."""
         memory = array.memory
         if not value.reads or memory.name in value.reads or EVERYTHING in value.reads:

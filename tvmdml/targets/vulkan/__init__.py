@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tvmdml.errors import DeviceError, InvalidArgument, Lacking, Unsupported, message
 from tvmdml.system import not_collected
-from tvmdml.targets import Launch, Launcher, Machine, Run, SequenceStep, Target
+from tvmdml.targets import Launch, Launcher, Machine, ReadySequence, SequenceStep, Target
 from tvmdml.targets._device import DeviceTarget
 from tvmdml.targets._program import DeviceFunction, Image, Program
 from tvmdml.targets.vulkan import driver, physical
@@ -200,7 +200,7 @@ class VulkanTarget(DeviceTarget):
         assert isinstance(launcher, Loaded)
         return VulkanLaunch(self, launcher, scalars, temporaries)
 
-    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> Run:
+    def sequence(self, steps: Sequence[SequenceStep], slots: int) -> ReadySequence:
         """Recorded together as one command."""
         from tvmdml.targets._device_sequence import DeviceSequence
 

@@ -10,7 +10,7 @@ from typing import Any
 from tvmdml.targets.vulkan import structures as c
 from tvmdml.targets.vulkan.connection import Connection
 
-_SETS_A_POOL = 64
+_SETS_A_POOL = 64  # which one call allocates
 
 
 class Layouts:

@@ -22,7 +22,7 @@ from tvmdml.targets.vulkan.loader import Instance, OutOfMemory
 from tvmdml.targets.vulkan.memory import CACHED, LOCAL, MAPPED, SMALL, Memory, Pool, Slice
 from tvmdml.targets.vulkan.physical import Physical
 from tvmdml.targets.vulkan.pipelines import Pipeline, Pipelines
-from tvmdml.targets.vulkan.prepared import Binding, DispatchArguments, Groups, Prepared
+from tvmdml.targets.vulkan.prepared import BufferBinding, DispatchArguments, Groups, Prepared
 from tvmdml.targets.vulkan.timer import Timer
 from tvmdml.targets.vulkan.timestamps import Queries
 
@@ -30,7 +30,7 @@ Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 _PIECE = 8 << 20
 """The number of bytes copied at a time through staging memory."""
-_EXIT_SECONDS = 10.0
+_EXIT_SECONDS = 10.0  # a device that hangs must not keep the process from ending
 _PIECES = 2
 """Staging pieces in flight: the host copies one while the device copies the other."""
 _SWEPT = 16
@@ -247,7 +247,7 @@ class Device:
             raise self._refusal("bytes of push constants", push_bytes, f"multiples of 4 up to {most_bytes}")
         return self._pipelines.find(self, code, buffers, push_bytes)
 
-    def dispatch(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> None:
+    def dispatch(self, pipeline: Pipeline, bindings: Sequence[BufferBinding], push: bytes, groups: Groups) -> None:
         """Run a shader after all earlier work; it sees what that wrote. Returns before it has run.
 
         Args:
@@ -338,7 +338,7 @@ class Device:
 
     # For the other modules of this package
 
-    def check_step(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> tuple[int, ...]:
+    def check_step(self, pipeline: Pipeline, bindings: Sequence[BufferBinding], push: bytes, groups: Groups) -> tuple[int, ...]:
         """Check the arguments of ``dispatch``; returns the key of the descriptor set."""
         if pipeline.device is not self:
             self._refuse_pipeline(pipeline)

@@ -33,7 +33,7 @@ MAPPED = c.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | c.VK_MEMORY_PROPERTY_HOST_COHER
 CACHED = c.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
 
 
-class Block:
+class MemoryBlock:
     """A buffer with its memory.
 
     Attributes:
@@ -51,7 +51,7 @@ class Slice:
 
     __slots__ = ("block", "buffer", "last_use", "offset", "size")
 
-    def __init__(self, block: Block, offset: int, size: int) -> None:
+    def __init__(self, block: MemoryBlock, offset: int, size: int) -> None:
         self.block, self.buffer, self.offset, self.size = block, block.buffer, offset, size
         self.last_use = 0
 
@@ -119,7 +119,7 @@ class Pool:
         # Memory can be dropped on any thread at any time, even while the pool is in use or during an interrupt. Therefore it is
         # only recorded, by a function that runs no Python code.
         self._dropped: deque[_Loan] = deque()
-        self._empty: dict[Block, None] = {}
+        self._empty: dict[MemoryBlock, None] = {}
         self._blocks = 0
 
     @property
@@ -210,7 +210,7 @@ class Pool:
             self.idle += size * len(rest)
         return parts[0]
 
-    def _new_block(self, size: int, count: int) -> Block:
+    def _new_block(self, size: int, count: int) -> MemoryBlock:
         total = size * count
         if total > self._largest:
             raise OutOfMemory(f"at most {self._largest} at once")
@@ -235,13 +235,13 @@ class Pool:
                 connection.free(memory)
             raise
         self._blocks += 1
-        return Block(buffer, memory, total, content, count)
+        return MemoryBlock(buffer, memory, total, content, count)
 
-    def _parts(self, block: Block) -> list[Slice]:
+    def _parts(self, block: MemoryBlock) -> list[Slice]:
         size = block.size // block.slices
         return [part for part in self._free[size] if part.block is block]
 
-    def _destroy(self, block: Block, parts: list[Slice]) -> None:
+    def _destroy(self, block: MemoryBlock, parts: list[Slice]) -> None:
         del self._empty[block]
         size = block.size // block.slices
         self._free[size] = [part for part in self._free[size] if part.block is not block]

@@ -41,7 +41,7 @@ _FLOAT_CONTROLS = {
     "keep_denormals": "shaderDenormPreserveFloat",
     "keep_special": "shaderSignedZeroInfNanPreserveFloat",
 }
-_NVIDIA, _AMD = 0x10DE, 0x1002
+_NVIDIA, _AMD = 0x10DE, 0x1002  # as PCI numbers vendors
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,10 +14,10 @@ from tvmdml.targets.vulkan.descriptors import DescriptorSet, DescriptorSets
 from tvmdml.targets.vulkan.memory import Memory
 from tvmdml.targets.vulkan.pipelines import Pipeline
 
-Binding: TypeAlias = tuple[Memory, int, int]
+BufferBinding: TypeAlias = tuple[Memory, int, int]
 """The binding of one buffer of a shader: memory, an offset in it, and the size in bytes."""
 Groups: TypeAlias = tuple[int, int, int]
-DispatchArguments: TypeAlias = tuple[Pipeline, Sequence[Binding], bytes, Groups]
+DispatchArguments: TypeAlias = tuple[Pipeline, Sequence[BufferBinding], bytes, Groups]
 """The arguments of ``Device.dispatch``."""
 
 
@@ -30,7 +30,7 @@ class Recorder(Protocol):
     descriptor_sets: DescriptorSets
     dropped_prepared: deque[tuple[int, list[DescriptorSet], int]]
 
-    def check_step(self, pipeline: Pipeline, bindings: Sequence[Binding], push: bytes, groups: Groups) -> tuple[int, ...]:
+    def check_step(self, pipeline: Pipeline, bindings: Sequence[BufferBinding], push: bytes, groups: Groups) -> tuple[int, ...]:
         """Check the arguments of a dispatch."""
 
     def record(self, commands: int, pipeline: Pipeline, bound: DescriptorSet, push: bytes, groups: Groups) -> None:

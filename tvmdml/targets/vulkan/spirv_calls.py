@@ -18,7 +18,7 @@ _MATH = {*tables.EXACT_MATH, *tables.MATH, *tables.SCALED_MATH}
 _EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
 
 
-class Translator(Protocol):
+class CallTranslator(Protocol):
     """What translating a call needs from the translator of its function."""
 
     module: Module
@@ -41,7 +41,7 @@ class Translator(Protocol):
 class Calls:
     """Translates the calls of one function."""
 
-    def __init__(self, writer: Translator) -> None:
+    def __init__(self, writer: CallTranslator) -> None:
         self._writer = writer
         self._module = writer.module
         self._arithmetic = writer.arithmetic

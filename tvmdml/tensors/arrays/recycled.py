@@ -17,7 +17,7 @@ LEAST = 1 << 18
 """Bytes of the smallest array that is worth it."""
 MOST = 1 << 28
 """The most bytes that are kept while no array uses them."""
-_ALIGNMENT = 64
+_ALIGNMENT = 64  # a cache line
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> NumpyArray:

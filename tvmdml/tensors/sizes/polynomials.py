@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 Terms = tuple[tuple[tuple[int, ...], int], ...]
 """A polynomial: products of atoms, and their factors. In order, so the constant comes first; no factor is 0."""
-Product = tuple[int, ...]
+Monomial = tuple[int, ...]
 _MOST_KNOWN = 1 << 12
 """A graph has few sizes, and computes with them again and again."""
 
 
-def ordered(terms: Mapping[Product, int]) -> Terms:
+def ordered(terms: Mapping[Monomial, int]) -> Terms:
     """The polynomial of products and factors."""
     return tuple(sorted([term for term in terms.items() if term[1]]))
 
@@ -46,7 +46,7 @@ def plus(a: Terms, b: Terms, factor: int = 1) -> Terms:
 @functools.lru_cache(_MOST_KNOWN)
 def times(a: Terms, b: Terms) -> Terms:
     """``a * b``."""
-    terms: dict[Product, int] = {}
+    terms: dict[Monomial, int] = {}
     for mine, factor in a:
         for theirs, other in b:
             atoms = tuple(sorted(mine + theirs))
@@ -74,7 +74,7 @@ def normal(terms: Terms) -> tuple[int, Terms]:
     return divisor, terms if divisor == 1 else scaled(terms, divisor)
 
 
-def common(terms: Terms) -> Product:
+def common(terms: Terms) -> Monomial:
     """The atoms that all products have."""
     if not terms or terms[0][0] == ():
         return ()
@@ -84,7 +84,7 @@ def common(terms: Terms) -> Product:
     return tuple(sorted(shared.elements()))
 
 
-def without(terms: Terms, atoms: Product) -> Terms:
+def without(terms: Terms, atoms: Monomial) -> Terms:
     """The polynomial by a product that all products have."""
     return ordered({_less(own, atoms): factor for own, factor in terms}) if atoms else terms
 
@@ -103,7 +103,7 @@ def ratio(a: Terms, b: Terms) -> tuple[int, int] | None:
     return (first, other) if all(x * other == y * first for (_, x), (_, y) in zip(a, b, strict=True)) else None
 
 
-def _less(atoms: Product, others: Product) -> Product:
+def _less(atoms: Monomial, others: Monomial) -> Monomial:
     left = list(atoms)
     for number in others:
         left.remove(number)

@@ -16,7 +16,7 @@ from tvmdml.tensors.sizes.guards import INFINITE, MOST_FACTORS, MOST_TERMS, Atom
 from tvmdml.tensors.sizes.polynomials import Terms
 from tvmdml.tensors.sizes.size import Size
 
-Operand = Size | int
+SizeOperand = Size | int
 
 
 class Open(NamedTuple):
@@ -51,8 +51,8 @@ class Record:
         """Functions of integers, their arguments, which may be terms, and what they must return."""
         self.answers: dict[Hashable, bool] = {}
         """What comparisons answered: that does not change, since their guards hold."""
-        self._sums: dict[tuple[Terms | int, Terms | int, int], Operand] = {}
-        self._products: dict[tuple[Terms | int, Terms | int], Operand] = {}
+        self._sums: dict[tuple[Terms | int, Terms | int, int], SizeOperand] = {}
+        self._products: dict[tuple[Terms | int, Terms | int], SizeOperand] = {}
         self._texts: dict[Terms, str] = {}
         self.specialized = 0
         """How often a size became Python's own integer."""
@@ -128,14 +128,14 @@ class Record:
 
     # -- Arithmetic
 
-    def _size(self, terms: Terms, value: int) -> Operand:
+    def _size(self, terms: Terms, value: int) -> SizeOperand:
         """A size, or an integer if that is the same in all cases."""
         if not terms or terms[-1][0] == ():
             return value
         size = Size(self, terms, value)
         return size if len(terms) <= MOST_TERMS else size.own()
 
-    def added(self, a: Operand, b: Operand, sign: int) -> Operand:
+    def added(self, a: SizeOperand, b: SizeOperand, sign: int) -> SizeOperand:
         """``a + sign * b``."""
         key = a.terms if type(a) is Size else a, b.terms if type(b) is Size else b, sign
         if (known := self._sums.get(key)) is None:  # type: ignore[arg-type] # mypy takes a Size for an int
@@ -143,7 +143,7 @@ class Record:
             self._sums[key] = known  # type: ignore[index]
         return known
 
-    def multiplied(self, a: Operand, b: Operand) -> Operand:
+    def multiplied(self, a: SizeOperand, b: SizeOperand) -> SizeOperand:
         """``a * b``."""
         key = a.terms if type(a) is Size else a, b.terms if type(b) is Size else b
         if (known := self._products.get(key)) is None:  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ class Record:
             self._products[key] = known  # type: ignore[index]
         return known
 
-    def divided(self, a: Operand, b: Operand) -> Operand:
+    def divided(self, a: SizeOperand, b: SizeOperand) -> SizeOperand:
         """``a // b``."""
         if not b:  # a guard
             return _value(a) // 0  # Python's error
@@ -168,7 +168,7 @@ class Record:
         factors = math.gcd(*(factor for _, factor in (*number, *divisor)))
         return self._quotient(polynomials.scaled(number, factors), polynomials.scaled(divisor, factors), value)
 
-    def _rounded(self, number: Terms, divisor: int, value: int) -> Operand:
+    def _rounded(self, number: Terms, divisor: int, value: int) -> SizeOperand:
         """A polynomial by an integer."""
         if divisor < 0:
             number, divisor = polynomials.scaled(number, -1), -divisor
@@ -181,7 +181,7 @@ class Record:
             outside = polynomials.plus(outside, _terms(self._quotient(inside, polynomials.constant(divisor // factors), None)))
         return self._size(outside, value)
 
-    def _quotient(self, number: Terms, divisor: Terms, value: int | None) -> Operand:
+    def _quotient(self, number: Terms, divisor: Terms, value: int | None) -> SizeOperand:
         """A polynomial by another one that has no factor in common with it."""
         if value is None:
             value = self.value(number) // self.value(divisor)
@@ -202,10 +202,10 @@ class Record:
         self._guards.know(size.terms, *self.bounds(size.terms))
         return size
 
-    def _sized(self, terms: Terms) -> Operand:
+    def _sized(self, terms: Terms) -> SizeOperand:
         return self._size(terms, self.value(terms))
 
-    def remainder(self, a: Operand, b: Operand) -> Operand:
+    def remainder(self, a: SizeOperand, b: SizeOperand) -> SizeOperand:
         """``a % b``."""
         quotient = self.divided(a, b)
         rest = self.added(a, self.multiplied(quotient, b), -1)
@@ -296,11 +296,11 @@ class Record:
         return answer
 
 
-def _terms(operand: Operand) -> Terms:
+def _terms(operand: SizeOperand) -> Terms:
     return operand.terms if type(operand) is Size else polynomials.constant(operand)  # type: ignore[arg-type]
 
 
-def _value(operand: Operand) -> int:
+def _value(operand: SizeOperand) -> int:
     return operand.value if type(operand) is Size else operand  # type: ignore[return-value]
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from tvmdml.proof.bench.networks.table import TABLE, ExportForm, Network, Size, arrays
+from tvmdml.proof.bench.networks.table import TABLE, ExportForm, Network, NetworkSize, arrays
 
 _SEED = 7
 _OPSET = 17
 
 
-def made(network: Network, size: Size) -> Any:
+def made(network: Network, size: NetworkSize) -> Any:
     """The network, with random weights that keep the size of values; the same ones each time."""
     module, function = network.maker.split(".")
     torch.manual_seed(_SEED)
@@ -34,12 +34,12 @@ def made(network: Network, size: Size) -> Any:
     return found.requires_grad_(False)
 
 
-def inputs(network: Network, size: Size, seed: int = 5, **sizes: int) -> dict[str, Any]:
+def inputs(network: Network, size: NetworkSize, seed: int = 5, **sizes: int) -> dict[str, Any]:
     """Random inputs; ``sizes`` are others than the usual ones."""
     return arrays(network.taken(size), {**size.sizes, **sizes}, seed)
 
 
-def export(name: str, size: Size, form: ExportForm, path: Path) -> None:
+def export(name: str, size: NetworkSize, form: ExportForm, path: Path) -> None:
     """Write the network as an ONNX file, which appears whole or not at all."""
     network = TABLE[name]
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
@@ -63,11 +63,11 @@ def export(name: str, size: Size, form: ExportForm, path: Path) -> None:
         os.replace(done, path)
 
 
-def _same(raw: Path, done: Path, network: Network, size: Size) -> None:
+def _same(raw: Path, done: Path, network: Network, size: NetworkSize) -> None:
     os.replace(raw, done)
 
 
-def _fused(raw: Path, done: Path, network: Network, size: Size) -> None:
+def _fused(raw: Path, done: Path, network: Network, size: NetworkSize) -> None:
     optimizer = importlib.import_module("onnxruntime.transformers.optimizer")
     heads, width = (size.arguments.get(key, usual) for key, usual in (("heads", 12), ("width", 768)))
     found = optimizer.optimize_model(str(raw), model_type="bert", num_heads=heads, hidden_size=width)
@@ -91,7 +91,7 @@ _NARROW = True
 """Factors of 7 bits. With 8, ONNX Runtime's sums of two products saturate at 16 bits on processors that have AVX2 and no VNNI."""
 
 
-def _qdq(raw: Path, done: Path, network: Network, size: Size) -> None:
+def _qdq(raw: Path, done: Path, network: Network, size: NetworkSize) -> None:
     quantization: Any = importlib.import_module("onnxruntime.quantization")
     prepared = raw.with_name("prepared.onnx")
     importlib.import_module("onnxruntime.quantization.shape_inference").quant_pre_process(
@@ -104,12 +104,12 @@ def _qdq(raw: Path, done: Path, network: Network, size: Size) -> None:
     )
 
 
-def _dynamic(raw: Path, done: Path, network: Network, size: Size) -> None:
+def _dynamic(raw: Path, done: Path, network: Network, size: NetworkSize) -> None:
     quantization: Any = importlib.import_module("onnxruntime.quantization")
     quantization.quantize_dynamic(str(raw), str(done), op_types_to_quantize=["MatMul", "Gemm"], reduce_range=_NARROW)
 
 
-_FORMS: Mapping[ExportForm, Callable[[Path, Path, Network, Size], None]] = {
+_FORMS: Mapping[ExportForm, Callable[[Path, Path, Network, NetworkSize], None]] = {
     ExportForm.RAW: _same,
     ExportForm.FUSED: _fused,
     ExportForm.QDQ: _qdq,

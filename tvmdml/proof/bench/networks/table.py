@@ -25,7 +25,7 @@ class ExportForm(enum.Enum):
     """Products of bytes, whose scales follow from each input."""
 
 
-class Size(NamedTuple):
+class NetworkSize(NamedTuple):
     """How large a network is made."""
 
     arguments: Mapping[str, Any] = NONE
@@ -34,7 +34,7 @@ class Size(NamedTuple):
     """Of its inputs: values of names in their shapes."""
 
 
-class Input(NamedTuple):
+class NetworkInput(NamedTuple):
     """An input of a network."""
 
     shape: tuple[int | str, ...]
@@ -46,7 +46,7 @@ class Input(NamedTuple):
     """Of integers."""
 
 
-def arrays(inputs: Mapping[str, Input], sizes: Mapping[str, int], seed: int = 5) -> dict[str, Any]:
+def arrays(inputs: Mapping[str, NetworkInput], sizes: Mapping[str, int], seed: int = 5) -> dict[str, Any]:
     """Random inputs."""
     rng = np.random.default_rng(seed)
     found: dict[str, Any] = {}
@@ -64,9 +64,9 @@ class Network(NamedTuple):
 
     maker: str
     """The module and function that make it: ``images.resnet``."""
-    inputs: Mapping[str, Input]
-    full: Size
-    small: Size
+    inputs: Mapping[str, NetworkInput]
+    full: NetworkSize
+    small: NetworkSize
     open: tuple[str, ...] = ("batch",)
     """The sizes that the file leaves open."""
     forms: tuple[ExportForm, ...] = (ExportForm.RAW,)
@@ -74,64 +74,70 @@ class Network(NamedTuple):
     """Whether it is a decoder: after its other inputs it takes the keys and values of earlier words, a pair for each layer, and
     gives those of all words."""
 
-    def taken(self, size: Size) -> dict[str, Input]:
+    def taken(self, size: NetworkSize) -> dict[str, NetworkInput]:
         """All inputs."""
         layers = size.arguments["layers"] if self.continues else 0
-        past = Input(("batch", "heads", "past", "head"))
+        past = NetworkInput(("batch", "heads", "past", "head"))
         return {**self.inputs, **{f"past_{i}_{kind}": past for i in range(layers) for kind in ("key", "value")}}
 
 
-_IMAGE = {"x": Input(("batch", 3, "image", "image"))}
+_IMAGE = {"x": NetworkInput(("batch", 3, "image", "image"))}
 _LARGE, _SMALL = {"batch": 1, "image": 224}, {"batch": 1, "image": 32}
 _WORDS = 200  # below the number of words of any size
-_IDS = {"ids": Input(("batch", "rows"), _WORDS)}
+_IDS = {"ids": NetworkInput(("batch", "rows"), _WORDS)}
 
 
 TABLE: Mapping[str, Network] = {
-    "ResNet-18": Network("images.resnet", _IMAGE, Size(sizes=_LARGE), Size({"width": 16, "classes": 50}, _SMALL)),
+    "ResNet-18": Network("images.resnet", _IMAGE, NetworkSize(sizes=_LARGE), NetworkSize({"width": 16, "classes": 50}, _SMALL)),
     "ResNet-50": Network(
         "images.resnet",
         _IMAGE,
-        Size({"layers": (3, 4, 6, 3), "widen": 4}, _LARGE),
-        Size({"layers": (1, 2, 1), "width": 8, "widen": 4, "classes": 50}, _SMALL),
+        NetworkSize({"layers": (3, 4, 6, 3), "widen": 4}, _LARGE),
+        NetworkSize({"layers": (1, 2, 1), "width": 8, "widen": 4, "classes": 50}, _SMALL),
         forms=(ExportForm.RAW, ExportForm.QDQ),
     ),
     "MobileNetV3": Network(
         "images.mobilenet",
         _IMAGE,
-        Size(sizes=_LARGE),
-        Size({"rows": 7, "classes": 50}, _SMALL),
+        NetworkSize(sizes=_LARGE),
+        NetworkSize({"rows": 7, "classes": 50}, _SMALL),
         forms=(ExportForm.RAW, ExportForm.QDQ),
     ),
-    "EfficientNet-B0": Network("images.efficientnet", _IMAGE, Size(sizes=_LARGE), Size({"rows": 3, "classes": 50}, _SMALL)),
+    "EfficientNet-B0": Network(
+        "images.efficientnet", _IMAGE, NetworkSize(sizes=_LARGE), NetworkSize({"rows": 3, "classes": 50}, _SMALL)
+    ),
     "UNet block": Network(
         "images.unet_block",
-        {"x": Input(("batch", "width", "image", "image")), "time": Input(("batch", "wide"))},
-        Size(sizes={"batch": 1, "width": 320, "wide": 1280, "image": 32}),
-        Size({"width": 32, "heads": 2, "groups": 4}, {"batch": 1, "width": 32, "wide": 128, "image": 8}),
+        {"x": NetworkInput(("batch", "width", "image", "image")), "time": NetworkInput(("batch", "wide"))},
+        NetworkSize(sizes={"batch": 1, "width": 320, "wide": 1280, "image": 32}),
+        NetworkSize({"width": 32, "heads": 2, "groups": 4}, {"batch": 1, "width": 32, "wide": 128, "image": 8}),
     ),
     "ViT-B/16": Network(
         "images.vit",
         _IMAGE,
-        Size(sizes=_LARGE),
-        Size({"image": 32, "patch": 8, "width": 48, "heads": 3, "layers": 2, "classes": 10}, _SMALL),
+        NetworkSize(sizes=_LARGE),
+        NetworkSize({"image": 32, "patch": 8, "width": 48, "heads": 3, "layers": 2, "classes": 10}, _SMALL),
     ),
     "BERT-base": Network(
         "sequences.bert",
-        {"ids": Input(("batch", "rows"), _WORDS), "mask": Input(("batch", "rows"), 2, 1), "kinds": Input(("batch", "rows"), 2)},
-        Size(sizes={"batch": 1, "rows": 128}),
-        Size({"width": 64, "heads": 4, "layers": 2, "words": _WORDS, "places": 64}, {"batch": 1, "rows": 17}),
+        {
+            "ids": NetworkInput(("batch", "rows"), _WORDS),
+            "mask": NetworkInput(("batch", "rows"), 2, 1),
+            "kinds": NetworkInput(("batch", "rows"), 2),
+        },
+        NetworkSize(sizes={"batch": 1, "rows": 128}),
+        NetworkSize({"width": 64, "heads": 4, "layers": 2, "words": _WORDS, "places": 64}, {"batch": 1, "rows": 17}),
         ("batch", "rows"),
         (ExportForm.RAW, ExportForm.FUSED, ExportForm.DYNAMIC),
     ),
     "GPT-2": Network(
         "sequences.decoder",
         _IDS,
-        Size(
+        NetworkSize(
             {"width": 768, "heads": 12, "shared": 12, "layers": 12, "hidden": 3072, "words": 50257, "places": 1024},
             {"batch": 1, "rows": 1, "past": 128, "heads": 12, "head": 64},
         ),
-        Size(
+        NetworkSize(
             {"width": 64, "heads": 4, "shared": 4, "layers": 2, "hidden": 128, "words": _WORDS, "places": 64},
             {"batch": 1, "rows": 3, "past": 7, "heads": 4, "head": 16},
         ),
@@ -142,11 +148,11 @@ TABLE: Mapping[str, Network] = {
     "Llama": Network(
         "sequences.decoder",
         _IDS,
-        Size(
+        NetworkSize(
             {"width": 768, "heads": 12, "shared": 4, "layers": 12, "hidden": 2048, "words": 32000, "places": 0},
             {"batch": 1, "rows": 1, "past": 128, "heads": 4, "head": 64},
         ),
-        Size(
+        NetworkSize(
             {"width": 64, "heads": 4, "shared": 2, "layers": 2, "hidden": 96, "words": _WORDS, "places": 0},
             {"batch": 1, "rows": 3, "past": 7, "heads": 2, "head": 16},
         ),
@@ -155,22 +161,22 @@ TABLE: Mapping[str, Network] = {
     ),
     "Whisper encoder": Network(
         "sequences.whisper",
-        {"x": Input(("batch", "bands", "frames"))},
-        Size(sizes={"batch": 1, "bands": 80, "frames": 3000}),
-        Size({"width": 48, "heads": 3, "layers": 2, "bands": 8, "frames": 24}, {"batch": 1, "bands": 8, "frames": 24}),
+        {"x": NetworkInput(("batch", "bands", "frames"))},
+        NetworkSize(sizes={"batch": 1, "bands": 80, "frames": 3000}),
+        NetworkSize({"width": 48, "heads": 3, "layers": 2, "bands": 8, "frames": 24}, {"batch": 1, "bands": 8, "frames": 24}),
     ),
     "LSTM": Network(
         "sequences.recurrent",
-        {"x": Input(("rows", "batch", "features"))},
-        Size(sizes={"rows": 64, "batch": 1, "features": 128}),
-        Size({"features": 12, "width": 16}, {"rows": 7, "batch": 2, "features": 12}),
+        {"x": NetworkInput(("rows", "batch", "features"))},
+        NetworkSize(sizes={"rows": 64, "batch": 1, "features": 128}),
+        NetworkSize({"features": 12, "width": 16}, {"rows": 7, "batch": 2, "features": 12}),
         (),
     ),
     "enlarging": Network(
         "images.enlarging",
-        {"x": Input(("batch", 8, "height", "width"))},
-        Size(sizes={"batch": 1, "height": 64, "width": 64}),
-        Size(sizes={"batch": 1, "height": 6, "width": 5}),
+        {"x": NetworkInput(("batch", 8, "height", "width"))},
+        NetworkSize(sizes={"batch": 1, "height": 64, "width": 64}),
+        NetworkSize(sizes={"batch": 1, "height": 6, "width": 5}),
     ),
 }
 """The networks by their names."""

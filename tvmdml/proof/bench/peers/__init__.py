@@ -17,24 +17,24 @@ from collections.abc import Iterable
 from tvmdml import operators
 from tvmdml.proof.bench.peers import _arrays
 from tvmdml.proof.bench.peers._arrays import release, use
-from tvmdml.proof.bench.peers._common import Attempt, Library, Peer
+from tvmdml.proof.bench.peers._common import Attempt, Peer, PeerLibrary
 from tvmdml.proof.bench.work import Work
 
-__all__ = ["LIBRARIES", "Attempt", "Library", "Peer", "absent", "every", "missing", "of", "release", "use"]
+__all__ = ["LIBRARIES", "Attempt", "Peer", "PeerLibrary", "absent", "every", "missing", "of", "release", "use"]
 
 LIBRARIES = {
     "cpu": {
-        "numpy": Library(("numpy",)),
-        "torch": Library(("torch",), threaded=True),
-        "onnxruntime": Library(("onnxruntime", "onnx"), threaded=True),
+        "numpy": PeerLibrary(("numpy",)),
+        "torch": PeerLibrary(("torch",), threaded=True),
+        "onnxruntime": PeerLibrary(("onnxruntime", "onnx"), threaded=True),
         # Compiled with its default options, single-threaded: its own threads would spin for 100 ms after each call.
-        "tvm topi": Library(("tvm",), aside=True),
+        "tvm topi": PeerLibrary(("tvm",), aside=True),
     },
     "cuda": {
-        "torch": Library(("torch",), lacks=_arrays.torch_lacks),
-        "cupy": Library(("cupy",), lacks=_arrays.cupy_lacks),
+        "torch": PeerLibrary(("torch",), lacks=_arrays.torch_lacks),
+        "cupy": PeerLibrary(("cupy",), lacks=_arrays.cupy_lacks),
         # It has no arrays of its own, and is given CuPy's.
-        "raft": Library(("pylibraft", "cupy"), aside=True, lacks=_arrays.cupy_lacks),
+        "raft": PeerLibrary(("pylibraft", "cupy"), aside=True, lacks=_arrays.cupy_lacks),
     },
 }
 """The libraries, by where they run."""

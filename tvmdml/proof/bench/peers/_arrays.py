@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array, Sizes
+from tvmdml.proof.bench.inputs import NumpyArray, Sizes
 from tvmdml.proof.bench.peers._common import Attempt, Peer, torch
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Work
 
-Results = Callable[[], tuple[Array, ...]]
+Results = Callable[[], tuple[NumpyArray, ...]]
 
 
 class Arrays:
@@ -32,11 +32,11 @@ class Arrays:
         """The module with the library's functions."""
         return importlib.import_module(self.library)
 
-    def of(self, array: Array) -> Any:
+    def of(self, array: NumpyArray) -> Any:
         """The library's view of an array, or its copy on the device."""
         return array
 
-    def back(self, array: Any) -> Array:
+    def back(self, array: Any) -> NumpyArray:
         """A result as NumPy's array."""
         return np.asarray(array)
 
@@ -63,13 +63,15 @@ class Arrays:
     def writes(self, threads: int, call: Callable[[], Any], *outputs: Any) -> Attempt:
         """A call that writes to arrays."""
 
-        def results() -> tuple[Array, ...]:
+        def results() -> tuple[NumpyArray, ...]:
             call()
             return tuple(map(self.back, outputs))
 
         return self.attempt(call, results, threads)
 
-    def returns(self, threads: int, call: Callable[[], Any], change: Callable[[Array], Array] = lambda found: found) -> Attempt:
+    def returns(
+        self, threads: int, call: Callable[[], Any], change: Callable[[NumpyArray], NumpyArray] = lambda found: found
+    ) -> Attempt:
         """A call that returns an array, which is changed to the form of the reference."""
         return self.attempt(call, lambda: (change(self.back(call())),), threads)
 
@@ -97,10 +99,10 @@ class _OnDevice(Arrays):
 class _CuPy(_OnDevice):
     library = "cupy"
 
-    def of(self, array: Array) -> Any:
+    def of(self, array: NumpyArray) -> Any:
         return self.functions.asarray(array)
 
-    def back(self, array: Any) -> Array:
+    def back(self, array: Any) -> NumpyArray:
         return np.asarray(self.functions.asnumpy(array))
 
     def copy(self, task: Task) -> Any:
@@ -116,10 +118,10 @@ class _CuPy(_OnDevice):
 class _Torch(Arrays):
     library = "torch"
 
-    def of(self, array: Array) -> Any:
+    def of(self, array: NumpyArray) -> Any:
         return torch().from_numpy(array)
 
-    def back(self, array: Any) -> Array:
+    def back(self, array: Any) -> NumpyArray:
         return np.asarray(array.cpu().numpy())
 
     def input(self, task: Task) -> Any:
@@ -139,7 +141,7 @@ class _Torch(Arrays):
 
 
 class _TorchOnDevice(_OnDevice, _Torch):
-    def of(self, array: Array) -> Any:
+    def of(self, array: NumpyArray) -> Any:
         return super().of(array).cuda()
 
     def empty(self, task: Task, sizes: Sizes, dtype: Any) -> Any:

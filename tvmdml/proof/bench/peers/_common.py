@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Work
 
@@ -16,7 +16,7 @@ class Attempt(NamedTuple):
     """A peer prepared for a task."""
 
     call: Callable[[], object]
-    results: Callable[[], tuple[Array, ...]]
+    results: Callable[[], tuple[NumpyArray, ...]]
     """Calls it, and returns its results in the form of the operator's reference."""
     prepare: Callable[[], object] = lambda: None
     """Runs before each sample, untimed."""
@@ -42,7 +42,7 @@ class Peer(NamedTuple):
     """Where it runs: ``cpu``, or ``cuda`` for the device that was selected with ``use``."""
 
 
-class Library(NamedTuple):
+class PeerLibrary(NamedTuple):
     """A library of peers."""
 
     modules: tuple[str, ...]
@@ -60,20 +60,20 @@ def torch() -> Any:
     return importlib.import_module("torch")
 
 
-def tensor(array: Array) -> Any:
+def tensor(array: NumpyArray) -> Any:
     """PyTorch's view of an array."""
     return torch().from_numpy(array)
 
 
-def on_torch(call: Callable[[], object], results: Callable[[], tuple[Array, ...]], threads: int) -> Attempt:
+def on_torch(call: Callable[[], object], results: Callable[[], tuple[NumpyArray, ...]], threads: int) -> Attempt:
     """An attempt of PyTorch with this many threads."""
     return Attempt(call, results, partial(torch().set_num_threads, threads))
 
 
-def writes(call: Callable[[], object], *outputs: Array) -> Callable[[], tuple[Array, ...]]:
+def writes(call: Callable[[], object], *outputs: NumpyArray) -> Callable[[], tuple[NumpyArray, ...]]:
     """The results that a call writes to arrays."""
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         call()
         return outputs
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
 
 
-def _flat(one: Array | None) -> Any:
+def _flat(one: NumpyArray | None) -> Any:
     assert one is not None
     return tensor(one.reshape(-1))
 
@@ -42,7 +42,7 @@ def _training(task: Task, threads: int) -> Attempt:
     parameters = map(_flat, list(task.given)[1:3])
     call = partial(torch().native_batch_norm, tensor(task.x), *parameters, None, None, True, 0.1, _epsilon(task))
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         output, mean, inverse = (one.numpy() for one in call())
         sizes = task.desc.outputs()[1].sizes
         variance = (1 / inverse.astype(np.float64) ** 2 - _epsilon(task)).astype(mean.dtype)

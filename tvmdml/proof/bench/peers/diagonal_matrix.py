@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, CUPY, IN_NUMPY, IN_TORCH, NUMPY, TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session, topi_kernel
@@ -115,7 +115,7 @@ def _upper_topi(task: Task, threads: int) -> Attempt:
     return Attempt(call, writes(call, out))
 
 
-def _inside(task: Task) -> Array:
+def _inside(task: Task) -> NumpyArray:
     """The mask of the elements in the band."""
     height, width = task.work.sizes
     diagonal = np.arange(width)[None, :] - np.arange(height)[:, None]

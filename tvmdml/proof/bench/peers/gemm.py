@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_nodes_session, onnx_session
 from tvmdml.proof.bench.task import Task
@@ -18,7 +18,7 @@ from tvmdml.proof.bench.work import Work
 _BEHIND = ("ELEMENT_WISE_ADD", "ACTIVATION_RELU")
 
 
-def _factors(task: Task) -> tuple[Array, Array, Array | None]:
+def _factors(task: Task) -> tuple[NumpyArray, NumpyArray, NumpyArray | None]:
     a, b, *more = task.inputs
     assert a is not None
     assert b is not None

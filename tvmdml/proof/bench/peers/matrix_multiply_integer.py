@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
@@ -29,7 +29,7 @@ def _torch(task: Task, threads: int) -> Attempt:
     return on_torch(call, lambda: (call().numpy(),), threads)
 
 
-def _small(array: Array | None) -> Any:
+def _small(array: NumpyArray | None) -> Any:
     """A scale or a zero point as ONNX has it."""
     return None if array is None else np.ascontiguousarray(array.reshape(() if array.size == 1 else (-1,)))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.operators import by_name
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers import _names
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
@@ -23,7 +23,7 @@ from tvmdml.proof.bench.work import Work
 Call = Callable[[], object]
 
 
-def given(task: Task) -> list[Array]:
+def given(task: Task) -> list[NumpyArray]:
     """The inputs; indices as int64, as every library takes them."""
     found = []
     for (name, _), array in zip(task.desc.tensors(), task.given, strict=False):
@@ -39,7 +39,7 @@ def window(task: Task) -> tuple[slice, ...]:
     return tuple(slice(offset, offset + size, step) for offset, size, step in parts)
 
 
-def tuples(indices: Array) -> tuple[Array, ...]:
+def tuples(indices: NumpyArray) -> tuple[NumpyArray, ...]:
     """The coordinates that tuples of indices consist of."""
     return tuple(np.ascontiguousarray(indices[..., i]) for i in range(indices.shape[-1]))
 
@@ -83,16 +83,16 @@ def fill(task: Task) -> float:
 
 # -- NumPy --------------------------------------------------------------------------------------------------------
 
-Made = tuple[Call, Sequence[Array]]
+Made = tuple[Call, Sequence[NumpyArray]]
 """A call, and the arrays that it writes to."""
 
 
-def _copied(out: Array, view: Array) -> Made:
+def _copied(out: NumpyArray, view: NumpyArray) -> Made:
     """A view of an input, copied to an output of the same elements."""
     return partial(np.copyto, out.reshape(view.shape), view), [out]
 
 
-def _split_numpy(task: Task, x: Array) -> Made:
+def _split_numpy(task: Task, x: NumpyArray) -> Made:
     outs = task.outputs()
     views = [x[part] for part in parts(task)]
 
@@ -103,7 +103,7 @@ def _split_numpy(task: Task, x: Array) -> Made:
     return call, outs
 
 
-def _scatter_numpy(task: Task, x: Array, indices: Array, updates: Array) -> Made:
+def _scatter_numpy(task: Task, x: NumpyArray, indices: NumpyArray, updates: NumpyArray) -> Made:
     (out,) = task.outputs()
 
     def call() -> None:
@@ -113,7 +113,7 @@ def _scatter_numpy(task: Task, x: Array, indices: Array, updates: Array) -> Made
     return call, [out]
 
 
-def _scatter_nd_numpy(task: Task, x: Array, indices: Array, updates: Array) -> Made:
+def _scatter_nd_numpy(task: Task, x: NumpyArray, indices: NumpyArray, updates: NumpyArray) -> Made:
     (out,), places = task.outputs(), tuples(indices)
 
     def call() -> None:
@@ -123,7 +123,7 @@ def _scatter_nd_numpy(task: Task, x: Array, indices: Array, updates: Array) -> M
     return call, [out]
 
 
-def _sums_numpy(task: Task, x: Array, indices: Array, updates: Array) -> Made:
+def _sums_numpy(task: Task, x: NumpyArray, indices: NumpyArray, updates: NumpyArray) -> Made:
     (out,), places = task.outputs(), tuples(indices)
 
     def call() -> None:
@@ -133,7 +133,7 @@ def _sums_numpy(task: Task, x: Array, indices: Array, updates: Array) -> Made:
     return call, [out]
 
 
-def _one_hot_numpy(task: Task, indices: Array, values: Array) -> Made:
+def _one_hot_numpy(task: Task, indices: NumpyArray, values: NumpyArray) -> Made:
     (out,), (off, on) = task.outputs(), values.reshape(-1)
 
     def call() -> None:
@@ -143,7 +143,7 @@ def _one_hot_numpy(task: Task, indices: Array, values: Array) -> Made:
     return call, [out]
 
 
-def _slice_grad_numpy(task: Task, gradient: Array) -> Made:
+def _slice_grad_numpy(task: Task, gradient: NumpyArray) -> Made:
     (out,) = task.outputs()
     part = out[window(task)]
 
@@ -160,7 +160,7 @@ def _into(task: Task, function: Callable[..., object], *arguments: Any, **named:
     return partial(function, *arguments, **named, out=out), [out]
 
 
-def _tile_numpy(task: Task, x: Array) -> Made:
+def _tile_numpy(task: Task, x: NumpyArray) -> Made:
     view, sizes = repeated(task, x)
     return _copied(task.outputs()[0], np.broadcast_to(view, sizes))
 
@@ -180,7 +180,7 @@ NUMPY: dict[str, Callable[..., Made]] = {
     "tile": _tile_numpy,
 }
 """By the name of the function here."""
-NUMPY_NEW: dict[str, Callable[..., Callable[[], Array]]] = {
+NUMPY_NEW: dict[str, Callable[..., Callable[[], NumpyArray]]] = {
     "gather_elements": lambda task, x, indices: partial(np.take_along_axis, x, indices, task.work["axis"]),
     "gather_nd": lambda task, x, indices: partial(x.__getitem__, tuples(indices)),
     "padding": lambda task, x: partial(np.pad, x, pads(task), constant_values=fill(task)),
@@ -308,49 +308,49 @@ def _by_torch_new(task: Task, threads: int) -> Attempt:
 
 # -- ONNX Runtime -------------------------------------------------------------------------------------------------
 
-Node = tuple[list[Array], dict[str, Array], dict[str, Any]]
+Node = tuple[list[NumpyArray], dict[str, NumpyArray], dict[str, Any]]
 """Inputs, constants by name, attributes."""
 
 
-def _axis_node(task: Task, *arrays: Array) -> Node:
+def _axis_node(task: Task, *arrays: NumpyArray) -> Node:
     return list(arrays), {}, {"axis": task.work["axis"]}
 
 
-def _plain_node(task: Task, *arrays: Array) -> Node:
+def _plain_node(task: Task, *arrays: NumpyArray) -> Node:
     return list(arrays), {}, {}
 
 
-def _gather_node(task: Task, x: Array, indices: Array) -> Node:
+def _gather_node(task: Task, x: NumpyArray, indices: NumpyArray) -> Node:
     return [x, indices.reshape(-1)], {}, {"axis": task.work["axis"]}
 
 
-def _blocks_node(task: Task, x: Array) -> Node:
+def _blocks_node(task: Task, x: NumpyArray) -> Node:
     by_depth = dict(task.work.attributes).get("order", "depth_column_row") == "depth_column_row"
     mode = {} if task.work.operator.startswith("SPACE") else {"mode": "DCR" if by_depth else "CRD"}
     return [x], {}, {"blocksize": task.work["block_size"], **mode}
 
 
-def _slice_node(task: Task, x: Array) -> Node:
+def _slice_node(task: Task, x: NumpyArray) -> Node:
     parts = window(task)
     numbers = ([p.start for p in parts], [p.stop for p in parts], list(range(x.ndim)), [p.step for p in parts])
     return [x], {f"c{i}": np.array(own, np.int64) for i, own in enumerate(numbers)}, {}
 
 
-def _numbers_node(task: Task, x: Array, numbers: Sequence[int], **attributes: Any) -> Node:
+def _numbers_node(task: Task, x: NumpyArray, numbers: Sequence[int], **attributes: Any) -> Node:
     return [x], {"c": np.array(numbers, np.int64)}, attributes
 
 
-def _padding_node(task: Task, x: Array) -> Node:
+def _padding_node(task: Task, x: NumpyArray) -> Node:
     around = np.array([n for side in zip(*pads(task), strict=True) for n in side], np.int64)
     return [x], {"pads": around, "fill": np.array(fill(task), x.dtype)}, {}
 
 
-def _one_hot_node(task: Task, indices: Array, values: Array) -> Node:
+def _one_hot_node(task: Task, indices: NumpyArray, values: NumpyArray) -> Node:
     axis, depth = task.work["axis"], task.desc.outputs()[0].sizes[task.work["axis"]]
     return [np.squeeze(indices, axis)], {"depth": np.array([depth], np.int64), "values": values.reshape(-1)}, {"axis": axis}
 
 
-def _fold_node(task: Task, columns: Array) -> Node:
+def _fold_node(task: Task, columns: NumpyArray) -> Node:
     sizes = {"image": task.desc.outputs()[0].sizes[2:], "block": task.work["window_sizes"]}
     around = [*task.work["start_padding"], *task.work["end_padding"]]
     steps = {name: list(task.work[name]) for name in ("strides", "dilations")}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
@@ -23,7 +23,7 @@ def _suits(work: Work) -> bool:
     return len(work.inputs) > _STACKED and work.inputs[_STACKED] is not None
 
 
-def _rows_of(task: Task) -> tuple[Array, Array, Array]:
+def _rows_of(task: Task) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
     """Queries, and all keys and values: {batch, heads, rows, channels}."""
     stacked = task.inputs[_STACKED]
     assert stacked is not None
@@ -34,7 +34,7 @@ def _rows_of(task: Task) -> tuple[Array, Array, Array]:
     return query, key, value
 
 
-def _added_of(task: Task, keys: int) -> Array | None:
+def _added_of(task: Task, keys: int) -> NumpyArray | None:
     """What the mask adds to the scores of keys: {batch, 1, 1, keys}."""
     lengths = task.inputs[_MASK]
     if lengths is None:

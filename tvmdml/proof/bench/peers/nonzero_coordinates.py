@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, CUPY, NUMPY, TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, torch
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
 
 
-def _coordinates(found: Any) -> tuple[Array, ...]:
+def _coordinates(found: Any) -> tuple[NumpyArray, ...]:
     """Convert coordinates of shape (count, rank) to the reference's form."""
     return np.array([len(found)], np.uint32), np.asarray(found)
 
@@ -53,7 +53,7 @@ def _nonzero_onnx(task: Task, threads: int) -> Attempt:
     out = inputs.empty((task.x.ndim, int(task.expected[0].item())), np.int64)
     call = onnx_session("NonZero", {"x": _input(NUMPY, task)}, {"y": out}, threads, opset=13)
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         call()
         return _coordinates(out.T)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import DENSITIES, Array
+from tvmdml.proof.bench.inputs import DENSITIES, NumpyArray
 from tvmdml.proof.bench.peers import _arrays, _names
 from tvmdml.proof.bench.peers._arrays import IN_TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
@@ -38,7 +38,7 @@ def _is_plain(work: Work) -> bool:
 # -- The arrays ---------------------------------------------------------------------------------------------------
 
 
-def _operands(task: Task) -> list[Array]:
+def _operands(task: Task) -> list[NumpyArray]:
     """The inputs that are present; in place, the first is a copy. Truth values are bool, for which libraries have faster code."""
     found = [array for array in task.given if array is not None]
     operands = list(task.work.operands())
@@ -50,13 +50,13 @@ def _operands(task: Task) -> list[Array]:
     ]
 
 
-def _output(task: Task, is_bool: bool) -> Array:
+def _output(task: Task, is_bool: bool) -> NumpyArray:
     """The array for the result, as bool if that is what the library writes."""
     (out,) = task.outputs()
     return out.view(bool) if is_bool and out.dtype == np.uint8 else out
 
 
-def _as_numbers(found: Array, task: Task) -> Array:
+def _as_numbers(found: NumpyArray, task: Task) -> NumpyArray:
     """A result of bool in the type of the output."""
     return found.view(task.desc.outputs()[0].data_type.numpy) if found.dtype == bool else found
 
@@ -64,12 +64,12 @@ def _as_numbers(found: Array, task: Task) -> Array:
 # -- NumPy --------------------------------------------------------------------------------------------------------
 
 
-def _numpy_clip(task: Task, given: list[Array], out: Array) -> Call:
+def _numpy_clip(task: Task, given: list[NumpyArray], out: NumpyArray) -> Call:
     low, high = (given[0].dtype.type(task.work[name]) for name in ("min", "max"))
     return partial(np.clip, given[0], low, high, out)
 
 
-def _numpy_where(task: Task, given: list[Array], out: Array) -> Call:
+def _numpy_where(task: Task, given: list[NumpyArray], out: NumpyArray) -> Call:
     condition, a, b = given
 
     def call() -> None:
@@ -79,7 +79,7 @@ def _numpy_where(task: Task, given: list[Array], out: Array) -> Call:
     return call
 
 
-def _numpy_quantize(task: Task, given: list[Array], out: Array) -> Call:
+def _numpy_quantize(task: Task, given: list[NumpyArray], out: NumpyArray) -> Call:
     x, scale, *zero_point = given
     limits, between = np.iinfo(out.dtype), np.empty_like(x)
     zero = zero_point[0].astype(x.dtype) if zero_point else x.dtype.type(0)
@@ -94,7 +94,7 @@ def _numpy_quantize(task: Task, given: list[Array], out: Array) -> Call:
     return call
 
 
-def _numpy_dequantize(task: Task, given: list[Array], out: Array) -> Call:
+def _numpy_dequantize(task: Task, given: list[NumpyArray], out: NumpyArray) -> Call:
     x, scale, *zero_point = given
     zero = zero_point[0].astype(out.dtype) if zero_point else out.dtype.type(0)
 
@@ -105,7 +105,7 @@ def _numpy_dequantize(task: Task, given: list[Array], out: Array) -> Call:
     return call
 
 
-def _numpy_mean(task: Task, given: list[Array], out: Array) -> Call:
+def _numpy_mean(task: Task, given: list[NumpyArray], out: NumpyArray) -> Call:
     half = out.dtype.type(0.5)
 
     def call() -> None:
@@ -115,7 +115,7 @@ def _numpy_mean(task: Task, given: list[Array], out: Array) -> Call:
     return call
 
 
-def _numpy_difference_square(task: Task, given: list[Array], out: Array) -> Call:
+def _numpy_difference_square(task: Task, given: list[NumpyArray], out: NumpyArray) -> Call:
     def call() -> None:
         np.subtract(given[0], given[1], out)
         np.square(out, out)
@@ -123,7 +123,7 @@ def _numpy_difference_square(task: Task, given: list[Array], out: Array) -> Call
     return call
 
 
-NUMPY: dict[str, Callable[[Task, list[Array], Array], Call]] = {
+NUMPY: dict[str, Callable[[Task, list[NumpyArray], NumpyArray], Call]] = {
     "activation_relu": lambda task, given, out: partial(np.maximum, given[0], out.dtype.type(0), out=out),
     "cast": lambda task, given, out: partial(np.copyto, out, given[0], "unsafe"),
     "clip": _numpy_clip,
@@ -205,7 +205,7 @@ def _by_name(arrays: Arrays, task: Task, threads: int) -> Attempt:
     out = given[0] if task.work.in_place else arrays.of(_output(task, is_bool))
     call = table[name](task, given, out) if function is None else partial(function, *given, out=out)
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         call()
         return (_as_numbers(arrays.back(out), task),)
 
@@ -253,7 +253,7 @@ def _onnx_kind(task: Task) -> str:
     return _names.in_onnx(task.work.operator)
 
 
-def _node(task: Task, given: list[Array]) -> tuple[list[Array], list[Array], dict[str, Any]]:
+def _node(task: Task, given: list[NumpyArray]) -> tuple[list[NumpyArray], list[NumpyArray], dict[str, Any]]:
     """A node's inputs, the constants among them, which come last, and its attributes."""
     kind, work = _onnx_kind(task), task.work
     if kind == "Clip":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
 from tvmdml.proof.bench.task import Task
@@ -32,7 +32,7 @@ def _in_onnx(work: Work) -> bool:
     return _simple(work) and work.dtype == "float32"
 
 
-def _given(task: Task) -> list[Array]:
+def _given(task: Task) -> list[NumpyArray]:
     return [one for one in task.given if one is not None]
 
 
@@ -40,7 +40,7 @@ def _torch(task: Task, threads: int) -> Attempt:
     x, weight, recurrence, bias = _given(task)
     order = _ORDER[task.work.operator]
 
-    def gates(array: Array) -> Any:
+    def gates(array: NumpyArray) -> Any:
         """The gates in PyTorch's order."""
         parts = np.split(array, len(order))
         return torch().from_numpy(np.ascontiguousarray(np.concatenate([parts[i] for i in order])))
@@ -58,7 +58,7 @@ def _torch(task: Task, threads: int) -> Attempt:
         with torch().inference_mode():
             return layer(sequence)
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         found, last = call()
         states = last if isinstance(last, tuple) else (last,)
         return found.numpy()[:, None], *(one.numpy()[None] for one in states)

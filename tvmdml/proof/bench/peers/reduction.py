@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, TORCH, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, on_torch, tensor, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session
@@ -66,7 +66,7 @@ def _numpy(task: Task, threads: int) -> Attempt:
     return Attempt(call, lambda: (call().astype(task.desc.outputs()[0].data_type.numpy),))
 
 
-def _flat(one: Array | None) -> Any:
+def _flat(one: NumpyArray | None) -> Any:
     return None if one is None else tensor(one.reshape(-1))
 
 
@@ -156,9 +156,9 @@ def _onnx(task: Task, threads: int) -> Attempt:
     (result,) = task.desc.outputs()
     kind = np.dtype(np.int64) if function.startswith("arg") else result.data_type.numpy
     out = inputs.empty(result.sizes, kind)
-    given: dict[str, Array] = {"x": task.x}
+    given: dict[str, NumpyArray] = {"x": task.x}
     more: dict[str, Any] = {"axis": axes[0] if axes else -1}
-    constants: dict[str, Array] = {}
+    constants: dict[str, NumpyArray] = {}
     if function.startswith("arg"):
         more["keepdims"] = 1
     elif work.operator == "REDUCE":

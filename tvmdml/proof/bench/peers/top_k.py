@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.proof.bench.inputs import Array
+from tvmdml.proof.bench.inputs import NumpyArray
 from tvmdml.proof.bench.peers._arrays import CUDA_TORCH, CUPY, IN_TORCH, NUMPY, Arrays
 from tvmdml.proof.bench.peers._common import Attempt, Peer, torch, writes
 from tvmdml.proof.bench.sessions import onnx_session, topi_kernel
@@ -74,7 +74,7 @@ def _row(arrays: Arrays, task: Task) -> tuple[Any, int]:
 def _positions(arrays: Arrays, task: Task, threads: int, call: Callable[[], Any]) -> Attempt:
     """A call that returns positions only."""
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         found = arrays.back(call()).reshape(task.expected[0].shape)
         return np.take_along_axis(task.x, found, task.work["axis"]), found
 
@@ -85,7 +85,7 @@ def _partition_numpy(task: Task, threads: int) -> Attempt:
     x, k, axis = task.x, task.work["k"], task.work["axis"]
     largest = np.arange(x.shape[axis] - k, x.shape[axis])
 
-    def call() -> tuple[Array, ...]:
+    def call() -> tuple[NumpyArray, ...]:
         found = np.take(np.argpartition(x, largest[0], axis), largest, axis)
         values = np.take_along_axis(x, found, axis)
         order = np.flip(np.argsort(values, axis), axis)
@@ -103,7 +103,7 @@ def _largest_cupy(arrays: Arrays, task: Task, threads: int) -> Attempt:
         found = argsort(x, axis)[last]
         return take(x, found, axis), found
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         values, found = (arrays.back(array).reshape(task.expected[0].shape) for array in call())
         return values, found
 
@@ -162,7 +162,7 @@ def _select_raft(arrays: Arrays, task: Task, threads: int) -> Attempt:
     handle = common.DeviceResources(stream=stream or _LEGACY_STREAM)
     call = partial(select_k, arrays.input(task), task.work["k"], values, found, _is_rising(task.work), handle=handle)
 
-    def results() -> tuple[Array, ...]:
+    def results() -> tuple[NumpyArray, ...]:
         call()
         handle.sync()
         unordered, positions = arrays.back(values), arrays.back(found)
