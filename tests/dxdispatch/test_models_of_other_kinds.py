@@ -148,7 +148,7 @@ def test_no_change_of_a_few_bytes_does_more_than_an_error_of_ours(tmp_path: Path
         for _ in range(rng.randint(1, 3)):
             damaged[rng.randrange(len(damaged))] = rng.choice([0, 1, 4, 127, 128, 255, rng.randrange(256)])
         (tmp_path / "graph.bin").write_bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged))])])
-        node = dxdispatch.nodes.Node({"type": "dmlSerializedGraph", "sourcePath": "graph.bin"}, "model.json", "x")
+        node = dxdispatch.nodes.JsonNode({"type": "dmlSerializedGraph", "sourcePath": "graph.bin"}, "model.json", "x")
         with contextlib.suppress(TvmdmlError):
             dxdispatch.dispatchables.graph_kind.read(node, tmp_path)
 
@@ -195,7 +195,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, package: str, dispatchable: dict[str, Any]
 ) -> None:
     monkeypatch.setitem(importlib.import_module("sys").modules, package, None)
-    node = dxdispatch.nodes.Node(dispatchable, "model.json", "x")
+    node = dxdispatch.nodes.JsonNode(dispatchable, "model.json", "x")
     with pytest.raises((Unsupported, ModelError), match=r"flatbuffers, which is not installed.*pip install.*dxdispatch"):
         dxdispatch.dispatchables.graph_kind.read(node, MODELS)
 

@@ -75,13 +75,9 @@ def test_the_top_level_holds_what_it_should() -> None:
 
 _TWICE = {
     "directml Device Expression TensorDesc": "pydirectml's classes of these names, which are made of directml's",
-    "graph Tensor": "of a launch, and of a template: neither file knows the other",
-    "onnx Model Origin": "what is shared by conversions, beside what programs have; a protocol and the class that serves it",
-    "operators Blocks Refused Window": "base classes of two families; a node, and a tensor, that is refused",
+    "onnx Origin": "a protocol, and the class that serves it",
+    "operators Blocks Window": "base classes of two families",
     "proof/conformance/cases Cases": "files of families, which are read alone: what their operators define and vary",
-    "targets Launch": "a program's, and what is called: each before the other",
-    "targets/cuda Translator": "what two modules need of one class",
-    "tuning Sample Session": "as a job has it, and as it is sent; a server's process, and a job's trials",
 }
 """The public classes that stand in several files of a room, and why."""
 

@@ -235,7 +235,7 @@ def test_no_operator_of_the_family_has_a_fused_multiply_add(operator: str) -> No
 
 
 class Twin:
-    """``spirv_exact.Steps`` on NumPy's integers, with a device that is off by some units in the last place."""
+    """``spirv_exact.ExactArithmetic`` on NumPy's integers, with a device that is off by some units in the last place."""
 
     def __init__(self, off: int) -> None:
         self.off = off

@@ -92,7 +92,7 @@ class Spec(NamedTuple):
     logs: tuple[str, ...] = ()
     """Tuning logs, files and folders. The logs of the building machine are not used."""
     graphs: tuple[Any, ...] = ()
-    """Graphs and models: ``packs.graphs.Source``."""
+    """Graphs and models: ``packs.graphs.GraphSource``."""
     cases: tuple[str, ...] = ()
     """The types of the first tensors of conformance's cases whose operations are wanted."""
     networks: tuple[str, ...] = ()

@@ -37,7 +37,7 @@ class Content:
     """A model that is given as a path or as bytes.
 
     Raises:
-        OSError, ValueError: it cannot be read; ``reading.Source`` says why.
+        OSError, ValueError: it cannot be read; ``reading.ReadModel`` says why.
     """
 
     def __init__(self, given: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-NumpyArray = np.ndarray[Any, np.dtype[Any]]
+from tvmdml.tensors import NumpyArray as NumpyArray
 
 
 class Near(NamedTuple):

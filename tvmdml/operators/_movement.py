@@ -106,7 +106,7 @@ class IndexElement(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A source's coordinate that is not simply a ``Coordinate``; see ``tvmdml.kernels.movement.Rule``."""
+    """A source's coordinate that is not simply a ``Coordinate``; see ``tvmdml.kernels.movement.CoordinateRule``."""
 
     kind: str
     x: Coordinate = Coordinate({})

@@ -194,7 +194,7 @@ def test_nothing_reaches_outside_its_memory(device: Device) -> None:
         run_bound(device, (foreign, 0, 1000))
 
 
-def run_bound(device: Device, binding: driver.Binding) -> None:
+def run_bound(device: Device, binding: driver.BufferBinding) -> None:
     device.dispatch(pipeline(device), [binding, binding], scale(0), (1, 1, 1))
 
 
