@@ -21,13 +21,12 @@ import dataclasses
 import functools
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
-
-from typing_extensions import dataclass_transform
 
 from tvmdml.enums import FeatureLevel, TensorFlags
 from tvmdml.errors import InvalidArgument, Unsupported, message
@@ -65,6 +64,11 @@ from tvmdml.operators._roles import Uints as Uints
 from tvmdml.operators._support import Support, refusal, where_supported
 from tvmdml.tensors import TensorDesc
 from tvmdml.tensors.sizes import has_open_sizes, symbols, texts_for_keys, texts_for_messages
+
+if sys.version_info >= (3, 11):
+    from typing import dataclass_transform
+else:
+    from typing_extensions import dataclass_transform
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc

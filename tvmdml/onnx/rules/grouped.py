@@ -14,8 +14,7 @@ from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.normalizing import normalized
 from tvmdml.onnx.rules.transformers import rotated, with_elements
 from tvmdml.onnx.rules.views import parted
-from tvmdml.operators._attention_limited_fused import LimitedAttention
-from tvmdml.operators.multihead_attention import MultiheadAttention1
+from tvmdml.system import at_hand
 
 _NOT_THERE = {12: "scales of quantized keys", 13: "scales of quantized values"}
 
@@ -135,6 +134,10 @@ class _Rows(NamedTuple):
             sinks = node.x(11) if node.has(11) else node.constant(np.zeros(heads, self.new[0].dtype))
             given["sink_tensor"] = reshaped(sinks, (heads,))
         is_plain = not any(limits.values()) and "sink_tensor" not in given
+        at_hand("tvmdml.operators._attention_limited_fused")  # attention is much to import, and few models have it
+        from tvmdml.operators._attention_limited_fused import LimitedAttention
+        from tvmdml.operators.multihead_attention import MultiheadAttention1
+
         cls: Any = MultiheadAttention1 if is_plain else LimitedAttention
         kept = {
             f"output_present_{name}_tensor": one.desc.with_sizes((batch, joint, room, one.shape[2] // joint))
