@@ -63,7 +63,8 @@ from tvmdml.system.disk import stores
 
 def python(code: str, *arguments: object, may_complain: bool = False, **variables: str) -> str:
     """What a program printed that finds this package and the tests' helpers, and ended well; without complaint, unless it may."""
-    environment = {**os.environ, "PYTHONPATH": f"{TOP}{os.pathsep}{TESTS}", **variables}
+    places = os.pathsep.join(map(str, filter(None, (TOP, TESTS, os.environ.get("PYTHONPATH")))))
+    environment = {**os.environ, "PYTHONPATH": places, **variables}
     command = [sys.executable, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner, Result
 from support import tensor, top_k_desc
 
-from tvmdml.cli import main
 from tvmdml.library import lines, log_lines, logs
 from tvmdml.library.log_terms import Machine, Record
 from tvmdml.library.logs import Found, Logs
@@ -64,13 +62,6 @@ def changed(**members: Any) -> str:
 def installed_bits() -> object:
     answer = found(logs.installed())
     return None if answer is None else answer.record.knobs["digit_bits"]
-
-
-def call(*arguments: str) -> Result:
-    result = CliRunner().invoke(main, arguments)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def contents(folder: Path) -> dict[str, bytes]:

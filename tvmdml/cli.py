@@ -24,6 +24,7 @@ from tvmdml.options import (
     operation_options,
     operator_name,
     operator_names,
+    operators_option,
     precision_option,
     size_option,
 )
@@ -328,14 +329,7 @@ def _refuse_for_models(options: dict[str, object]) -> None:
 
 @main.command()
 @click.option("--full", is_flag=True, help="Measure every case against every library; without it, a subset in about three minutes.")
-@click.option(
-    "--operator",
-    "names",
-    metavar="NAME",
-    multiple=True,
-    callback=parsed(operator_name),
-    help="Only this operator; may be repeated.",
-)
+@operators_option
 @click.option("--filter", "text", metavar="TEXT", default="", help="Only cases whose names contain this text.")
 @device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Maximum number of threads, for all libraries.  [default: all]")

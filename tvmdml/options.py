@@ -267,6 +267,14 @@ device_option = click.option(
     callback=parsed(target_of),
     help="Where to run: cpu, cpu:x86-64-v3, cuda:0, vulkan:0 …  [default: cpu]",
 )
+operators_option = click.option(
+    "--operator",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    callback=parsed(operator_name),
+    help="Only this operator; may be repeated.",
+)
 EXACT = "exact"
 """The usual precision."""
 precision_option = click.option(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import python
 from support import ALL, assert_same_bits, diagonal_desc, random_bits, round_desc, seeded, top_k_desc
 
 import tvmdml
@@ -296,8 +295,7 @@ assert (out.numpy() == np.trunc(x)).all()
 
 @pytest.mark.full
 def test_a_lost_device_is_opened_again(vulkan: Target) -> None:
-    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    python(LOST)
 
 
 @pytest.mark.full(first=1)

@@ -8,12 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
-from click.testing import CliRunner
-from click.testing import Result as Outcome
 
 from tvmdml import targets
-from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument
 from tvmdml.proof.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
 from tvmdml.proof.bench.cases import Case
@@ -29,11 +27,8 @@ SMALL = 9
 TIMING = Timing(2e-6, 1e-6, 3e-6, 5, 100)
 
 
-def call(*arguments: object) -> Outcome:
-    outcome = CliRunner().invoke(main, ["bench", *map(str, arguments)])
-    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
-        raise outcome.exception
-    return outcome
+def call(*arguments: object) -> Any:
+    return commands.call("bench", *arguments)
 
 
 @pytest.fixture

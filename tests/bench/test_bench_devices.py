@@ -11,12 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
-from click.testing import CliRunner
-from click.testing import Result as Outcome
 
 from tvmdml import errors, targets
-from tvmdml.cli import main
 from tvmdml.proof.bench import (
     checks,
     cuda_limits,
@@ -51,11 +49,8 @@ BOUNDS = {
 """Rows, and what of the device they are compared with first."""
 
 
-def call(*arguments: object) -> Outcome:
-    outcome = CliRunner().invoke(main, ["bench", "--device", "cuda", *map(str, arguments)])
-    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
-        raise outcome.exception
-    return outcome
+def call(*arguments: object) -> Any:
+    return commands.call("bench", "--device", "cuda", *arguments)
 
 
 @pytest.fixture
@@ -233,7 +228,7 @@ def test_without_a_gpu_the_command_says_so() -> None:
 
 
 def test_an_architecture_that_no_device_has_is_refused_before_anything_runs(cuda: Target) -> None:
-    outcome = CliRunner().invoke(main, ["bench", "--device", "cuda:sm_121"])
+    outcome = commands.call("bench", "--device", "cuda:sm_121")
     if outcome.exit_code == 0:
         pytest.skip("there is such a device here")
     assert outcome.exit_code == 1

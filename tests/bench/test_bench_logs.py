@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import succeed
 from test_bench import made_up, made_up_run
 from tuning_records import record
 
 from tvmdml import targets
-from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument
 from tvmdml.library import logs
 from tvmdml.library.log_terms import Record
@@ -74,8 +73,7 @@ def test_a_run_says_it_on_the_screen_and_in_its_file(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     path = tmp_path / "run.json"
-    outcome = CliRunner().invoke(main, ["bench", "--json", str(path)], catch_exceptions=False)
-    assert outcome.exit_code == 0, outcome.output
+    outcome = succeed("bench", "--json", path, catch_exceptions=False)
     where = f"1 of {folders[0]}, 1 of {folders[1]}; used by 2 of 3 cases (1 exact, 1 nearest)"
     assert where in outcome.stdout.replace("\n", "")
     assert "exact: algorithm=sort" in outcome.stdout
@@ -90,7 +88,7 @@ def test_a_run_says_it_on_the_screen_and_in_its_file(
 @pytest.mark.usefixtures("table")
 def test_tuned_beside_default_says_it_in_its_file(folders: tuple[Path, Path], tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    assert CliRunner().invoke(main, ["bench", "--tuned", "--json", str(path)], catch_exceptions=False).exit_code == 0
+    succeed("bench", "--tuned", "--json", path)
     written = json.loads(path.read_text())
     assert written["logs"] == [{"folder": str(folder), "records": 1} for folder in folders]
     assert [(row["log"], row["folder"]) for row in written["rows"]] == [

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import call, succeed
 
 import tvmdml
-from tvmdml.cli import main
 from tvmdml.proof.bench import changing, models, suite
 from tvmdml.proof.bench.measure import Timing
 from tvmdml.proof.bench.networks.table import TABLE
@@ -36,8 +35,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.mark.full
 def test_a_model_is_measured_beside_its_peer(model: Path, tmp_path: Path) -> None:
     kept = tmp_path / "figures.json"
-    done = CliRunner().invoke(main, ["bench", str(model), "--size", "rows=4", "--size", "other=3", "--json", str(kept)])
-    assert done.exit_code == 0, done.output
+    done = succeed("bench", model, "--size", "rows=4", "--size", "other=3", "--json", kept)
     assert "small.onnx" in done.output
     (found,) = json.loads(kept.read_text())
     assert found["kernels"] == 1
@@ -52,14 +50,13 @@ def test_a_model_is_measured_beside_its_peer(model: Path, tmp_path: Path) -> Non
 
 
 def test_a_size_that_is_missing_is_an_error(model: Path) -> None:
-    done = CliRunner().invoke(main, ["bench", str(model)])
+    done = call("bench", model)
     assert done.exit_code != 0
     assert "allowed: --size rows=N." in str(done.output)
 
 
 def test_sizes_that_change_are_measured(model: Path) -> None:
-    done = CliRunner().invoke(main, ["bench", str(model), "--vary", "rows=1:64:3", "--threads", "1"])
-    assert done.exit_code == 0, done.output
+    done = succeed("bench", model, "--vary", "rows=1:64:3", "--threads", "1")
     assert "beyond" in done.output
     row = changing.figures(str(model), {"rows": range(1, 64)}, {}, None, 1)
     assert float(row["new"].split()[0]) > 0
@@ -83,7 +80,7 @@ def test_sizes_that_change_are_measured(model: Path) -> None:
     ],
 )
 def test_wrong_options_are_errors(model: Path, arguments: list[str], named: str) -> None:
-    done = CliRunner().invoke(main, ["bench", str(model), *arguments])
+    done = call("bench", model, *arguments)
     assert done.exit_code != 0
     assert named in str(done.output) + str(done.exception)
 
@@ -131,8 +128,7 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ModelSource, "lacks", lambda self: "" if self.network else self.package)
     arguments = ["bench", "--models", "--filter", "a", "--threads", "1", "--json", str(tmp_path / "a.json")]
     picture = [] if importlib.util.find_spec("matplotlib") is None else ["--plot", str(tmp_path / "a.png")]
-    done = CliRunner().invoke(main, [*arguments, *picture])
-    assert done.exit_code == 0, done.output
+    done = succeed(*arguments, *picture)
     assert not picture or (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "2.00" in done.output, "beside ONNX Runtime"
     assert "0.50" in done.output, "beside OpenVINO in its own precision"
@@ -141,11 +137,10 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
     assert set(asked) == {"race", "tvmdml", "ONNX Runtime"}
     assert asked.count("race") > asked.count("ONNX Runtime"), "a file is loaded once, and not for each line"
     asked.clear()
-    assert CliRunner().invoke(main, [*arguments[:-2], "--prepare"]).exit_code == 0
+    succeed(*arguments[:-2], "--prepare")
     assert set(asked) == {"prepare"}
     asked.clear()
-    done = CliRunner().invoke(main, [*arguments, "--resume"])
-    assert done.exit_code == 0, done.output
+    done = succeed(*arguments, "--resume")
     assert not asked
 
 

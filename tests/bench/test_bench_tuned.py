@@ -7,14 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
 import tuning_records
-from click.testing import CliRunner
-from click.testing import Result as Outcome
 
 from tvmdml import knobs, targets
-from tvmdml.cli import main
 from tvmdml.library import logs
 from tvmdml.library.log_terms import Record
 from tvmdml.library.logs import Logs
@@ -36,11 +34,8 @@ FLAT = rounding(64)
 OPTIONS = runner.Options(measure.QUICK)
 
 
-def call(*arguments: object) -> Outcome:
-    outcome = CliRunner().invoke(main, ["bench", "--tuned", *map(str, arguments)])
-    if outcome.exception is not None and not isinstance(outcome.exception, SystemExit):
-        raise outcome.exception
-    return outcome
+def call(*arguments: object) -> Any:
+    return commands.call("bench", "--tuned", *arguments)
 
 
 def record(work: Work, target: Target | None = None, **values: int | str) -> Record:

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import call, succeed
 from folders import TOP as ROOT
 
 import tvmdml
 from tvmdml import compiler, packs
-from tvmdml.cli import main
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.proof import doctor
 from tvmdml.proof.doctor import checks as doctor_checks
@@ -39,7 +38,7 @@ def diagnose(monkeypatch: pytest.MonkeyPatch, forget: None) -> Diagnose:
         checks = [check._replace(apart=False) for check in doctor_checks.CHECKS if check.name in names]
         assert len(checks) == len(names)
         monkeypatch.setattr(doctor_checks, "CHECKS", checks)
-        done = CliRunner().invoke(main, ["doctor"])
+        done = call("doctor")
         assert isinstance(done.exception, SystemExit | None), done.exception
         return done.exit_code, done.output
 
@@ -63,7 +62,7 @@ def tiny() -> tvmdml.TopK1:
 
 @pytest.mark.full
 def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    done = CliRunner().invoke(main, ["doctor", "--json"])
+    done = call("doctor", "--json")
     said = json.loads(done.stdout)
     assert [row for row in said["checks"] if row["state"] == "broken"] == []
     assert (done.exit_code, said["works"]) == (0, True)
@@ -72,8 +71,7 @@ def test_it_finds_this_installation_well(monkeypatch: pytest.MonkeyPatch) -> Non
     assert next(row["words"] for row in said["checks"] if row["check"] == "kernel").endswith(" s, result correct")
 
     monkeypatch.setattr(doctor, "examine", lambda: [doctor.FindingRow(**row) for row in said["checks"]])
-    shown = CliRunner().invoke(main, ["doctor"])
-    assert shown.exit_code == 0
+    shown = succeed("doctor")
     lines = shown.output.splitlines()
     assert lines[0] == "Installation"
     assert lines[-1].startswith("tvmdml works here")
@@ -429,7 +427,7 @@ def test_a_check_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(doctor_checks, "CHECKS", (Check("Group", "name", look),))
     assert [row.words for row in doctor.examine()] == ["so far", "this could not be checked: KeyError: 'surprise'"]
-    assert CliRunner().invoke(main, ["doctor"]).exit_code == 1
+    assert call("doctor").exit_code == 1
 
 
 def test_a_package_that_is_missing_is_named(diagnose: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:

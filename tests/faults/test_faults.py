@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import faults
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from faults import CALLS, call
 from support import round_desc, tensor
 
 from tvmdml import packs, targets
-from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import log_files, recording, signing
 from tvmdml.library.log_terms import Job, Machine, Outcome, Trial
@@ -193,7 +192,7 @@ def test_a_model_whose_file_has_no_room_says_which(disk: Disk, tmp_path: Path) -
     command = {"type": "writeFile", "resource": "x", "targetPath": "x.npy"}
     (tmp_path / "model.json").write_text(json.dumps({"resources": {"x": values}, "dispatchables": {}, "commands": [command]}))
     disk.fill()
-    done = CliRunner().invoke(main, ["run", str(tmp_path / "model.json"), "--output_path", str(disk.path)])
+    done = commands.call("run", tmp_path / "model.json", "--output_path", disk.path)
     assert done.exit_code == 1
     assert f"'{disk.path / 'x.npy'}', which cannot be written" in done.output
     assert "Traceback" not in done.output
@@ -314,8 +313,7 @@ def test_what_was_left_behind_at_any_time_is_swept(cache: Path, moment: float) -
     assert not any(one.exists() for one in left)
     assert call("round") == (0, [])
     os.utime(path, (moment, moment))
-    done = CliRunner().invoke(main, ["cache", "info"])
-    assert done.exit_code == 0, done.output
+    commands.succeed("cache", "info")
 
 
 def test_a_clock_that_goes_back_stops_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 
 import tvmdml
 from tvmdml.errors import InvalidArgument
 
 X = np.array([[2.5, -1.5], [0.5, 3.5]], np.float32)
-
-
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 class Liar:
@@ -107,7 +100,7 @@ def test_pytorch_names_of_types_are_known() -> None:
 
 @pytest.mark.full
 def test_an_input_that_another_thread_writes_meanwhile_gives_positions_that_exist() -> None:
-    run("""
+    python("""
 import os, threading, time
 os.environ["TVMDML_NUM_THREADS"] = "2"
 import numpy as np, tvmdml

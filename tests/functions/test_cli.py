@@ -14,8 +14,9 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from commands import call, succeed
 from folders import MODELS
+from programs import python
 
 import tvmdml
 from tvmdml import dxdispatch, operators, targets
@@ -25,13 +26,6 @@ from tvmdml.operators._json import nodes
 from tvmdml.options import OperationOptions
 from tvmdml.proof import doctor
 from tvmdml.system import console
-
-
-def call(*arguments: object) -> Result:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments], prog_name="tvmdml")
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def lines(*arguments: object) -> list[str]:
@@ -234,8 +228,7 @@ def test_what_only_direct3d_understands_is_left_out_and_said() -> None:
         "-l",
         "99",
     ]
-    done = CliRunner().invoke(main, ["run", "-m", str(MODELS / "round.json"), *given])
-    assert done.exit_code == 0
+    done = succeed("run", "-m", MODELS / "round.json", *given)
     said = done.stderr.splitlines()
     assert len(said) == 7
     assert all(" is left out: " in line for line in said)
@@ -256,7 +249,7 @@ def test_what_only_direct3d_understands_is_left_out_and_said() -> None:
     ],
 )
 def test_options_that_a_model_would_need_are_errors(options: list[str], said: str) -> None:
-    done = CliRunner().invoke(main, ["run", str(MODELS / "round.json"), *options])
+    done = call("run", MODELS / "round.json", *options)
     assert done.exit_code == 2
     assert said in done.stderr
 
@@ -283,15 +276,14 @@ def test_show_adapters_lists_the_devices_and_then_runs() -> None:
 def test_a_model_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     content = (MODELS / "round.json").read_bytes()
     monkeypatch.chdir(MODELS)
-    done = CliRunner().invoke(main, ["run", "-"], input=content)
-    assert done.exit_code == 0
+    done = succeed("run", "-", input=content)
     printed = [line for line in done.stdout.splitlines() if line.startswith("Resource ")]
     assert printed == [line for line in lines("run", MODELS / "round.json") if line.startswith("Resource ")] != []
-    done = CliRunner().invoke(main, ["run", "-"], input=b"{")
+    done = call("run", "-", input=b"{")
     assert done.exit_code == 1
     assert done.stderr.startswith("tvmdml: -: line 1, column ")
     monkeypatch.setattr(nodes, "MAX_MODEL_BYTES", 10)
-    done = CliRunner().invoke(main, ["run", "-"], input=content)
+    done = call("run", "-", input=content)
     assert done.stderr.startswith("tvmdml: -: given more than that on standard input; allowed: ")
 
 
@@ -515,7 +507,7 @@ def modules_after(*arguments: object) -> set[str]:
     """The modules that a process of its own has imported when the command is done."""
     words = [str(argument) for argument in arguments]
     code = f"import sys; from tvmdml.cli import main; main({words!r}, standalone_mode=False); print(*sys.modules, sep='\\n')"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return set(python(code, may_complain=True).split())
 
 
 def test_the_command_starts_without_the_compiler() -> None:
@@ -525,11 +517,7 @@ def test_the_command_starts_without_the_compiler() -> None:
 @pytest.mark.full
 def test_a_cached_model_runs_without_the_compiler() -> None:
     lines("run", MODELS / "diagonal_matrix.json")
-    code = (
-        f"import sys; from tvmdml.cli import main; main(['run', {str(MODELS / 'diagonal_matrix.json')!r}], standalone_mode=False)"
-    )
-    code += "; print(*sys.modules, sep='\\n')"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = modules_after("run", MODELS / "diagonal_matrix.json")
     assert "tvmdml.targets.cpu" in loaded
     assert "tvm" not in loaded
 
@@ -574,7 +562,7 @@ def test_names_of_an_onnx_model_are_shown_by_the_command(tmp_path: Path) -> None
     nodes = [onnx.helper.make_node("Round", ["x"], ["y"]), onnx.helper.make_node("Round", ["z"], ["w"], name="\x1b[2J\n")]
     model = onnx.helper.make_model(onnx.helper.make_graph([*nodes, onnx.helper.make_node("\x9b", ["x"], ["v"])], "g", [x], []))
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    done = CliRunner().invoke(main, ["pack", "build", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "a.tvmdml")])
+    done = call("pack", "build", tmp_path / "model.onnx", "-o", tmp_path / "a.tvmdml")
     assert "\\x9b of 'v': no operator of this name is known" in done.stderr
     assert "\x1b[2J" not in done.output
 

@@ -10,12 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from test_cli import call, failure, lines, misuse
+from commands import call
+from test_cli import failure, lines, misuse
 
 import tvmdml
 from tvmdml import operators
-from tvmdml.cli import main
 from tvmdml.commands import reference
 from tvmdml.system import console
 
@@ -126,9 +125,9 @@ def test_names_of_targets_are_short_in_tables(name: str, short: str) -> None:
 
 def test_no_color_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[" in CliRunner().invoke(main, ["operators", "--match", "zzz"], color=True).stderr
+    assert "\x1b[" in call("operators", "--match", "zzz", color=True).stderr
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[" not in CliRunner().invoke(main, ["operators", "--match", "zzz"], color=True).stderr
+    assert "\x1b[" not in call("operators", "--match", "zzz", color=True).stderr
 
 
 def test_a_narrow_terminal_gets_narrow_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,8 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import call
 
-from tvmdml.cli import main
 from tvmdml.proof.bench import language, measure
 
 LEAST = measure.QUICK._replace(rounds=1, least_rounds=1, budget=0.0)
@@ -31,6 +30,6 @@ def test_a_word_and_a_prompt_are_measured(folder: Path) -> None:
 def test_folders_are_measured_alone(folder: Path, more: list[str], tmp_path: Path) -> None:
     (tmp_path / "other.onnx").touch()
     given = [str(tmp_path / name) if name.endswith(".onnx") else name for name in more]
-    done = CliRunner().invoke(main, ["bench", str(folder), *given])
+    done = call("bench", folder, *given)
     assert done.exit_code == 2
     assert "folders of language models are measured alone" in done.output

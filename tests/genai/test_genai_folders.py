@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
 import tiny_decoder as tiny
-from click.testing import CliRunner
 
 import tvmdml.genai as og
-from tvmdml.cli import main
 from tvmdml.errors import TvmdmlError
 from tvmdml.genai import chat, settings
 
@@ -400,7 +399,7 @@ def test_a_program_runs_unchanged(tmp_path: Path, spoken: Path, tables: dict[str
 
 
 def run(*words: object, given: str | None = None, code: int = 0) -> Any:
-    done = CliRunner().invoke(main, ["generate", *map(str, words)], input=given)
+    done = commands.call("generate", *words, input=given)
     assert done.exit_code == code, done.output
     return done
 

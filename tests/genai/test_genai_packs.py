@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +11,12 @@ import numpy as np
 import pytest
 import tiny_decoder
 from c_programs import ASAN, SANITIZED, compiled, said
-from click.testing import CliRunner
+from commands import succeed
 from folders import C
 from onnx import TensorProto
+from packs import run_elsewhere
 
 from tvmdml import InvalidArgument, errors, genai, packs, targets
-from tvmdml.cli import main
 from tvmdml.library import format as container
 from tvmdml.library.format import Pack, Part
 from tvmdml.packs import change, header
@@ -41,10 +38,7 @@ def built(folder: Path, output: Path, length: int = LENGTH) -> Path:
 def pack(spoken: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model's, with its tokenizer."""
     output = tmp_path_factory.mktemp("packed") / "tiny.pack"
-    done = CliRunner().invoke(
-        main, ["pack", "build", str(spoken), "--size", f"length=1..{LENGTH}", "-j", "1", "--target", HERE, "-o", str(output)]
-    )
-    assert done.exit_code == 0, done.output
+    succeed("pack", "build", spoken, "--size", f"length=1..{LENGTH}", "-j", 1, "--target", HERE, "-o", output)
     return output
 
 
@@ -64,7 +58,6 @@ def answered(path: Path, steps: list[tuple[int, ...]]) -> list[Any]:
 @pytest.mark.full
 def test_the_answer_is_the_folders_without_a_compiler(pack: Path, tables: dict[str, Any], tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules.update(tvm=None, onnx=None)\n"
         "from tvmdml import genai\n"
         f"model = genai.Model({str(pack)!r}); tokenizer = genai.Tokenizer(model)\n"
         "generator = genai.Generator(model, genai.GeneratorParams(model))\n"
@@ -74,10 +67,7 @@ def test_the_answer_is_the_folders_without_a_compiler(pack: Path, tables: dict[s
         "assert 'tvmdml.dxdispatch' not in sys.modules, 'what no text needs takes half of the time to the first token'\n"
         'print(tokenizer.apply_chat_template(\'[{"role": "user", "content": "w4"}]\'))\n'
     )
-    own = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], env=own, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    tokens, chat = done.stdout.splitlines()[0], done.stdout.splitlines()[1:]
+    tokens, *chat = run_elsewhere(code, tmp_path).splitlines()
     assert list(map(int, tokens.split())) == tiny_decoder.greedy(PROMPT, LENGTH, tables)
     assert "\n".join(chat) == "<s> user w4 </s>\nw9"
 
@@ -100,8 +90,7 @@ def test_what_layers_keep_is_written_where_it_is(pack: Path, tables: dict[str, A
 
 @pytest.mark.full
 def test_the_command_takes_a_pack(pack: Path, tables: dict[str, Any]) -> None:
-    done = CliRunner().invoke(main, ["generate", str(pack), "w5 w9 w7", "--max-new-tokens", "4", "--json"])
-    assert done.exit_code == 0, done.output
+    done = succeed("generate", pack, "w5 w9 w7", "--max-new-tokens", "4", "--json")
     assert json.loads(done.stdout)["tokens"] == tiny_decoder.greedy(PROMPT, 7, tables)[3:]
 
 

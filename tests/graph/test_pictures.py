@@ -12,11 +12,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import call, succeed
 
 import tvmdml
 from tvmdml import packs
-from tvmdml.cli import main
 from tvmdml.graph import pictures
 from tvmdml.proof.bench import models_html, suite
 from tvmdml.proof.bench.measure import Timing
@@ -44,8 +43,7 @@ def saved(compiled: Any, tmp_path: Path) -> Path:
 
 
 def said(*arguments: object) -> str:
-    done = CliRunner().invoke(main, [str(one) for one in arguments])
-    assert done.exit_code == 0, done.output
+    done = succeed(*arguments)
     return str(done.output)
 
 
@@ -211,25 +209,25 @@ def test_a_browser_shows_the_pages(page: Path, report: Path, tmp_path: Path) -> 
 
 
 def test_a_page_is_for_known_models_or_one(saved: Path) -> None:
-    done = CliRunner().invoke(main, ["explain", str(saved), "--html", "a.txt"])
+    done = call("explain", saved, "--html", "a.txt")
     assert "allowed: the path of an .html file" in done.output
     assert "kernel" not in done.output
-    done = CliRunner().invoke(main, ["bench", "--html", "a.html"])
+    done = call("bench", "--html", "a.html")
     assert done.exit_code == 2
     assert "--html is for --models" in done.output
-    done = CliRunner().invoke(main, ["bench", "--models", "--html", "a.txt"])
+    done = call("bench", "--models", "--html", "a.txt")
     assert (done.exit_code, "the path of a .html file" in " ".join(done.output.split())) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["explain", "run", "verify"])
 def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    done = CliRunner().invoke(main, [name, str(tmp_path / "pipe")])
+    done = call(name, tmp_path / "pipe")
     assert done.exit_code in (1, 2)
 
 
 def test_a_file_that_is_no_pack_is_said_to_be_none(tmp_path: Path) -> None:
     (tmp_path / "a.tvmdml").write_bytes(b"no pack")
-    done = CliRunner().invoke(main, ["verify", str(tmp_path / "a.tvmdml")])
+    done = call("verify", tmp_path / "a.tvmdml")
     assert done.exit_code == 1
     assert "a.tvmdml" in done.stderr

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +11,12 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import succeed
 from packs import put
+from programs import python
 
 import tvmdml
 from tvmdml import targets
-from tvmdml.cli import main
 
 
 def small() -> tvmdml.CompiledGraph:
@@ -68,16 +65,13 @@ def test_it_runs_without_the_compiler(saved: Path) -> None:
         "print(g([np.ones((2, 3, 8, 8), np.float32), np.ones((2, 8), bool)])[1].tolist(), 'tvm' in sys.modules)"
     )
     tvmdml.load_graph(saved)
-    environment = {**os.environ, "TVMDML_DISABLE_JIT": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[[0, 1, 2], [0, 1, 2]] False"
+    assert python(code, TVMDML_DISABLE_JIT="1").strip() == "[[0, 1, 2], [0, 1, 2]] False"
 
 
 @pytest.mark.full
 def test_a_pack_has_all_its_kernels(saved: Path, tmp_path: Path) -> None:
     pack = tmp_path / "small.pack"
-    done = CliRunner().invoke(main, ["pack", "build", str(saved), "-o", str(pack), "--target", targets.resolve("cpu").name])
-    assert done.exit_code == 0, done.output
+    succeed("pack", "build", saved, "-o", pack, "--target", targets.resolve("cpu").name)
     code = (
         "import sys, numpy as np, tvmdml\n"
         f"tvmdml.load_pack({str(pack)!r}, strict=True)\n"
@@ -85,9 +79,7 @@ def test_a_pack_has_all_its_kernels(saved: Path, tmp_path: Path) -> None:
         "g.initialize([np.zeros((1, 4, 1, 1), np.float32)])\n"
         "print(g([np.ones((2, 3, 8, 8), np.float32), np.ones((2, 8), bool)])[1].tolist(), 'tvm' in sys.modules)"
     )
-    environment = {**os.environ, "TVMDML_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[[0, 1, 2], [0, 1, 2]] False"
+    assert python(code, TVMDML_CACHE_DIR=str(tmp_path / "cache")).strip() == "[[0, 1, 2], [0, 1, 2]] False"
 
 
 def test_it_is_for_one_kind_of_target(saved: Path) -> None:

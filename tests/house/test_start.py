@@ -8,15 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import python
 
 from tvmdml.targets.cpu import threads
 
 
 def modules_after(code: str) -> set[str]:
     code += "\nimport sys; print('MODULES', *sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.partition("MODULES")[2].split())
+    return set(python(code, may_complain=True).partition("MODULES")[2].split())
 
 
 FIRST = """
@@ -176,8 +175,7 @@ print("REGISTERED", len(operators), [str(ir.OpGetAttr(ir.GetOp(name), "TScriptPr
 @pytest.mark.full
 def test_the_compiler_is_imported_in_short_and_is_the_same() -> None:
     def after(code: str) -> str:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-        return done.stdout.partition("REGISTERED")[2]
+        return python(code, may_complain=True).partition("REGISTERED")[2]
 
     ours = after("from tvmdml.system import imports; imports.tvm()" + REGISTERED)
     assert ours

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,32 +9,9 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
+from onnx_nodes import N, model, results  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-
-
-def answers(
-    kind: str,
-    arrays: Sequence[Any],
-    constants: Sequence[int] = (),
-    outputs: int = 1,
-    opset: int = 21,
-    domain: str = "",
-    absent: Sequence[int] = (),
-    **attributes: Any,
-) -> list[Any]:
-    """The results of a node; an input that is ``None`` is absent, and so are outputs whose positions are in ``absent``."""
-    names = ["" if one is None else f"x{i}" for i, one in enumerate(arrays)]
-    to_type = onnx.helper.np_dtype_to_tensor_dtype
-    given = {name: one for i, (name, one) in enumerate(zip(names, arrays, strict=True)) if name and i not in constants}
-    infos = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
-    results = ["" if i in absent else f"y{i}" for i in range(outputs)]
-    node = N(kind, names, results, domain=domain, **attributes)
-    known: Mapping[str, Any] = {names[i]: arrays[i] for i in constants}
-    made = model([node], infos, [onnx.ValueInfoProto(name=name) for name in results if name], dict(known), opset)
-    found: list[Any] = tvmdml.onnx.load(made)(given)
-    return found
 
 
 def same(found: Any, wanted: Any) -> bool:
@@ -47,10 +23,10 @@ def test_powers_of_integers_are_exact_and_wrap() -> None:
     x = np.array([4097, 5001, -46341, 3, -1, 0], np.int32)
     y = np.array([2, 2, 3, 21, 7, 0], np.int32)
     wanted = [(int(a) ** int(b) + 2**31) % 2**32 - 2**31 for a, b in zip(x, y, strict=True)]
-    assert answers("Pow", [x, y])[0].tolist() == wanted
+    assert results("Pow", [x, y])[0].tolist() == wanted
     wide, two = np.array([2097151, -3037000500], np.int64), np.array(2, np.int64)
     for constants in ((), (1,), (0, 1)):
-        assert same(answers("Pow", [wide, two], constants)[0], wide * wide)
+        assert same(results("Pow", [wide, two], constants)[0], wide * wide)
 
 
 @pytest.mark.full
@@ -58,16 +34,16 @@ def test_reductions_of_integers_have_no_sum_beyond_the_range() -> None:
     large = np.array([[2**31 - 1, 2**31 - 1, 2**31 - 3], [-(2**31), -(2**31), -(2**31) + 2], [-5, 3, 1], [5, -3, -1]], np.int32)
     axis = np.array([1])
     wanted = [int(np.sign(n)) * (abs(int(n)) // 3) for n in large.astype(object).sum(1)]
-    assert answers("ReduceMean", [large, axis], (1,), keepdims=0)[0].tolist() == wanted
+    assert results("ReduceMean", [large, axis], (1,), keepdims=0)[0].tolist() == wanted
     wide = np.array([[2**63 - 1, 2**63 - 1], [-(2**63), -(2**63)], [-(2**63), 2**63 - 1]], np.int64)
-    assert answers("ReduceMean", [wide, axis], (1,), keepdims=0)[0].tolist() == [2**63 - 1, -(2**63), 0]
+    assert results("ReduceMean", [wide, axis], (1,), keepdims=0)[0].tolist() == [2**63 - 1, -(2**63), 0]
     legs = np.array([[30000, 40000], [3, 4], [-5, 12]], np.int32)
-    assert answers("ReduceL2", [legs, axis], (1,), keepdims=0)[0].tolist() == [50000, 5, 13]
+    assert results("ReduceL2", [legs, axis], (1,), keepdims=0)[0].tolist() == [50000, 5, 13]
     sums = np.array([[2**30, 2**30], [1, 1]], np.int64)
-    assert answers("ReduceLogSum", [sums, axis], (1,), keepdims=0)[0].tolist() == [21, 0]
+    assert results("ReduceLogSum", [sums, axis], (1,), keepdims=0)[0].tolist() == [21, 0]
     squares = np.array([[2**16, 3], [1, 2]], np.int32)
-    assert answers("ReduceSumSquare", [squares, axis], (1,), keepdims=0)[0].tolist() == [9, 5]  # it wraps
-    assert answers("ReduceLogSum", [np.array([3, 9])], noop_with_empty_axes=1)[0].tolist() == [1, 2]
+    assert results("ReduceSumSquare", [squares, axis], (1,), keepdims=0)[0].tolist() == [9, 5]  # it wraps
+    assert results("ReduceLogSum", [np.array([3, 9])], noop_with_empty_axes=1)[0].tolist() == [1, 2]
 
 
 def test_reductions_of_no_integers_are_the_nearest_numbers() -> None:
@@ -75,7 +51,7 @@ def test_reductions_of_no_integers_are_the_nearest_numbers() -> None:
     limits = np.iinfo(np.int32)
     wanted = {"ReduceMean": 0, "ReduceLogSum": limits.min, "ReduceMax": limits.min, "ReduceMin": limits.max, "ReduceL2": 0}
     for kind, number in wanted.items():
-        assert answers(kind, [none, np.array([0])], (1,))[0].tolist() == [[number] * 2], kind
+        assert results(kind, [none, np.array([0])], (1,))[0].tolist() == [[number] * 2], kind
 
 
 @pytest.mark.full
@@ -85,14 +61,14 @@ def test_products_of_integers_wrap() -> None:
     for dtype in ("int32", "int64", "uint32"):
         limits = np.iinfo(dtype)
         a, b = (rng.integers(limits.min, limits.max, shape).astype(dtype) for shape in ((2, 3, 5), (5, 4)))
-        wrong += [] if same(answers("MatMul", [a, b])[0], a @ b) else [f"MatMul {dtype}"]
+        wrong += [] if same(results("MatMul", [a, b])[0], a @ b) else [f"MatMul {dtype}"]
     vector = np.arange(5, dtype=np.uint32)
-    wrong += [] if same(answers("MatMul", [a[0], vector])[0], a[0] @ vector) else ["MatMul of a vector"]
+    wrong += [] if same(results("MatMul", [a[0], vector])[0], a[0] @ vector) else ["MatMul of a vector"]
     a, b, c = (rng.integers(-(2**31), 2**31, shape).astype(np.int32) for shape in ((5, 3), (4, 5), (4,)))
-    found = answers("Gemm", [a, b, c], transA=1, transB=1, alpha=3.0, beta=-2.0)[0]
+    found = results("Gemm", [a, b, c], transA=1, transB=1, alpha=3.0, beta=-2.0)[0]
     wrong += [] if same(found, a.T @ b.T * np.int32(3) + c * np.int32(-2)) else ["Gemm"]
     x, y = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((3, 4), (4, 2)))
-    wrong += [] if same(answers("Einsum", [x, y], equation="ij,jk->ki")[0], (x @ y).T) else ["Einsum int8"]
+    wrong += [] if same(results("Einsum", [x, y], equation="ij,jk->ki")[0], (x @ y).T) else ["Einsum int8"]
     assert not wrong, wrong
 
 
@@ -102,34 +78,34 @@ def test_products_of_many_integers_are_exact() -> None:
     for dtype in ("int32", "int64"):
         limits = np.iinfo(dtype)
         a, b = (rng.integers(limits.min, limits.max, (300, 300)).astype(dtype) for _ in range(2))
-        assert same(answers("MatMul", [a, b])[0], a @ b)
+        assert same(results("MatMul", [a, b])[0], a @ b)
 
 
 def test_einsum_repeats_dimensions_of_1() -> None:
     a, b = np.float32([[1, 2, 3]]), np.float32([[1, 1, 1], [2, 2, 2]])
-    assert same(answers("Einsum", [a, b], equation="ij,ij->ij")[0], a * b)
-    assert same(answers("Einsum", [a, b], equation="ij,ij->j")[0], (a * b).sum(0))
+    assert same(results("Einsum", [a, b], equation="ij,ij->ij")[0], a * b)
+    assert same(results("Einsum", [a, b], equation="ij,ij->j")[0], (a * b).sum(0))
 
 
 def test_batches_may_be_behind_the_first_dimension() -> None:
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 4), (3, 4, 5)))
-    (found,) = answers("FusedMatMul", [a, b], domain="com.microsoft", transBatchA=1, alpha=0.5)
+    (found,) = results("FusedMatMul", [a, b], domain="com.microsoft", transBatchA=1, alpha=0.5)
     np.testing.assert_allclose(found, a.swapaxes(0, 1) @ b * 0.5, rtol=1e-5, atol=1e-6)
     turned = np.ascontiguousarray(b.transpose(2, 0, 1))
-    (found,) = answers("FusedMatMul", [a, turned], domain="com.microsoft", transBatchA=1, transBatchB=1, transB=1)
+    (found,) = results("FusedMatMul", [a, turned], domain="com.microsoft", transBatchA=1, transBatchB=1, transB=1)
     np.testing.assert_allclose(found, a.swapaxes(0, 1) @ b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.skipif(onnx.defs.onnx_opset_version() < 23, reason="this version of ONNX has no output_dtype")
 def test_a_scale_of_float16_with_a_result_of_float32() -> None:
     x, scale = np.array([-7, 3, 5], np.int8), np.float16(1.208)
-    (found,) = answers("DequantizeLinear", [x, np.asarray(scale)], (1,), opset=23, output_dtype=1)
+    (found,) = results("DequantizeLinear", [x, np.asarray(scale)], (1,), opset=23, output_dtype=1)
     assert same(found, x.astype(np.float32) * np.float32(scale))
 
 
 def test_no_elements_are_quantized_by_a_scale_of_1() -> None:
-    found = answers("DynamicQuantizeLinear", [np.zeros((0, 2), np.float32)], outputs=3)
+    found = results("DynamicQuantizeLinear", [np.zeros((0, 2), np.float32)], outputs=3)
     assert [(str(one.dtype), one.shape, one.tolist()) for one in found] == [
         ("uint8", (0, 2), []), ("float32", (), 1.0), ("uint8", (), 0),
     ]  # fmt: skip
@@ -138,9 +114,9 @@ def test_no_elements_are_quantized_by_a_scale_of_1() -> None:
 def test_windows_as_integers_reach_1() -> None:
     for kind in ("BlackmanWindow", "HannWindow", "HammingWindow"):
         for size, periodic in ((11, 0), (10, 1)):
-            found = answers(kind, [np.array(size, np.int32)], (0,), periodic=periodic, output_datatype=6)[0]
+            found = results(kind, [np.array(size, np.int32)], (0,), periodic=periodic, output_datatype=6)[0]
             assert found.tolist() == [int(i == 5) for i in range(size)], kind
-    found = answers("BlackmanWindow", [np.array(4)], (0,), output_datatype=11)[0]
+    found = results("BlackmanWindow", [np.array(4)], (0,), output_datatype=11)[0]
     np.testing.assert_allclose(found, np.blackman(5)[:4], atol=1e-15)
 
 
@@ -148,17 +124,17 @@ def test_sizes_and_axes_of_32_bits() -> None:
     x = np.arange(1, 21, dtype=np.float32).reshape(5, 4)
     two = np.array([2, 7], np.int32)
     wanted = np.pad(x[1:3], ((0, 0), (1, 2)))
-    assert same(answers("CenterCropPad", [x, two], (1,))[0], wanted)
+    assert same(results("CenterCropPad", [x, two], (1,))[0], wanted)
     starts, ends, axes, steps = (np.array([n], np.int32) for n in (4, 0, 0, -2))
-    assert same(answers("Slice", [x, starts, ends, axes, steps], (1, 2, 3, 4))[0], x[4:0:-2])
+    assert same(results("Slice", [x, starts, ends, axes, steps], (1, 2, 3, 4))[0], x[4:0:-2])
     for steps in ([-2, 1], [1, 1]):  # an axis twice: ONNX says nothing of that
         with pytest.raises(tvmdml.TvmdmlError, match=r"name one twice|referred to more than once"):
-            answers("Slice", [x, *(np.array(numbers) for numbers in ([4, 1], [0, 3], [0, 0], steps))], (1, 2, 3, 4))
-    assert same(answers("CumSum", [x, np.array(1, np.int32)], (1,))[0], np.cumsum(x, 1))
+            results("Slice", [x, *(np.array(numbers) for numbers in ([4, 1], [0, 3], [0, 0], steps))], (1, 2, 3, 4))
+    assert same(results("CumSum", [x, np.array(1, np.int32)], (1,))[0], np.cumsum(x, 1))
     pads, value = np.array([1, 0]), np.float32(7)
-    found = answers("Pad", [x, pads, np.asarray(value), np.array([1], np.int32)], (1, 2, 3))[0]
+    found = results("Pad", [x, pads, np.asarray(value), np.array([1], np.int32)], (1, 2, 3))[0]
     assert same(found, np.pad(x, ((0, 0), (1, 0)), constant_values=7))
-    assert same(answers("Gather", [x, np.array([4, -1], np.int32)])[0], x[[4, -1]])
+    assert same(results("Gather", [x, np.array([4, -1], np.int32)])[0], x[[4, -1]])
 
 
 @pytest.mark.parametrize("kind", ["GreaterOrEqual", "LessOrEqual"])
@@ -181,5 +157,5 @@ def test_types_follow_from_schemas_where_onnx_infers_none(kind: str, monkeypatch
 def test_places_of_ones_may_have_every_type() -> None:
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"):
         places = np.array([0, 2, 1]) if dtype.startswith("u") else np.array([0, -1, 1])
-        (found,) = answers("OneHot", [places.astype(dtype), np.array(3), np.array([0, 1], np.float32)], (1,))
+        (found,) = results("OneHot", [places.astype(dtype), np.array(3), np.array([0, 1], np.float32)], (1,))
         assert found.tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]], dtype

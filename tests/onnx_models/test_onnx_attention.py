@@ -11,9 +11,8 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
+from onnx_nodes import results  # noqa: E402 - they need ONNX
 
-import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import errors  # noqa: E402 - as above
 
 B, S, L, H, D = 2, 3, 5, 2, 4
@@ -23,12 +22,7 @@ HIDDEN = -10000.0
 def answers(kind: str, names: list[str], given: Mapping[str, Any], outputs: int, domain: str, opset: int = 21, **more: Any) -> Any:
     while names and not names[-1]:
         names.pop()
-    results = [f"y{i}" for i in range(outputs)]
-    to_type = onnx.helper.np_dtype_to_tensor_dtype
-    infos = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
-    node = N(kind, names, results, domain=domain, **more)
-    made = model([node], infos, [onnx.ValueInfoProto(name=name) for name in results], {}, opset)
-    return tvmdml.onnx.load(made)(given)
+    return results(kind, [given.get(name) for name in names], opset=opset, outputs=outputs, domain=domain, **more)
 
 
 def apart(x: Any, heads: int) -> Any:

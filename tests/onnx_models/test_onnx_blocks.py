@@ -12,7 +12,7 @@ import tvmdml
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import model  # noqa: E402 - it needs ONNX
+from onnx_nodes import model  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 

@@ -8,24 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import succeed
 
 import tvmdml
-from tvmdml.cli import main
 from tvmdml.library import finding
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
+from onnx_nodes import BOOL, N, info  # noqa: E402 - they need ONNX
+
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
-N = onnx.helper.make_node
-FLOAT, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.BOOL
 RNG = np.random.default_rng(3)
 WEIGHTS = {name: RNG.standard_normal((12, 12)).astype(np.float32) for name in ("v", "w")}
-
-
-def info(name: str, shape: Any, kind: int = FLOAT) -> Any:
-    return onnx.helper.make_tensor_value_info(name, kind, shape)
 
 
 def branch(name: str, nodes: list[Any], *outputs: str) -> Any:
@@ -143,14 +138,10 @@ def test_a_size_that_grows(path: Path) -> None:
 
 @pytest.mark.full
 def test_packs_and_profiles(path: Path, tmp_path: Path) -> None:
-    pack = CliRunner().invoke(
-        main, ["pack", "build", str(path), "--size", "n=5", "--target", "cpu", "-o", str(tmp_path / "branches.pack")]
-    )
-    assert pack.exit_code == 0, pack.output
+    succeed("pack", "build", path, "--size", "n=5", "--target", "cpu", "-o", tmp_path / "branches.pack")
     served = tvmdml.onnx.load(tmp_path / "branches.pack")
     check(lambda x, c: served(x=x, c=c))
     np.save(tmp_path / "c.npy", np.array(True))
     arguments = ["run", str(path), "--size", "n=5", "--input", f"c={tmp_path / 'c.npy'}", "--profile", str(tmp_path / "trace.json")]
-    found = CliRunner().invoke(main, arguments)
-    assert found.exit_code == 0, found.output
+    found = succeed(*arguments)
     assert "of branches not taken were skipped" in found.output

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-
-from tvmdml.cli import main
+from commands import call
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import N, info, model, ramp  # noqa: E402 - it needs ONNX
+from onnx_nodes import N, info, model, ramp  # noqa: E402 - they need ONNX
 
 from tvmdml.onnx.running import Runnable  # noqa: E402
 from tvmdml.onnx.stage import Stage  # noqa: E402
@@ -30,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Any:
-    return CliRunner().invoke(main, ["run", *map(str, arguments)])
+    return call("run", *map(str, arguments))
 
 
 def test_inputs_are_read_and_outputs_written(path: Path) -> None:

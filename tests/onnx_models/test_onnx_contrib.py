@@ -15,8 +15,8 @@ onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is no
 
 from contrib_cases import CASES, Case, Rng, X, f, is_  # noqa: E402 - it needs ONNX
 from newer_contrib_cases import DEFINED, NEWER, Defined  # noqa: E402 - it needs ONNX
+from onnx_nodes import N, model, result, single  # noqa: E402 - they need ONNX
 from standard_cases import STANDARD  # noqa: E402 - it needs ONNX
-from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
@@ -36,16 +36,8 @@ def test_windows_products_and_recurrent_networks_are_onnx_runtimes(case: Case) -
 def is_onnx_runtimes(case: Case) -> None:
     """The node's results are those of ONNX Runtime."""
     arrays = case.inputs(np.random.default_rng(11))
-    names = ["" if one is None else f"x{n}" for n, one in enumerate(arrays)]
-    results = [f"y{n}" for n in range(case.outputs)]
-    given = {name: one for name, one in zip(names, arrays, strict=True) if name}
-    weights = {name: given.pop(name) for n, name in enumerate(names) if n in case.weights}
-    to_type = onnx.helper.np_dtype_to_tensor_dtype
-    inputs = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
-    outputs = [onnx.helper.ValueInfoProto(name=name) for name in results]
-    node = onnx.helper.make_node(case.kind, names, results, domain=case.domain, **case.attributes)
-    made = model([node], inputs, outputs, weights, case.opset)
-    made.ir_version = 10
+    about = {"outputs": case.outputs, "opset": case.opset, "domain": case.domain, **case.attributes}
+    made, given = single(case.kind, arrays, case.weights, **about)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
@@ -64,14 +56,7 @@ def is_onnx_runtimes(case: Case) -> None:
 def test_an_operator_gives_what_its_definition_says(case: Defined) -> None:
     rng = np.random.default_rng(6)
     arrays = [one(rng) for one in case.inputs]
-    to_type = onnx.helper.np_dtype_to_tensor_dtype
-    names = [f"x{n}" for n in range(len(arrays))]
-    infos = [onnx.helper.make_tensor_value_info(n, to_type(one.dtype), one.shape) for n, one in zip(names, arrays, strict=True)]
-    node = onnx.helper.make_node(case.kind, names, ["y"], domain="com.microsoft", **case.attributes)
-    given = dict(zip(names, arrays, strict=True))
-    weights = {names[i]: given.pop(names[i]) for i in case.weights}
-    made = model([node], [one for one in infos if one.name in given], [onnx.helper.ValueInfoProto(name="y")], weights)
-    (found,) = tvmdml.onnx.load(made)(given)
+    found = result(case.kind, arrays, known=case.weights, domain="com.microsoft", **case.attributes)
     right = np.asarray(case.result(*arrays))
     assert (found.dtype, found.shape) == (right.dtype, right.shape)
     assert np.abs(found.astype(np.float64) - right).max() <= (0 if right.dtype.kind in "biu" else 1e-5 * np.abs(right).max())

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import call
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
-from test_onnx_models import FLOAT, INT64, N, info  # noqa: E402 - they need ONNX
+from onnx_nodes import FLOAT, INT64, N, info  # noqa: E402 - they need ONNX
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml.cli import main  # noqa: E402
 
 STRING = TensorProto.STRING
 TABLE = np.random.default_rng(0).standard_normal((9, 4), np.float32)
@@ -94,9 +93,9 @@ def test_the_command_has_a_library_too(evaluator: list[Any], tmp_path: Path) -> 
     (tmp_path / "words.onnx").write_bytes(words())
     np.save(tmp_path / "words.npy", np.array(WORDS[0]))
     given = [str(tmp_path / "words.onnx"), "--input", f"words={tmp_path / 'words.npy'}", "--size", "n=4", "--size", "k=3"]
-    done = CliRunner().invoke(main, ["run", *given, "--fallback", "evaluating_backend"])
+    done = call("run", *given, "--fallback", "evaluating_backend")
     assert "Output 'y': float32[4, 4]" in done.output, done.output
-    assert "it cannot be imported" in CliRunner().invoke(main, ["run", *given, "--fallback", "no such module"]).output
+    assert "it cannot be imported" in call("run", *given, "--fallback", "no such module").output
 
 
 def test_onnx_runtime_runs_what_is_not_mapped() -> None:

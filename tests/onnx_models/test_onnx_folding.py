@@ -11,7 +11,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import N, model  # noqa: E402 - it needs ONNX
+from onnx_nodes import N, model, result  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
@@ -33,29 +33,18 @@ def pairs(dtype: str) -> list[Any]:
     return [np.repeat(x, x.size), np.tile(x, x.size)]
 
 
-def answer(node: Any, arrays: Sequence[Any], constants: Sequence[int]) -> Any:
-    """The result of a node; some of its inputs are constants of the model."""
-    kinds = [onnx.helper.np_dtype_to_tensor_dtype(one.dtype) for one in arrays]
-    names = [f"x{i}" for i in range(len(arrays))]
-    given = [i for i in range(len(arrays)) if i not in constants]
-    infos = [onnx.helper.make_tensor_value_info(names[i], kinds[i], arrays[i].shape) for i in given]
-    made = model([node], infos, [onnx.ValueInfoProto(name="y")], {names[i]: arrays[i] for i in constants})
-    return tvmdml.onnx.load(made)({names[i]: arrays[i] for i in given})[0]
-
-
 def differences(kind: str, arrays: Sequence[Any], *, mixed: bool = True, **attributes: Any) -> list[str]:
     """Whether constants change a bit of a node's result: all inputs, and with ``mixed`` each of them alone."""
     formal = onnx.defs.get_schema(kind, 21).inputs
     types = [{"float32": "float", "float64": "double"}.get(one.dtype.name, one.dtype.name) for one in arrays]
     if any(f"tensor({name})" not in formal[min(i, len(formal) - 1)].types for i, name in enumerate(types)):
         return []  # ONNX has not this type here
-    node = N(kind, [f"x{i}" for i in range(len(arrays))], ["y"], **attributes)
     every = range(len(arrays))
     known = [i for i in every if kind.startswith("Reduce") and i == 1]  # axes decide
-    run = answer(node, arrays, known)
+    run = result(kind, arrays, known=known, **attributes)
     found = []
     for constants in {tuple(every), *((i, *known) for i in every if mixed and i not in known)}:
-        other = answer(node, arrays, constants)
+        other = result(kind, arrays, known=constants, **attributes)
         same = (run.dtype, run.shape) == (other.dtype, other.shape) and np.array_equal(
             *(np.where(np.isnan(one), 0, one).tobytes() if one.dtype.kind == "f" else one.tobytes() for one in (run, other))
         )
@@ -87,10 +76,10 @@ def test_quotients_by_0_and_casts_beyond_the_range_are_directmls() -> None:
     zero = np.zeros(2, np.int32)
     for kind in ("Div", "Mod"):
         for constants in ((), (0, 1)):
-            assert not answer(N(kind, ["x0", "x1"], ["y"]), [np.int32([7, -7]), zero], constants).any()
+            assert not result(kind, [np.int32([7, -7]), zero], known=constants).any()
     x = np.float32([-1, 300, np.nan, np.inf, -np.inf])
     for constants in ((), (0,)):
-        assert answer(N("Cast", ["x0"], ["y"], to=2), [x], constants).tolist() == [0, 255, 0, 255, 0]
+        assert result("Cast", [x], known=constants, to=2).tolist() == [0, 255, 0, 255, 0]
 
 
 @pytest.mark.full
@@ -158,8 +147,7 @@ MAKES_NOTHING: dict[str, tuple[str, list[Any], str]] = {
 
 def of_the_first(kind: str, arrays: list[Any], **more: Any) -> Any:
     """The result of a node that has one input, and else constants."""
-    places = range(len(arrays))
-    return answer(N(kind, [f"x{i}" for i in places], ["y"], **more), arrays, places[1:])
+    return result(kind, arrays, known=range(1, len(arrays)), **more)
 
 
 @pytest.mark.parametrize("name", MAKES_NOTHING)

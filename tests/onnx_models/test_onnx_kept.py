@@ -19,10 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import INT64, N, info, model  # noqa: E402 - they need ONNX
+from onnx_nodes import INT64, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
@@ -111,6 +112,8 @@ def files(path: Path, suffix: str = "*") -> list[Path]:
     return sorted((path.parent / "cache" / "plans").rglob(f"*.{suffix}"))
 
 
+PATHS = os.environ.get("PYTHONPATH", "")
+"""As in this process: other folders of modules give another plan."""
 ALONE = """
 import json, sys
 for name in sys.argv[3:]:
@@ -147,10 +150,8 @@ def test_a_warm_load_needs_neither_compiler_nor_runtime_nor_onnx(place: Path) ->
     np.save(place.with_name("x.npy"), X)
     without = ["onnx", "tvm", *(f"tvmdml.{name}" for name in ("enums", "tuning.logs", "onnx.own_operators", "onnx.tail"))]
     without += [] if threads.native() is None else ["tvm_ffi", "importlib.metadata", "tempfile"]
-    command = [sys.executable, "-c", ALONE, str(place), str(place.with_name("x.npy")), *without]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
-    assert not done.returncode, done.stderr
-    found, dot, said, operators, shape, name = json.loads(done.stdout)
+    printed = python(ALONE, place, place.with_name("x.npy"), *without, may_complain=True, TVMDML_DISABLE_JIT="1", PYTHONPATH=PATHS)
+    found, dot, said, operators, shape, name = json.loads(printed)
     assert [bytes.fromhex(one) for one in found] == cold
     assert dot == "digraph"
     assert "ACTIVATION_SOFTMAX" in " ".join(said)
@@ -173,7 +174,7 @@ tvmdml.onnx.load(sys.argv[1])(x=np.load(sys.argv[2]))
 @pytest.mark.full
 def test_what_is_no_part_of_the_stamp_takes_no_part_in_planning(place: Path) -> None:
     np.save(place.with_name("x.npy"), X)
-    subprocess.run([sys.executable, "-c", PLANNED, str(place), str(place.with_name("x.npy"))], check=True)
+    python(PLANNED, place, place.with_name("x.npy"), may_complain=True)
     assert files(place)
 
 
@@ -464,10 +465,8 @@ def test_a_new_size_needs_neither_compiler_nor_onnx_nor_schedules(place: Path) -
     run(place, rows[:25])
     np.save(place.with_name("x.npy"), rows)
     without = ("onnx", "tvm", "tvmdml.library.scheduling", "tvmdml.onnx.origin")
-    command = [sys.executable, "-c", ALONE, str(place), str(place.with_name("x.npy")), *without]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
-    assert not done.returncode, done.stderr
-    found, _, _, operators, *_ = json.loads(done.stdout)
+    printed = python(ALONE, place, place.with_name("x.npy"), *without, may_complain=True, TVMDML_DISABLE_JIT="1", PYTHONPATH=PATHS)
+    found, _, _, operators, *_ = json.loads(printed)
     assert [bytes.fromhex(one) for one in found] == cold
     assert operators == []
 

@@ -8,36 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import succeed
 
 import tvmdml
 from tvmdml import packs
-from tvmdml.cli import main
 from tvmdml.packs import sources
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
+from onnx_nodes import BOOL, FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
+
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-
-FLOAT, INT64, BOOL = (getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT64", "BOOL"))
-N = onnx.helper.make_node
-
-
-def info(name: str, shape: Any, kind: int = FLOAT) -> Any:
-    return onnx.helper.make_tensor_value_info(name, kind, shape)
-
-
-def model(
-    nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, Any] | None = None, opset: int = 21, **more: Any
-) -> Any:
-    named = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in (weights or {}).items()]
-    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs, named)
-    imports = [onnx.helper.make_opsetid("", opset), *(onnx.helper.make_opsetid(name, 1) for name in ("com.microsoft", "own"))]
-    return onnx.helper.make_model(graph, opset_imports=imports, **more)
-
-
-def ramp(*shape: int) -> Any:
-    return np.linspace(-2, 3, int(np.prod(shape)), dtype=np.float32).reshape(shape)
 
 
 @pytest.mark.full
@@ -321,8 +302,7 @@ def test_outputs_that_are_twins_of_others(tmp_path: Path) -> None:
     packs.build(sources.read([tmp_path / "m.onnx"], ("cpu",), {}), tmp_path / "m.pack", jobs=1)
     np.save(tmp_path / "x.npy", x)
     arguments = ["run", tmp_path / "m.onnx", "--input", f"x={tmp_path / 'x.npy'}", "--output_path", tmp_path]
-    done = CliRunner().invoke(main, [str(one) for one in arguments])
-    assert done.exit_code == 0, done.output
+    succeed(*arguments)
     for results in (
         *(tvmdml.onnx.load(tmp_path / name)(x=x) for name in ("m.onnx", "m.onnx", "m.pack")),
         [np.load(tmp_path / f"{name}.npy") for name in "abcdefghijklm"],

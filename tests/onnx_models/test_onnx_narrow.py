@@ -13,7 +13,7 @@ import tvmdml
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 ml_dtypes: Any = pytest.importorskip("ml_dtypes", reason="the package onnx brings it")
 
-from test_onnx_models import N, info, model  # noqa: E402 - it needs ONNX
+from onnx_nodes import N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.onnx import reading  # noqa: E402 - as above

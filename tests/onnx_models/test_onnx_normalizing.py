@@ -9,7 +9,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_arithmetic import answers  # noqa: E402 - it needs ONNX
+from onnx_nodes import results  # noqa: E402 - they need ONNX
 
 FAR = np.float32([[10000, 10001, 10002, 10003], [-20000, -20001, -20003, -20006]])
 ONES, ZEROS = np.ones(4, np.float32), np.zeros(4, np.float32)
@@ -30,23 +30,23 @@ def near(found: Any, wanted: Any) -> bool:
 def test_statistics_that_are_asked_for_change_nothing(domain: str) -> None:
     """The variance is that of differences from the mean, and not a difference of large numbers."""
     wanted = normal(FAR, 1)
-    (alone,) = answers("LayerNormalization", [FAR, ONES], opset=17, domain=domain)
-    found = answers("LayerNormalization", [FAR, ONES], outputs=3, opset=17, domain=domain)
+    (alone,) = results("LayerNormalization", [FAR, ONES], opset=17, domain=domain)
+    found = results("LayerNormalization", [FAR, ONES], outputs=3, opset=17, domain=domain)
     assert np.array_equal(found[0], alone)
     assert all(near(one, other) for one, other in zip(found, wanted, strict=True))
     half = (FAR / 100).astype(np.float16)
-    found = answers("LayerNormalization", [half, ONES.astype(np.float16)], outputs=3, opset=17, domain=domain)
+    found = results("LayerNormalization", [half, ONES.astype(np.float16)], outputs=3, opset=17, domain=domain)
     assert [one.dtype for one in found] == [np.float16, np.float32, np.float32]
     assert all(near(one, other) for one, other in zip(found[1:], normal(half, 1)[1:], strict=True))
 
 
 def test_normalizations_that_add_first_give_their_statistics() -> None:
     skip = np.float32([[1, 0, 1, 0], [0, 2, 0, 1]])
-    found = answers("SkipLayerNormalization", [FAR, skip, ONES, ZEROS], outputs=4, domain="com.microsoft", epsilon=1e-5)
+    found = results("SkipLayerNormalization", [FAR, skip, ONES, ZEROS], outputs=4, domain="com.microsoft", epsilon=1e-5)
     wanted = (*normal(FAR + skip, 1), FAR + skip)
     assert all(near(one, other) for one, other in zip(found, wanted, strict=True))
     kind, one = "SkipSimplifiedLayerNormalization", {"domain": "com.microsoft", "epsilon": 1e-5}
-    found = answers(kind, [FAR, skip, ONES], outputs=4, absent=(1,), **one)
+    found = results(kind, [FAR, skip, ONES], outputs=4, absent=(1,), **one)
     root = np.sqrt(((FAR + skip).astype(np.float64) ** 2).mean(1, keepdims=True) + 1e-5)
     assert near(found[0], (FAR + skip) / root)
     assert near(found[1] * root, 1)
@@ -58,10 +58,10 @@ def test_groups_of_versions_18_to_20_have_a_scale_each() -> None:
     parts = normal(x.reshape(1, 2, 8), 2)[0]
     wanted = (parts * scale[:, None] + bias[:, None]).reshape(x.shape)
     for opset in (18, 20):
-        assert near(answers("GroupNormalization", [x, scale, bias], opset=opset, num_groups=2)[0], wanted)
+        assert near(results("GroupNormalization", [x, scale, bias], opset=opset, num_groups=2)[0], wanted)
     wanted = parts.reshape(x.shape) * ONES[:, None] + np.arange(4)[:, None]
-    assert near(answers("GroupNormalization", [x, ONES, np.arange(4, dtype=np.float32)], num_groups=2)[0], wanted)
-    first = answers("GroupNorm", [x, ONES, np.arange(4, dtype=np.float32)], domain="com.microsoft", groups=2, channels_last=0)[0]
+    assert near(results("GroupNormalization", [x, ONES, np.arange(4, dtype=np.float32)], num_groups=2)[0], wanted)
+    first = results("GroupNorm", [x, ONES, np.arange(4, dtype=np.float32)], domain="com.microsoft", groups=2, channels_last=0)[0]
     assert near(first, wanted)
 
 
@@ -69,10 +69,10 @@ def test_statistics_may_be_wider_than_a_batch() -> None:
     x = np.array([[1, 2], [3, 5]], np.float16)
     scale, bias = np.array([1, 2], np.float16), np.array([0, 1], np.float16)
     mean, variance = np.float32([0, 1e-3]), np.float32([1, 4])
-    (found,) = answers("BatchNormalization", [x, scale, bias, mean, variance], epsilon=0.0)
+    (found,) = results("BatchNormalization", [x, scale, bias, mean, variance], epsilon=0.0)
     assert found.dtype == np.float16
     assert near(found, (x - mean) / np.sqrt(variance) * scale + bias)
-    found = answers("BatchNormalization", [x, scale, bias, mean, variance], outputs=3, training_mode=1, momentum=0.5)
+    found = results("BatchNormalization", [x, scale, bias, mean, variance], outputs=3, training_mode=1, momentum=0.5)
     assert [one.dtype for one in found] == [np.float16, np.float32, np.float32]
     assert near(found[1], mean / 2 + x.mean(0) / 2)
     assert near(found[2], variance / 2 + x.astype(np.float32).var(0) / 2)
@@ -81,7 +81,7 @@ def test_statistics_may_be_wider_than_a_batch() -> None:
 def test_deviations_may_be_small() -> None:
     """ONNX adds 1e-9 to a deviation, and not to a variance."""
     for size in (2e-4, 2e-6):
-        (found,) = answers("MeanVarianceNormalization", [np.float32([0, size])], opset=13, axes=[0])
+        (found,) = results("MeanVarianceNormalization", [np.float32([0, size])], opset=13, axes=[0])
         np.testing.assert_allclose(found, [-1, 1], rtol=2e-3)
 
 
@@ -96,7 +96,7 @@ def test_norms_of_small_and_large_numbers_are_those_of_the_type(p: int, dtype: s
         wide = x.astype(np.float32 if dtype == "float16" else dtype)
         norm = (np.abs(wide) ** p).sum(1, keepdims=True) ** (1 / p)
         wanted = np.where(norm == 0, 0, wide / norm)
-    (found,) = answers("LpNormalization", [x], p=p)
+    (found,) = results("LpNormalization", [x], p=p)
     assert np.allclose(found, wanted, rtol=1e-3 if dtype == "float16" else 1e-6, atol=0, equal_nan=True)
 
 
@@ -108,4 +108,4 @@ def test_responses_of_channels_in_any_number_of_dimensions() -> None:
     for shape in ((2, 4, 3, 1), (2, 4, 3), (2, 4, 1, 3, 1), (6, 4)):
         order = (0, 2, 1, 3) if len(shape) == 2 else (0, 1, 2, 3)
         given, right = (one.transpose(order).reshape(shape) for one in (x, wanted))
-        assert near(answers("LRN", [given], size=3, alpha=1.0)[0], right), shape
+        assert near(results("LRN", [given], size=3, alpha=1.0)[0], right), shape

@@ -10,7 +10,7 @@ import pytest
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 onnxruntime: Any = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
-from test_onnx_models import model  # noqa: E402 - it needs ONNX
+from onnx_nodes import single  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 
@@ -90,14 +90,7 @@ ODD: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", ODD)
 def test_what_is_at_the_edge_is_what_onnx_runtime_makes(name: str) -> None:
     kind, arrays, attributes, weights = ODD[name]
-    names = ["" if one is None else f"x{n}" for n, one in enumerate(arrays)]
-    given = {name: one for name, one in zip(names, arrays, strict=True) if name}
-    constants = {names[n]: given.pop(names[n]) for n in weights}
-    to_type = onnx.helper.np_dtype_to_tensor_dtype
-    inputs = [onnx.helper.make_tensor_value_info(name, to_type(one.dtype), one.shape) for name, one in given.items()]
-    nodes = [onnx.helper.make_node(kind, names, ["y"], **attributes)]
-    made = model(nodes, inputs, [onnx.helper.ValueInfoProto(name="y")], constants)
-    made.ir_version = 10
+    made, given = single(kind, arrays, weights, **attributes)
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     (right,), (found,) = session.run(None, given), tvmdml.onnx.load(made)(given)
     assert (found.dtype, found.shape) == (right.dtype, right.shape)

@@ -12,7 +12,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import FLOAT, N, info, model  # noqa: E402 - they need ONNX
+from onnx_nodes import FLOAT, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.onnx import converting  # noqa: E402

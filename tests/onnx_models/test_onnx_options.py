@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 
 import tvmdml
 
@@ -77,10 +77,8 @@ print(found)
 def test_a_session_uses_as_many_threads_as_it_was_told(disabled: str, started: tuple[list[int], ...], tmp_path: Path) -> None:
     """The caller is one of them. With the pool in Python a thread makes the calls of the main thread."""
     (tmp_path / "m.onnx").write_bytes(unary("Neg"))
-    command = [sys.executable, "-c", THREADS, str(tmp_path / "m.onnx")]
-    environment = {**os.environ, "TVMDML_NUM_THREADS": "4", "TVMDML_DISABLE_NATIVE": disabled}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert json.loads(done.stdout) in started
+    variables = {"TVMDML_NUM_THREADS": "4", "TVMDML_DISABLE_NATIVE": disabled}
+    assert json.loads(python(THREADS, tmp_path / "m.onnx", may_complain=True, **variables)) in started
 
 
 def test_the_variable_names_the_device_of_directml(monkeypatch: pytest.MonkeyPatch) -> None:

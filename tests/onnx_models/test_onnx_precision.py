@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
+from commands import call
 from onnx import helper
 from support import seeded
 
 import tvmdml
-from tvmdml.cli import main
 from tvmdml.graph.passes.precision import LEAST_PRODUCTS
 from tvmdml.operators._matrix_bfloat16_fused import rounded
 
@@ -154,7 +153,7 @@ def test_commands_have_the_option(tmp_path: Path) -> None:
     pack, option = tmp_path / "network.pack", ["--precision", "bf16", "--size", "n=48"]
 
     def said(*words: object, code: int = 0) -> str:
-        done = CliRunner().invoke(main, [str(word) for word in words])
+        done = call(*words)
         assert done.exit_code == code, done.output
         return done.output
 

@@ -16,7 +16,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import BOOL, FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
+from onnx_nodes import BOOL, FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
 
 Program = Callable[[Any, Path], object]
 PROGRAMS: dict[str, Program] = {}

@@ -9,7 +9,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from single_nodes import differences, result, single  # noqa: E402 - they need ONNX
+from onnx_nodes import differences, result, single  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.errors import Unsupported  # noqa: E402

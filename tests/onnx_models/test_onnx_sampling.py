@@ -10,7 +10,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from single_nodes import differences, result  # noqa: E402 - they need ONNX
+from onnx_nodes import differences, result  # noqa: E402 - they need ONNX
 
 from tvmdml.errors import Unsupported  # noqa: E402
 

@@ -9,8 +9,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from single_nodes import single  # noqa: E402 - they need ONNX
-from test_onnx_models import N, info, model  # noqa: E402
+from onnx_nodes import N, info, model, single  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.onnx import converting  # noqa: E402

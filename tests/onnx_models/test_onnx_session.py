@@ -20,7 +20,7 @@ from tvmdml.targets import Target
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
+from onnx_nodes import FLOAT, INT64, N, info, model, ramp  # noqa: E402 - they need ONNX
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml.onnx import providers  # noqa: E402

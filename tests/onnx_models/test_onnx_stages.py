@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
 from counting_models import counting_model  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
+from onnx_nodes import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
 from support import Array  # noqa: E402
-from test_onnx_models import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml.graph.kept  # noqa: E402 - it is changed here
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
@@ -450,9 +448,7 @@ def test_a_later_process_finds_all_stages(tmp_path: Path) -> None:
     right = [loaded(x=x) for x in arrays]
     assert len({len(last) for last, _ in right}) == 4
     np.savez(tmp_path / "x.npz", runs=len(arrays), **{f"x{i}": x for i, x in enumerate(arrays[::-1])})
-    command = [sys.executable, "-c", ALONE, str(place), str(tmp_path / "x.npz"), str(tmp_path / "y.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "TVMDML_DISABLE_JIT": "1"}, check=False)
-    assert not done.returncode, done.stderr
+    python(ALONE, place, tmp_path / "x.npz", tmp_path / "y.npz", may_complain=True, TVMDML_DISABLE_JIT="1")
     with np.load(tmp_path / "y.npz") as results:
         for i, array in enumerate(array for arrays in right[::-1] for array in arrays):
             assert np.array_equal(results[f"arr_{i}"], array)

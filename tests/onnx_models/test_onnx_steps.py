@@ -10,7 +10,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from test_onnx_models import FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
+from onnx_nodes import FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
 from test_onnx_open_sizes import Counted, conversions, nothing_kept  # noqa: E402, F401 - fixtures
 
 import tvmdml.onnx  # noqa: E402 - it needs ONNX

@@ -12,7 +12,7 @@ import pytest
 
 onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
 
-from single_nodes import differences, result, results  # noqa: E402 - they need ONNX
+from onnx_nodes import differences, result, results  # noqa: E402 - they need ONNX
 
 from tvmdml.onnx import described, folding  # noqa: E402
 from tvmdml.onnx.origin import OLDEST_OPSET  # noqa: E402

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import packs as small
 import pytest
-from click.testing import CliRunner
+from commands import call
 from folders import TOP
 
 import tvmdml
 from tvmdml import InvalidArgument, targets
-from tvmdml.cli import main
 from tvmdml.enums import FeatureLevel
 from tvmdml.errors import Unsupported
 from tvmdml.kernels.kernel import Kernel
@@ -100,13 +99,12 @@ print("tvm" in sys.modules, "tvmdml.library.scheduling" in sys.modules, finding.
 
 def test_networks_load_and_answer_without_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a first process, whose cache is empty, and in a second one, which has the plan of the first."""
-    onnx = pytest.importorskip("onnx")
+    own: Any = pytest.importorskip("onnx_nodes", reason="ONNX is not installed")
     weights = np.random.default_rng(1).standard_normal((32, 24), np.float32)
-    nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["a"]), onnx.helper.make_node("Relu", ["a"], ["y"])]
-    ends = [onnx.helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", 32), ("y", 24))]
-    graph = onnx.helper.make_graph(nodes, "net", ends[:1], ends[1:], [onnx.numpy_helper.from_array(weights, "w")])
+    nodes = [own.N("MatMul", ["x", "w"], ["a"]), own.N("Relu", ["a"], ["y"])]
+    made = own.model(nodes, [own.info("x", ["n", 32])], [own.info("y", ["n", 24])], {"w": weights}, 17, ir_version=8)
     path = tmp_path / "net.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    own.onnx.save(made, path)
     monkeypatch.setenv("TVMDML_CACHE_DIR", str(tmp_path / "cache"))
     wanted = list(listed.planned(str(path), {"x": np.zeros((5, 32), np.float32)}, targets.resolve("cpu")))
     assert [one.desc.NAME for one in wanted] == ["GEMM"]
@@ -261,17 +259,8 @@ def test_the_same_spec_gives_the_same_wheel(built: Path, tmp_path: Path) -> None
 def test_a_target_has_no_kernels_that_one_with_less_features_has(tmp_path: Path) -> None:
     spec.write(tmp_path / "spec.toml", small.few_for().wanted[:1])
     names = ["cpu:x86-64-v4+avx512vnni", "cpu:x86-64-v3", "cpu:x86-64-v4"]
-    result = CliRunner().invoke(
-        main,
-        [
-            "pack",
-            "wheel",
-            str(tmp_path / "spec.toml"),
-            "-o",
-            str(tmp_path / "dist"),
-            *itertools.chain(*(("--target", n) for n in names)),
-        ],
-    )
+    where = itertools.chain(*(("--target", n) for n in names))
+    result = call("pack", "wheel", tmp_path / "spec.toml", "-o", tmp_path / "dist", *where)
     assert result.exit_code == 0, result.output
     assert [path.suffix for path in (tmp_path / "dist").iterdir()] == [".whl"]
     counts = dict(line.split(" kernels")[0].rsplit(": ", 1) for line in result.output.splitlines()[:3])
@@ -324,7 +313,7 @@ def test_what_is_listed_is_not_compiled(monkeypatch: pytest.MonkeyPatch, uncompi
 
 
 def test_doctor_and_cache_info_show_it(installed: Path) -> None:
-    result = CliRunner().invoke(main, ["cache", "info"])
+    result = call("cache", "info")
     assert f"6 kernels for {LEVEL}" in result.output
     (check,) = (one for one in checks.CHECKS if one.name == "library")
     assert [(one.state, one.words) for one in check.look()] == [(OK, f"{library.PACKAGE} has 6 kernels for {LEVEL}")]

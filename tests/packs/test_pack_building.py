@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import packs as small
 import pytest
-from click.testing import CliRunner
+from commands import call
 from folders import TESTS
 from support import IN_PLACE, round_desc, tensor
 
 import tvmdml
 from tvmdml import CompileError, packs, targets
-from tvmdml.cli import main
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import lines, recording, spec
 from tvmdml.packs import work
@@ -227,7 +226,7 @@ def test_a_place_that_no_file_can_be_written_to_is_refused_first(tmp_path: Path,
     with pytest.raises(tvmdml.InvalidArgument, match="output: given"):
         packs.build(small.spec_for("cpu:x86-64"), tmp_path / path, progress=lambda *_: pytest.fail("work was done"))
     for command in (["build", "spec.toml"], ["record", "--", "no such program"]):
-        done = CliRunner().invoke(main, ["pack", command[0], "-o", str(tmp_path / path), *command[1:]])
+        done = call("pack", command[0], "-o", tmp_path / path, *command[1:])
         assert (done.exit_code, "output: given" in done.output) == (2 if path == "." else 1, path != "."), done.output
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from c_programs import ASAN, SANITIZED, compiled, said
-from click.testing import CliRunner
+from commands import call, succeed
 from folders import C as SOURCES
 from packs import Change, put, rewritten, run_elsewhere
 
 import tvmdml
 from tvmdml import errors, packs, targets
-from tvmdml.cli import main
 from tvmdml.library import format as container
 from tvmdml.library import signing
 from tvmdml.library.format import DATA, Contents, Pack
@@ -131,18 +130,11 @@ def test_two_graphs_of_one_name_are_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def onnx_pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
-    helper, folder = onnx.helper, tmp_path_factory.mktemp("onnx")
-    weights = onnx.numpy_helper.from_array(np.arange(24, dtype=np.float32).reshape(3, 8), "w")
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("Relu", ["a"], ["y"]),
-        helper.make_node("Shape", ["x"], ["sizes"]),
-    ]
-    infos = [helper.make_tensor_value_info(name, 1, ["batch", n]) for name, n in (("x", 3), ("y", 8))]
-    sizes = helper.make_tensor_value_info("sizes", 7, [2])
-    graph = helper.make_graph(nodes, "g", infos[:1], [infos[1], sizes], [weights])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), folder / "model.onnx")
+    own: Any = pytest.importorskip("onnx_nodes", reason="ONNX is not installed")
+    folder, weights = tmp_path_factory.mktemp("onnx"), {"w": np.arange(24, dtype=np.float32).reshape(3, 8)}
+    nodes = [own.N("MatMul", ["x", "w"], ["a"]), own.N("Relu", ["a"], ["y"]), own.N("Shape", ["x"], ["sizes"])]
+    outputs = [own.info("y", ["batch", 8]), own.info("sizes", [2], own.INT64)]
+    own.onnx.save(own.model(nodes, [own.info("x", ["batch", 3])], outputs, weights), folder / "model.onnx")
     for batch in (1, 2):
         spec = sources.read([folder / "model.onnx"], TARGETS, {"batch": batch})
         packs.build(spec, folder / f"{batch}.pack", jobs=1)
@@ -164,8 +156,7 @@ def test_merged_sizes_with_plain_weights_have_them_once(tmp_path: Path) -> None:
         names = [str(tmp_path / f"{way}{n}.pack") for n in rows]
         for n, name in zip(rows, names, strict=True):
             arguments = ["pack", "build", str(tmp_path / "m.onnx"), "--size", f"n={n}", "--target", TARGETS[-1], "-j1", "-o", name]
-            result = CliRunner().invoke(main, arguments + options)
-            assert result.exit_code == 0, result.output
+            succeed(*arguments + options)
         change.merge(names, tmp_path / f"{way}.pack")
         pack = Pack(tmp_path / f"{way}.pack")
         stored = [row.size for row in map(pack.part, range(pack.part_count)) if row.suffix == DATA]
@@ -263,11 +254,10 @@ def test_recurrent_weights_are_packed_in_a_pack(tmp_path: Path) -> None:
 
 
 def test_sizes_without_names_are_called_by_input_and_axis(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 3, "??"]) for name in "xy")
+    own: Any = pytest.importorskip("onnx_nodes", reason="ONNX is not installed")
+    x, y = (own.info(name, [None, 3, "??"]) for name in "xy")
     x.type.tensor_type.shape.dim[0].dim_value = -1
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)]), file := tmp_path / "model.onnx")
+    own.onnx.save(own.model([own.N("Relu", ["x"], ["y"])], [x], [y]), file := tmp_path / "model.onnx")
     model = tvmdml.onnx.load(file, {"x.0": 2})
     assert (model.inputs[0].shape, model.symbols) == ((2, 3, None), ("x.2",))
     assert tvmdml.onnx.InferenceSession(file).get_inputs()[0].shape == [None, 3, None]
@@ -285,9 +275,9 @@ def test_sizes_choose_in_a_pack(onnx_pack: Path) -> None:
     assert tvmdml.onnx.load(onnx_pack, {"batch": 2}).inputs[0].shape == (2, 3)
     with pytest.raises(errors.InvalidArgument, match=r"given batch=3; allowed: batch=1; or batch=2\. Build"):
         tvmdml.onnx.load(onnx_pack, {"batch": 3})
-    found = CliRunner().invoke(main, ["run", str(onnx_pack), "--size", "batch=2"])
+    found = call("run", onnx_pack, "--size", "batch=2")
     assert "Output 'y': float32[2, 8]" in found.output
-    found = CliRunner().invoke(main, ["run", str(onnx_pack)])
+    found = call("run", onnx_pack)
     assert "allowed: --input x=FILE.npy, or --size batch=1, or --size batch=2." in found.stderr
 
 
@@ -323,16 +313,14 @@ def test_a_graph_is_run_and_measured_by_the_names_of_its_inputs(
         np.save(tmp_path / f"{name}.npy", array)
     named = [part for name in given for part in ("--input", f"{name}={tmp_path / name}.npy")]
     command = ["run", str(path.with_suffix(suffix)), "--device", TARGETS[-1], *named, "--output_path", str(tmp_path / "out")]
-    done = CliRunner().invoke(main, [*command, "--profile", str(tmp_path / "trace.json")])
-    assert done.exit_code == 0, done.output
+    done = succeed(*command, "--profile", tmp_path / "trace.json")
     assert "Output '1': uint32[8, 3]" in done.output
     assert "CONVOLUTION" in done.output
     for i, expected in enumerate(wanted):
         assert np.array_equal(np.load(tmp_path / "out" / f"{i}.npy"), expected)
-    wrong = CliRunner().invoke(main, [*command[:4], "--input", f"y={tmp_path / 'x.npy'}"])
+    wrong = call(*command[:4], "--input", f"y={tmp_path / 'x.npy'}")
     assert "given 'y'; allowed: x, more than that" in wrong.output + wrong.stderr
-    done = CliRunner().invoke(main, ["bench", str(path.with_suffix(suffix)), "--device", TARGETS[-1]])
-    assert done.exit_code == 0, done.output
+    done = succeed("bench", path.with_suffix(suffix), "--device", TARGETS[-1])
     assert "no ONNX Runtime: it reads ONNX models only" in done.output
 
 
@@ -358,8 +346,7 @@ def test_a_graph_is_tuned_by_shares_of_the_time(path: Path, monkeypatch: pytest.
         return []
 
     monkeypatch.setattr("tvmdml.tuning.tuner.tune", tune)
-    done = CliRunner().invoke(main, ["tune", str(path.with_suffix(".graph")), "--target", TARGETS[-1], "--trials", "10"])
-    assert done.exit_code == 0, done.output
+    done = succeed("tune", path.with_suffix(".graph"), "--target", TARGETS[-1], "--trials", "10")
     assert {name for name, _ in asked} == names
     assert "% of the time" in done.output
 
@@ -458,21 +445,20 @@ def test_the_function_has_the_names_and_types_of_the_graph(onnx_pack: Path, fold
 
 def test_outputs_that_are_sequences(tmp_path: Path) -> None:
     """Lists in Python, as without a pack; in C each tensor is a parameter."""
-    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    own: Any = pytest.importorskip("onnx_nodes", reason="ONNX is not installed")
+    helper, kind = own.onnx.helper, own.FLOAT
     nodes = [
-        helper.make_node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=0),
-        helper.make_node("Neg", ["x"], ["y"]),
-        helper.make_node("SequenceEmpty", [], ["none"]),
-        helper.make_node("SequenceConstruct", ["y", "x"], ["pair"]),
-        helper.make_node("Optional", [], ["nothing"], type=helper.make_tensor_type_proto(kind, [2])),
+        own.N("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=0),
+        own.N("Neg", ["x"], ["y"]),
+        own.N("SequenceEmpty", [], ["none"]),
+        own.N("SequenceConstruct", ["y", "x"], ["pair"]),
+        own.N("Optional", [], ["nothing"], type=helper.make_tensor_type_proto(kind, [2])),
     ]
     optional = helper.make_optional_type_proto(helper.make_tensor_type_proto(kind, [2]))
     several = {name: helper.make_tensor_sequence_value_info(name, kind, None) for name in ("rows", "none", "pair")}
-    x, y = (helper.make_tensor_value_info(name, kind, [3, 2]) for name in "xy")
-    outputs = [several["rows"], y, several["none"], several["pair"], helper.make_value_info("nothing", optional)]
-    made = helper.make_model(helper.make_graph(nodes, "s", [x], outputs), opset_imports=[helper.make_opsetid("", 21)])
-    onnx.save(made, tmp_path / "s.onnx")
+    y, nothing = own.info("y", [3, 2]), helper.make_value_info("nothing", optional)
+    outputs = [several["rows"], y, several["none"], several["pair"], nothing]
+    own.onnx.save(own.model(nodes, [own.info("x", [3, 2])], outputs), tmp_path / "s.onnx")
     packs.build(tmp_path / "s.onnx", tmp_path / "s.pack", targets=TARGETS[-1:], jobs=1)
     served, right = (tvmdml.onnx.load(tmp_path / name) for name in ("s.pack", "s.onnx"))
     assert [(one.name, one.type) for one in served.get_outputs()] == [(one.name, one.type) for one in right.get_outputs()]
@@ -512,11 +498,9 @@ def in_c(pack: Path, declared: str, arguments: str, elements: int, turns: int = 
 @CC
 def test_a_model_that_draws_numbers(tmp_path: Path) -> None:
     """Python counts the runs; a program in C says which one it is, by the state."""
-    onnx: Any = pytest.importorskip("onnx", reason="ONNX is not installed")
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    x, y = (helper.make_tensor_value_info(name, kind, [40]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("RandomNormalLike", ["x"], ["y"])], "noise", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "noise.onnx")
+    own: Any = pytest.importorskip("onnx_nodes", reason="ONNX is not installed")
+    x, y = (own.info(name, [40]) for name in "xy")
+    own.onnx.save(own.model([own.N("RandomNormalLike", ["x"], ["y"])], [x], [y]), tmp_path / "noise.onnx")
     packs.build(tmp_path / "noise.onnx", tmp_path / "noise.pack", targets=TARGETS, jobs=1)
     given = np.zeros(40, np.float32)
     served, right = (tvmdml.onnx.load(tmp_path / name, seed=6) for name in ("noise.pack", "noise.onnx"))

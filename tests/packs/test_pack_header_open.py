@@ -17,7 +17,7 @@ import onnx
 import pytest
 from c_programs import ASAN, SANITIZED, STRICT, compiled, said
 from folders import C as SOURCES
-from onnx import TensorProto, helper, numpy_helper
+from onnx_nodes import BOOL, FLOAT, INT64, N, info, model
 from packs import rewritten
 from test_pack_graphs import TARGETS
 
@@ -30,7 +30,6 @@ from tvmdml.packs import _header_c, _header_choices, header, sources, verify
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="no gcc and g++ here")
 
-FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 THREADS = ("-pthread", "-ldl")
 
 
@@ -51,11 +50,11 @@ def weights(*shape: int) -> Any:
 def tokens() -> Net:
     """Products of one row and of several, a softmax over an open size, and what is joined along another one."""
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Transpose", ["b"], ["c"], perm=[0, 2, 1]),
-        helper.make_node("Softmax", ["c"], ["d"], axis=-1),
-        helper.make_node("Concat", ["c", "d"], ["y"], axis=1),
+        N("MatMul", ["x", "w"], ["a"]),
+        N("Relu", ["a"], ["b"]),
+        N("Transpose", ["b"], ["c"], perm=[0, 2, 1]),
+        N("Softmax", ["c"], ["d"], axis=-1),
+        N("Concat", ["c", "d"], ["y"], axis=1),
     ]
     shapes = ["batch", "length", 6], ["batch", 16, "length"]
     ranges = {"batch": range(1, 4), "length": range(1, 21)}
@@ -65,14 +64,14 @@ def tokens() -> Net:
 def image() -> Net:
     """Convolutions whose tiles follow from the image, and a size that halves and doubles again."""
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Conv", ["c", "v"], ["d"]),
-        helper.make_node("Resize", ["d", "", "scale"], ["mask"], mode="nearest"),
-        helper.make_node("GlobalAveragePool", ["d"], ["e"]),
-        helper.make_node("Flatten", ["e"], ["f"]),
-        helper.make_node("Gemm", ["f", "u"], ["scores"]),
+        N("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        N("Relu", ["a"], ["b"]),
+        N("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        N("Conv", ["c", "v"], ["d"]),
+        N("Resize", ["d", "", "scale"], ["mask"], mode="nearest"),
+        N("GlobalAveragePool", ["d"], ["e"]),
+        N("Flatten", ["e"], ["f"]),
+        N("Gemm", ["f", "u"], ["scores"]),
     ]
     constants = {"w": weights(16, 3, 3, 3), "v": weights(8, 16, 1, 1), "u": weights(8, 10), "scale": np.float32([1, 1, 2, 2])}
     outputs = [("mask", FLOAT, [1, 8, "h", "w"]), ("scores", FLOAT, [1, 10])]
@@ -83,16 +82,16 @@ def image() -> Net:
 def sizes_as_numbers() -> Net:
     """Arrays of sizes in two types, an output twice, an input that nothing reads, and bool tensors."""
     nodes = [
-        helper.make_node("Shape", ["x"], ["shape"]),
-        helper.make_node("ArgMax", ["x"], ["best"], axis=0, keepdims=0),
-        helper.make_node("ReduceMax", ["best"], ["last"], keepdims=0),
-        helper.make_node("Add", ["shape", "last"], ["numbers"]),
-        helper.make_node("Where", ["mask", "x", "zero"], ["chosen"]),
-        helper.make_node("ReduceSum", ["chosen"], ["sum"], keepdims=0),
-        helper.make_node("Cast", ["shape"], ["real"], to=FLOAT),
-        helper.make_node("Mul", ["real", "sum"], ["product"]),
-        helper.make_node("Identity", ["chosen"], ["twin"]),
-        helper.make_node("Not", ["mask"], ["unmask"]),
+        N("Shape", ["x"], ["shape"]),
+        N("ArgMax", ["x"], ["best"], axis=0, keepdims=0),
+        N("ReduceMax", ["best"], ["last"], keepdims=0),
+        N("Add", ["shape", "last"], ["numbers"]),
+        N("Where", ["mask", "x", "zero"], ["chosen"]),
+        N("ReduceSum", ["chosen"], ["sum"], keepdims=0),
+        N("Cast", ["shape"], ["real"], to=FLOAT),
+        N("Mul", ["real", "sum"], ["product"]),
+        N("Identity", ["chosen"], ["twin"]),
+        N("Not", ["mask"], ["unmask"]),
     ]
     inputs = [("x", FLOAT, ["n", "m"]), ("mask", BOOL, ["n", 1]), ("idle", FLOAT, ["m", 3])]
     outputs = [("numbers", INT64, [2]), ("chosen", FLOAT, ["n", "m"]), ("product", FLOAT, [2]), ("twin", FLOAT, ["n", "m"])]
@@ -103,15 +102,12 @@ def sizes_as_numbers() -> Net:
 def sides() -> Net:
     """One of two sides, which an element chooses."""
     branches = [
-        helper.make_graph(
-            [helper.make_node(operation, ["x"], ["z"])], operation, [], [helper.make_tensor_value_info("z", FLOAT, None)]
-        )
-        for operation in ("Sqrt", "Neg")
+        onnx.helper.make_graph([N(operation, ["x"], ["z"])], operation, [], [info("z", None)]) for operation in ("Sqrt", "Neg")
     ]
     nodes = [
-        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
-        helper.make_node("Greater", ["most", "limit"], ["is_large"]),
-        helper.make_node("If", ["is_large"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        N("ReduceMax", ["x"], ["most"], keepdims=0),
+        N("Greater", ["most", "limit"], ["is_large"]),
+        N("If", ["is_large"], ["y"], then_branch=branches[0], else_branch=branches[1]),
     ]
     return Net([("x", FLOAT, ["n"])], [("y", FLOAT, ["n"])], nodes, {"limit": np.float32(2)}, {"n": range(1, 600)})
 
@@ -119,13 +115,16 @@ def sides() -> Net:
 NETS: dict[str, Callable[[], Net]] = {each.__name__: each for each in (tokens, image, sizes_as_numbers, sides)}
 
 
+def saved(net: Net, folder: Path) -> Path:
+    """The model in a file."""
+    inputs, outputs = ([info(name, shape, kind) for name, kind, shape in several] for several in (net.inputs, net.outputs))
+    onnx.save(model(list(net.nodes), inputs, outputs, dict(net.constants), 17, ir_version=9), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
 def built(net: Net, folder: Path, targets: Sequence[str] = TARGETS[-1:]) -> Path:
     """The pack of a model."""
-    infos = [[helper.make_tensor_value_info(*each) for each in several] for several in (net.inputs, net.outputs)]
-    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in net.constants.items()]
-    graph = helper.make_graph(list(net.nodes), "net", *infos, constants)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "net.onnx")
-    spec = sources.read([folder / "net.onnx"], targets, dict(net.ranges))
+    spec = sources.read([saved(net, folder)], targets, dict(net.ranges))
     packs.build(spec, folder / "net.pack", targets=targets, jobs=1)
     return folder / "net.pack"
 
@@ -194,9 +193,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_the_results_in_c_are_those_in_python(name: str, folders: Callable[[str], Path]) -> None:
     """In memory between pages that nothing may touch, for sizes in any order, and in several threads."""
     net, folder = NETS[name](), folders(name)
-    model = tvmdml.onnx.load(folder / "net.pack", target=TARGETS[-1])
+    served = tvmdml.onnx.load(folder / "net.pack", target=TARGETS[-1])
     several = drawn(net, 24)
-    expected = [b"".join(each.tobytes() for each in model(arrays(net, sizes))) for sizes in several]
+    expected = [b"".join(each.tobytes() for each in served(arrays(net, sizes))) for sizes in several]
     for threads in ("1", "3"):
         obtained, printed = results(folder / "open_graph_c", folder, net, several, TVMDML_NUM_THREADS=threads)
         assert printed == ""
@@ -256,20 +255,20 @@ def test_guards_are_those_of_python(folders: Callable[[str], Path], tmp_path: Pa
     path = rewritten(folders("tokens") / "net.pack", tmp_path / "net.pack", change)
     header.write(Pack(path), tmp_path)
     program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS)
-    model = tvmdml.onnx.load(path, target=TARGETS[-1])
+    served = tvmdml.onnx.load(path, target=TARGETS[-1])
     several = [
         {"batch": batch, "length": length} for batch, length in ((2, 13), (2, 5), (3, 20), (1, 13), (2, 15), (3, 12), (3, 16))
     ]
     obtained, printed = results(program, tmp_path, net, several)
     for sizes, output in zip(several, obtained, strict=True):
         if sizes["length"] == 16:
-            assert model(arrays(net, sizes))[0].shape == (3, 16, 16)
+            assert served(arrays(net, sizes))[0].shape == (3, 16, 16)
             assert output is None
         elif output is None:
             with pytest.raises(errors.InvalidArgument, match="batch=1"):
-                model(arrays(net, sizes))
+                served(arrays(net, sizes))
         else:
-            assert output == model(arrays(net, sizes))[0].tobytes()
+            assert output == served(arrays(net, sizes))[0].tobytes()
     start = "net_graph_net: given batch={}, length={}; allowed: batch=1..3, length=1..20, with {}"
     assert printed.splitlines() == [
         start.format(2, 13, "length != 13"),
@@ -342,8 +341,8 @@ def test_levels_and_numbers_of_threads_have_kernels_of_their_own(tmp_path: Path)
     header.write(Pack(built(net, tmp_path, TARGETS)), tmp_path)
     program = compiled("gcc", SOURCES / "open_graph.c", tmp_path, "-std=c99", *THREADS)
     several = drawn(net, 6)
-    model = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
-    expected = [b"".join(each.tobytes() for each in model(arrays(net, sizes))) for sizes in several]
+    served = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
+    expected = [b"".join(each.tobytes() for each in served(arrays(net, sizes))) for sizes in several]
     for threads in ("1", "2", "7"):
         obtained, printed = results(program, tmp_path, net, several, TVMDML_NUM_THREADS=threads)
         assert (obtained, printed) == (expected, "")
@@ -374,6 +373,7 @@ def test_verify_finds_other_answers(change: str, folders: Callable[[str], Path],
     assert any("is another one than the schedules choose" in each.said for each in report.failed), report.text()
 
 
+WASTES = f"{tiles.__name__}:wastes_columns"
 HOSTILE: dict[str, Callable[[Answers], object]] = {
     "a group that is not there": lambda answers: answers.rows[0].__setitem__(0, 999),
     "a launch that is not there": lambda answers: answers.rows[0].__setitem__(3, len(answers.launches)),
@@ -388,15 +388,10 @@ HOSTILE: dict[str, Callable[[Answers], object]] = {
     "an atom that is not there": lambda answers: answers.functions[0][4].append([[[777], 1]]),
     "a number that is too large": lambda answers: answers.functions[0][4].append(1 << 64),
     "another function": lambda answers: answers.functions[0][3].append(["os:system", [["is", "true"]], 0]),
-    "an answer that is none": lambda answers: answers.functions[0][3].append(
-        [f"{tiles.__name__}:wastes_columns", [["is", 3], ["is", 4]], -1]
-    ),
-    "a choice of other things": lambda answers: answers.functions[0][3].append(
-        [f"{tiles.__name__}:wastes_columns", [["is", "x"]], 1]
-    ),
+    "an answer that is none": lambda answers: answers.functions[0][3].append([WASTES, [["is", 3], ["is", 4]], -1]),
+    "a choice of other things": lambda answers: answers.functions[0][3].append([WASTES, [["is", "x"]], 1]),
     "nothing": lambda answers: answers.functions.clear(),
 }
-WASTES = f"{tiles.__name__}:wastes_columns"
 PACKED = {"name": "z", "dtype": "float32", "elements": 4, "layout": "x", "inputs": ["z"], "kernel": "00" * 16}
 PACKED |= {"scalars": [], "temporaries": []}
 

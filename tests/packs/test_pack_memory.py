@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 import pytest
 from folders import TESTS
+from programs import python
 
 from tvmdml.errors import PackError
 from tvmdml.library import signing
@@ -54,10 +53,7 @@ print(peak() - before, said)
 
 def measured(work: str, small: Path, path: Path) -> tuple[float, str]:
     """The MiB that work on a pack adds to a process that has done the same on a small one; and why the pack was refused."""
-    command = [sys.executable, "-c", _CHILD.replace("{work}", work), str(small), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    mib, _, said = done.stdout.partition(" ")
+    mib, _, said = python(_CHILD.replace("{work}", work), small, path, may_complain=True).partition(" ")
     return float(mib), said.strip()
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
+from commands import call, succeed
+from onnx_nodes import N, info
+from onnx_nodes import model as model_of
 from packs import Change, put, rewritten, run_elsewhere
 from test_pack_graphs import ASKED, TARGETS
+from test_pack_header_open import saved, tokens
 
 import tvmdml
 from tvmdml import errors, packs
-from tvmdml.cli import main
 from tvmdml.library import format as container
 from tvmdml.library import signing
 from tvmdml.library.format import Contents, Pack
@@ -28,26 +29,7 @@ SIZES = [(1, 1), (1, 7), (3, 1), (2, 2), (3, 20), (2, 13), (1, 20)]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A product, a softmax over an open size, and what is joined along another one."""
-    rng = np.random.default_rng(2)
-    weights = [numpy_helper.from_array(rng.standard_normal((6, 8)).astype(np.float32), "w")]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Transpose", ["b"], ["c"], perm=[0, 2, 1]),
-        helper.make_node("Softmax", ["c"], ["d"], axis=-1),
-        helper.make_node("Concat", ["c", "d"], ["y"], axis=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "length", 6])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 16, "length"])],
-        weights,
-    )
-    path = tmp_path_factory.mktemp("open") / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
+    return saved(tokens(), tmp_path_factory.mktemp("open"))
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +37,7 @@ def path(model: Path) -> Path:
     output = model.with_suffix(".pack")
     ranges = ["--size", "batch=1..3", "--size", "length=1..20"]
     targets = [part for name in TARGETS[-1:] for part in ("--target", name)]
-    done = CliRunner().invoke(main, ["pack", "build", str(model), *ranges, *targets, "-j", "1", "-o", str(output)])
-    assert done.exit_code == 0, done.output
+    done = succeed("pack", "build", model, *ranges, *targets, "-j", "1", "-o", output)
     assert re.search(r"net\.pack: [1-9]\d* recordings, [1-9]\d* kernels", done.output)
     return output
 
@@ -142,15 +123,15 @@ def test_other_sizes_are_refused(path: Path) -> None:
 
 
 def test_what_only_models_take_is_refused(path: Path) -> None:
-    done = CliRunner().invoke(main, ["run", str(path), "--device", TARGETS[-1], "--fallback", "onnxruntime"])
+    done = call("run", path, "--device", TARGETS[-1], "--fallback", "onnxruntime")
     assert "load fallback: given 'onnxruntime'; allowed: None: a pack or a saved graph computes as it was made" in done.stderr
 
 
 def test_it_is_run_inspected_and_split(path: Path, tmp_path: Path) -> None:
     command = ["run", str(path), "--device", TARGETS[-1], "--size", "batch=2"]
-    done = CliRunner().invoke(main, [*command, "--size", "length=5"])
+    done = call(*command, "--size", "length=5")
     assert "Output 'y': float32[2, 16, 5]" in done.output, done.output
-    done = CliRunner().invoke(main, command)
+    done = call(*command)
     assert "--input x=FILE.npy, or --size length=N" in done.output + done.stderr
     assert all(name.startswith("net") for name in look.summary(Pack(path))["graphs"])
     change.split(path, [TARGETS[-1]], tmp_path / "split.pack")
@@ -168,17 +149,16 @@ def test_ranges_are_checked(model: Path) -> None:
     for wrong in (range(3), range(3, 3), range(9, 1, -1)):
         with pytest.raises(errors.InvalidArgument, match="size batch"):
             sources.read([model], TARGETS[-1:], {"batch": wrong, "length": 2})
-    done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=4..1", "-o", "x.pack"])
+    done = call("pack", "build", model, "--size", "batch=4..1", "-o", "x.pack")
     assert "given 4..1;" in done.output + done.stderr
-    done = CliRunner().invoke(main, ["pack", "build", str(model), "--size", "batch=1..x", "-o", "x.pack"])
+    done = call("pack", "build", model, "--size", "batch=1..x", "-o", "x.pack")
     assert "batch=1..64" in done.output + done.stderr
 
 
 def test_a_range_may_have_a_step(model: Path, tmp_path: Path) -> None:
     ranges = ["--size", "batch=1..5:2", "--size", "length=4..16:4"]
     command = ["pack", "build", str(model), *ranges, "--target", TARGETS[-1], "-j", "1", "-o", str(tmp_path / "net.pack")]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
+    succeed(*command)
     served = tvmdml.onnx.load(tmp_path / "net.pack", target=TARGETS[-1])
     for sizes in ((1, 4), (3, 8), (5, 16)):
         assert served(x(*sizes))[0].shape == (sizes[0], 16, sizes[1])
@@ -191,15 +171,13 @@ def special(size: int) -> Any:
     """A model that takes three rows where the length has one value, and all rows elsewhere."""
     numbers = {"c": [size], "three": [3], "zero": [0]}
     nodes = [
-        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
-        helper.make_node("Equal", ["n", "c"], ["is"]),
-        helper.make_node("Where", ["is", "three", "n"], ["rows"]),
-        helper.make_node("Slice", ["x", "zero", "rows", "zero"], ["y"]),
+        N("Shape", ["x"], ["n"], start=0, end=1),
+        N("Equal", ["n", "c"], ["is"]),
+        N("Where", ["is", "three", "n"], ["rows"]),
+        N("Slice", ["x", "zero", "rows", "zero"], ["y"]),
     ]
-    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [first, 4]) for name, first in (("x", "length"), ("y", None))]
-    initializers = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in numbers.items()]
-    graph = helper.make_graph(nodes, "net", shapes[:1], shapes[1:], initializers)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    constants = {name: np.array(value) for name, value in numbers.items()}
+    return model_of(nodes, [info("x", ["length", 4])], [info("y", [None, 4])], constants, 17, ir_version=9)
 
 
 @pytest.mark.parametrize(("size", "most"), [(1777, 2000), (177_771, 1_000_000)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 
 pytest.importorskip("cryptography")
 
@@ -277,8 +277,7 @@ def test_without_keys_nothing_is_imported(path: Path) -> None:
         "import sys\nfrom tvmdml.library import signing\nfrom tvmdml.library.format import Pack\n"
         "signing.check(Pack(sys.argv[1]))\nassert 'cryptography' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    python(code, path)
 
 
 def test_one_of_several_trusted_keys_is_enough(keys: Keys, path: Path, trust: Callable[..., None]) -> None:

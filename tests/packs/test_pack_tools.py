@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 from support import IN_PLACE, assert_same_bits, diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
 
 import tvmdml
@@ -315,9 +314,7 @@ assert report.ok and report.ran == report.operations
 
 @pytest.mark.full
 def test_no_compiler_is_needed(cpu_pack: Path) -> None:
-    command = [sys.executable, "-c", _VERIFY_WITHOUT_TVM, str(cpu_pack)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    python(_VERIFY_WITHOUT_TVM, cpu_pack, may_complain=True)
 
 
 @pytest.mark.full

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from commands import call
 from support import round_desc, tensor
 
 pytest.importorskip("cryptography")
 
 import tvmdml
 from tvmdml import packs
-from tvmdml.cli import main
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import signing
 from tvmdml.library.format import Contents, Part, write
@@ -53,7 +52,7 @@ def compile_with_packs(path: Path) -> None:
 
 def command(*words: object) -> None:
     """Run a command in this process; its error is raised again."""
-    done = CliRunner().invoke(main, [str(word) for word in words])
+    done = call(*words)
     if done.exit_code:
         raise PackError(done.output + done.stderr) from done.exception
 

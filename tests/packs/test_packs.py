@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import packs as small
 import pytest
-from click.testing import CliRunner
+from commands import call, succeed
 from folders import TESTS
 from support import IN_PLACE, reference, round_desc, tensor, top_k_desc
 
 import tvmdml
 from tvmdml import CompileError, PackError, functions, knobs, packs, targets
-from tvmdml.cli import main
 from tvmdml.library import files, finding, spec
 from tvmdml.library import format as container
 from tvmdml.packs import work
@@ -178,12 +177,10 @@ def test_packs_are_named_by_the_environment(cpu_pack: Path, tmp_path: Path) -> N
 def test_models_run_from_a_pack(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Path) -> None:
     path = tmp_path / "model.tvmdml"
     model = TESTS / "models" / "top_k1.json"
-    done = CliRunner().invoke(main, ["pack", "build", str(model), "-o", str(path), "--target", small.name_for(target)])
-    assert done.exit_code == 0, done.output
+    done = succeed("pack", "build", model, "-o", path, "--target", small.name_for(target))
     monkeypatch.setenv("TVMDML_PACKS", str(path))
     monkeypatch.setenv("TVMDML_DISABLE_JIT", "1")
-    done = CliRunner().invoke(main, ["run", str(model), "--device", target.kind])
-    assert done.exit_code == 0, done.output
+    done = succeed("run", model, "--device", target.kind)
     assert "Resource 'column indices': 2, 2, 0, 0, 1, 1, 1, 1" in done.output
 
 
@@ -289,8 +286,7 @@ def test_knobs_of_a_pack_hold_for_each_level(tmp_path: Path) -> None:
     round_ = round_desc(tensor("float32", (64,)), "toward_zero")
     packs.build(spec.Spec(("cpu:x86-64-v2",), (spec.Wanted(desc),), knobs), tmp_path / "v2", jobs=1)
     packs.build(spec.Spec(("cpu:x86-64",), (spec.Wanted(round_),), knobs), tmp_path / "v1", jobs=1)
-    done = CliRunner().invoke(main, ["pack", "merge", str(tmp_path / "v1"), str(tmp_path / "v2"), "-o", str(tmp_path / "both")])
-    assert done.exit_code == 0, done.output
+    succeed("pack", "merge", tmp_path / "v1", tmp_path / "v2", "-o", tmp_path / "both")
     with tvmdml.load_pack(tmp_path / "both", strict=True):
         tvmdml.compile(desc)
         tvmdml.compile(round_)
@@ -364,7 +360,7 @@ def test_no_file_is_written_over_for_nothing(vulkan: Target, tmp_path: Path) -> 
     spec.write(source, [spec.Wanted(round_desc(tensor("float64", (4,)), "toward_zero"))], ["vulkan:desktop"])
     text = source.read_text()
     for output, said in ((kept, "no target supports any operation"), (source, "another file than the spec")):
-        done = CliRunner().invoke(main, ["pack", "build", str(source), "-o", str(output)])
+        done = call("pack", "build", source, "-o", output)
         assert (done.exit_code, said in done.output) == (1, True), done.output
     assert (kept.read_text(), source.read_text()) == ("precious", text)
 

@@ -6,8 +6,6 @@ import importlib
 import inspect
 import io
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ import pytest
 import specimens
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import python
 from support import ordinary, seeded, sparse
 from typing_extensions import overload
 
@@ -141,14 +140,9 @@ def test_registering_again_changes_nothing() -> None:
     assert ops.top_k(torch.tensor([1.0, 2.0]), 1)[1].tolist() == [1]
 
 
-def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_pytorch_is_loaded_by_those_who_ask_for_it() -> None:
-    assert run("import sys, tvmdml; tvmdml.top_k; print('torch' in sys.modules, 'tvmdml.torch' in sys.modules)") == "False False\n"
+    code = "import sys, tvmdml; tvmdml.top_k; print('torch' in sys.modules, 'tvmdml.torch' in sys.modules)"
+    assert python(code) == "False False\n"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +154,7 @@ def test_pytorch_is_loaded_by_those_who_ask_for_it() -> None:
 )
 def test_without_pytorch_the_import_says_so(given: str, code: str) -> None:
     code = f"import sys, types; {code}\ntry: import tvmdml.torch\nexcept ImportError as error: print(error)"
-    assert run(f"{code}\nimport tvmdml; tvmdml.top_k").startswith(
+    assert python(f"{code}\nimport tvmdml; tvmdml.top_k").startswith(
         f"tvmdml.torch: given {given}; allowed: 2.4 or later. `pip install"
     )
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +15,7 @@ import numpy as np
 import pytest
 import test_few_bits
 from fenced import Place, Work, run
+from programs import python
 from support import Array, assert_outputs_agree, assert_same_bits, bytes_of, desc_of, ready, seeded
 
 import tvmdml
@@ -287,8 +285,7 @@ from tvmdml.proof.doctor import checks
 found = [one.words for one in checks._processor()]
 assert any("does not let this process use them" in one for one in found), found
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python(script, may_complain=True)
 
 
 @pytest.mark.skipif(not amx.missing() and amx.has_own(), reason="this processor runs them")
@@ -313,6 +310,4 @@ else:
 packs.load_pack({str(tmp_path / "2.tvmdml")!r})
 assert np.array_equal(tvmdml.matrix_multiply_integer(a, b), a.astype(int) @ b)
 """
-    environment = {**os.environ, "TVMDML_DISABLE_JIT": "1", "TVMDML_CACHE_DIR": str(tmp_path / "empty")}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    python(script, may_complain=True, TVMDML_DISABLE_JIT="1", TVMDML_CACHE_DIR=str(tmp_path / "empty"))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
-import os
 import signal
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +13,7 @@ import cuda_work
 import numpy as np
 import pytest
 from device_work import Interrupts
+from programs import python
 from sequences import PLACE, N, add_desc, arena_of, chain, fibonacci, ones, ready, rows_of, ways
 from support import seeded, top_k_desc
 
@@ -302,17 +300,11 @@ for fewer in (False, True):
 
 @pytest.mark.full
 def test_the_validation_layer_finds_no_hazard(vulkan: Target) -> None:
-    environment = {
-        **os.environ,
-        "TVMDML_VULKAN_VALIDATION": "1",
-        "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", SYNCHRONIZED], env=environment, capture_output=True, text=True, timeout=300, check=True
-    )
-    if done.stdout.startswith("none"):
-        pytest.skip(done.stdout)
-    assert done.stdout.split() == ["[]", "hazards"], done.stderr
+    layers = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
+    printed = python(SYNCHRONIZED, may_complain=True, TVMDML_VULKAN_VALIDATION="1", VK_LAYER_ENABLES=layers)
+    if printed.startswith("none"):
+        pytest.skip(printed)
+    assert printed.split() == ["[]", "hazards"]
 
 
 # -- CUDA's graphs ------------------------------------------------------------------------------------------------

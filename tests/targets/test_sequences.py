@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import python
 from sequences import PLACE, N, abs_desc, add_desc, arena_of, chain, fibonacci, ones, ready, rows_of, ways
 from support import at_once, seeded, top_k_desc
 
@@ -434,11 +433,8 @@ print("handled")
 @pytest.mark.full
 @pytest.mark.parametrize("native", ["0", "1"])
 def test_an_interrupt_comes_between_steps(native: str) -> None:
-    environment = {**os.environ, "TVMDML_DISABLE_NATIVE": native}
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout.split() == ["interrupted"] * 3 + ["handled"], done.stderr
+    printed = python(INTERRUPTED, may_complain=True, TVMDML_DISABLE_NATIVE=native)
+    assert printed.split() == ["interrupted"] * 3 + ["handled"]
 
 
 @only_native

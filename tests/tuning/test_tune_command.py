@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from commands import call, succeed
 
-from tvmdml.cli import main
 from tvmdml.library import log_files, log_folders
 from tvmdml.targets import Target
 from tvmdml.tuning import tuner
@@ -113,12 +112,11 @@ def test_targets_of_a_spec_that_are_not_here_are_left_out(place: Path, monkeypat
     monkeypatch.setattr(tuner, "tune", lambda wanted, target, **_: asked.append(target) or [])
     spec = '[[operators]]\noperator = "ELEMENT_WISE_ROUND"\ntypes = "float32"\nsizes = [64]\n'
     (place / "spec.toml").write_text(f'targets = ["vulkan:desktop", "cpu:x86-64"]\n{spec}')
-    result = CliRunner().invoke(main, ["tune", "--spec", "spec.toml"])
-    assert result.exit_code == 0
+    result = succeed("tune", "--spec", "spec.toml")
     assert "vulkan:desktop: left out: " in result.stderr
     assert asked == ["cpu:x86-64"]
     (place / "spec.toml").write_text(f'targets = ["vulkan:desktop"]\n{spec}')
-    result = CliRunner().invoke(main, ["tune", "--spec", "spec.toml"])
+    result = call("tune", "--spec", "spec.toml")
     assert result.exit_code == 1
     assert "a target of this machine" in result.stderr
 
@@ -141,7 +139,7 @@ def test_targets_of_a_spec_that_are_not_here_are_left_out(place: Path, monkeypat
     ],
 )
 def test_what_makes_no_sense_is_refused(place: Path, arguments: tuple[str, ...], said: str) -> None:
-    result = CliRunner().invoke(main, ["tune", *arguments, "--trials", "1"], prog_name="tvmdml")
+    result = call("tune", *arguments, "--trials", "1")
     assert isinstance(result.exception, SystemExit)
     assert result.exit_code in (1, 2)
     assert said in result.stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from programs import python
 from support import IN_PLACE, diagonal_desc, round_desc, tensor, top_k_desc
 from tuning_records import HERE, ROWS, found, installed_bits, record, rows, write
 
@@ -290,10 +289,8 @@ def test_a_user_s_folders_are_those_of_platformdirs(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("module", ["tvmdml", "tvmdml.library.logs", "tvmdml.tuning.cli"])
 def test_importing_is_quick(module: str) -> None:
-    code = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(python(f"import sys, {module}; print(*sys.modules)").split())
     heavy = {"numpy", "tvm", "tvm_ffi", "platformdirs", "tvmdml.operators", "tvmdml.schedules"}
-    loaded = set(done.stdout.split())
     assert not heavy & loaded
     assert bool({"tvmdml.library", "tvmdml.tuning"} & loaded) == (module != "tvmdml")
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import python
 from support import round_desc, tensor
 
 import tvmdml
@@ -61,7 +59,4 @@ def test_code_for_a_better_processor_is_not_run(tmp_path: Path, monkeypatch: pyt
     packs.build(Spec(("cpu:x86-64-v4", "cpu:x86-64-v2"), wanted, {}), both, jobs=1)
     if host.host().level != "x86-64-v2":  # otherwise no better target exists here
         assert tvmdml.round(np.full((4, 5), -1.5, "float32"), rounding_mode="toward_zero").tolist() == [[-1.0] * 5] * 4
-    command = [sys.executable, "-c", PROGRAM, str(new), str(both)]
-    environment = {**os.environ, "TVMDML_DISABLE_JIT": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    python(PROGRAM, new, both, TVMDML_DISABLE_JIT="1")

@@ -6,20 +6,19 @@ import gc
 import hashlib
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from programs import python
 from support import diagonal_desc, round_desc, top_k_desc
 
 import tvmdml
 from tvmdml import TensorDesc, functions, targets
-from tvmdml.cli import main
 from tvmdml.library import finding
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.targets import _quick
@@ -60,9 +59,8 @@ def test_an_extension_of_another_version_is_not_used(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("setting", ["0", "1"])
 def test_devices_says_which_pool_there_is(setting: str) -> None:
     code = "from tvmdml.cli import main; main(['devices'])"
-    environment = {**os.environ, "TVMDML_DISABLE_NATIVE": setting}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
-    here = CliRunner().invoke(main, ["devices"]).output
+    said = python(code, may_complain=True, TVMDML_DISABLE_NATIVE=setting)
+    here = commands.call("devices").output
     assert ("Python thread pool: TVMDML_DISABLE_NATIVE is set" in said) == (setting == "1")
     assert threads.state() in here
 
@@ -82,7 +80,7 @@ for x in (np.array(-3.5), np.zeros((0, 3)), np.ones((1, 2, 3), "float16"), np.ar
         assert (result.dtype, result.shape, result.flags.owndata) == (x.dtype, x.shape, True), result
         assert result.flags.writeable and result.flags.c_contiguous and (result == x + 2).all()
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python(code, may_complain=True)
 
 
 def test_handing_work_over_costs_more_in_python() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.options import operator_name
+from tvmdml.options import feature_level_option, operators_option
 from tvmdml.system.console import INTERRUPTED, parsed, print_json, say, table
 
 if TYPE_CHECKING:
@@ -25,12 +25,6 @@ def _device(text: str) -> str:
 
     targets.resolve(text, "device")
     return text
-
-
-def _level(text: str) -> Any:
-    from tvmdml.enums import FeatureLevel
-
-    return FeatureLevel.of(text)
 
 
 def _file(text: str) -> str:
@@ -50,14 +44,7 @@ def _file(text: str) -> str:
     callback=parsed(_device),
     help="Only this device; may be repeated.",
 )
-@click.option(
-    "--operator",
-    "names",
-    metavar="NAME",
-    multiple=True,
-    callback=parsed(operator_name),
-    help="Only this operator; may be repeated.",
-)
+@operators_option
 @click.option("--models/--no-models", default=True, help="Also run DxDispatch models.  [default: yes]")
 @click.option("--onnx", is_flag=True, help="Also run ONNX's own test cases; needs the package onnx.")
 @click.option("--every-case", is_flag=True, help="Run all cases; else, without --operator, some of each operator are drawn.")
@@ -65,9 +52,7 @@ def _file(text: str) -> str:
     "--seed", type=click.IntRange(0, (1 << 64) - 1),
     help="Seed of the inputs and of the draw; reports with the default seed can be compared.",
 )  # fmt: skip
-@click.option(
-    "--feature_level", metavar="LEVEL", callback=parsed(_level), help="The feature level to check against.  [default: the newest]"
-)
+@feature_level_option
 @click.option(
     "--json", "json_path", metavar="[FILE]", is_flag=False, flag_value=_STDOUT, callback=parsed(_file),
     help="Write a full report for sharing, as JSON; without a FILE, print it instead of the table.",
