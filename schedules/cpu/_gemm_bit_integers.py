@@ -34,7 +34,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
         """The vectors of bytes of a chunk."""
         return int(8 // self.bits.bits)
 
-    def rooms(self, rows: int, depth: int) -> tuple[tuple[str, int], ...]:
+    def rooms(self, rows: int, columns: int, depth: int) -> tuple[tuple[str, int], ...]:
         """Floats, words and bytes."""
         chunks = -(-depth // self.bits.places)
         floats = chunks * (self.bits.scales + _LANES) + COLUMNS

@@ -86,7 +86,7 @@ class BitRows:
     def __init__(self, bits: Bits, rows: int, together: int) -> None:
         self.bits, self.rows, self.together = bits, rows, together
 
-    def rooms(self, rows: int, depth: int) -> tuple[tuple[str, int], ...]:
+    def rooms(self, rows: int, columns: int, depth: int) -> tuple[tuple[str, int], ...]:
         """A task's scratch memory, types and elements: the first factor, and sums of some columns."""
         return (("float32", rows * (-(-depth // self.bits.places) * self.bits.places + COLUMNS)),)
 

@@ -13,17 +13,23 @@ from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.cpu import split
 from tvmdml.schedules.cpu._gemm_bit_integers import IntegerRows
 from tvmdml.schedules.cpu._gemm_bits import BitRows, Bits
+from tvmdml.schedules.cpu._gemm_bits_across import COLUMNS as ACROSS
+from tvmdml.schedules.cpu._gemm_bits_across import AcrossRows
 from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain
 from tvmdml.targets import Target
 
+_SUMS = {16: 16, 8: 8, 4: 8}
+"""Vectors of sums that have room in registers, by the lanes of a vector."""
+
 
 def serves(desc: BlockwiseGemm) -> bool:
-    """Whether blocks are whole words, and a power of two of them, which rows have one after the other."""
+    """Whether rows have blocks one after the other, of whole words, and of a power of two of them; or columns, in any blocks."""
     count, tensors = 32 // desc.bits, (desc.b_tensor, desc.scale_tensor, desc.zero_point_tensor)
     words = desc.block_size // count
     whole = desc.block_size % count == 0 and words & (words - 1) == 0
-    beside = all(tensor is None or tensor.sizes[1] == 1 or tensor.layout[1] == 1 for tensor in tensors)
-    return whole and beside and desc.b_tensor.sizes[1] // 4 * count >= desc.a_tensor.sizes[-1]
+    if not all(tensor is None or tensor.sizes[1] == 1 or tensor.layout[1] == 1 for tensor in tensors):
+        return False
+    return desc.is_across or (whole and desc.b_tensor.sizes[1] // 4 * count >= desc.a_tensor.sizes[-1])
 
 
 def of_bits(desc: Matrix) -> BlockwiseGemm | None:
@@ -35,7 +41,7 @@ def of_bits(desc: Matrix) -> BlockwiseGemm | None:
 def stored(own: BlockwiseGemm, lanes: int) -> Bits:
     """How the elements are stored, for vectors of so many words."""
     kind = "" if own.zero_point_tensor is None else "floats" if own.zeros_are_floats else "bits"
-    return Bits(own.bits, own.is_signed, own.block_size * own.bits // 32, kind, lanes)
+    return Bits(own.bits, own.is_signed, own.block_size if own.is_across else own.block_size * own.bits // 32, kind, lanes)
 
 
 def row_steps(own: BlockwiseGemm) -> tuple[int, int]:
@@ -62,9 +68,9 @@ class FewBits(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by
         self.together = 1 if columns < 16 else self.TOGETHER[lanes][self.together_rows - 1]
         batch = math.prod(plain.batch)
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
-        parts = 1 if batch >= wanted else min(wanted, max(1, columns // 16))
+        parts = 1 if batch >= wanted else min(wanted, max(1, columns // (ACROSS if own.is_across else 16)))
         tasks = min(wanted, batch * parts)
-        rooms = self._rows().rooms(rows, depth)
+        rooms = self._rows().rooms(rows, columns, depth)
         self.temporaries = tuple((kind, tasks * room) for kind, room in rooms)
         self.scalars = (
             tasks,
@@ -79,12 +85,15 @@ class FewBits(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by
             *self.numbers,
         )
 
-    def _rows(self) -> BitRows:
+    def _rows(self) -> BitRows | AcrossRows:
         """What writes the loops."""
+        if self.own.is_across:
+            return AcrossRows(self.bits, self.together_rows, _SUMS[self.bits.lanes])
         return BitRows(self.bits, self.together_rows, self.together)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        return (*self.key(), ("bits", str(self.bits)), ("tile", f"{self.together_rows} {self.together}"))
+        tile = f"{self.together_rows} {'across' if self.own.is_across else self.together}"
+        return (*self.key(), ("bits", str(self.bits)), ("tile", tile))
 
     def function(self) -> T.PrimFunc:
         names = ("tasks", "batch", "parts", "rows", "columns", "depth", "row_bytes", "scale_row", "zero_row")
@@ -95,8 +104,9 @@ class FewBits(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by
             rooms = f.scalars("room", len(scratch))
             self.declare(f, tensors)
             buffers = [tensors.get(name) for name in ("a_tensor", "b_tensor", "scale_tensor", "zero_point_tensor")]
-            (a_row, _, a_place), (_, b_row, _) = self.steps[:2]
-            self._rows().write(self, sizes, buffers, (a_row, a_place, b_row, scale_row, zero_row), (scratch, rooms))
+            (a_row, _, a_place), b_steps = self.steps[:2]
+            steps = (a_row, a_place, b_steps[2 if self.own.is_across else 1], scale_row, zero_row)
+            self._rows().write(self, sizes, buffers, steps, (scratch, rooms))
         return f.result()
 
 
@@ -111,7 +121,7 @@ class RoundedBits(FewBits):
         """Whether it may, and the processor multiplies bytes in vectors of 64."""
         own, processor = of_bits(desc), getattr(target, "processor", None)
         has = processor is not None and processor.has("avx512f") and processor.has("avx512vnni")
-        return bool(own is not None and own.may_round and has)
+        return bool(own is not None and own.may_round and not own.is_across and has)
 
     def _rows(self) -> BitRows:
         return IntegerRows(self.bits, self.together_rows, self.together)

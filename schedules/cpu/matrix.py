@@ -27,6 +27,7 @@ from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pai
 from tvmdml.schedules.cpu._gemm_bfloat16 import Bfloat16, Bfloat16Product, TileBfloat16
 from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker, BitPairPacker
 from tvmdml.schedules.cpu._gemm_bits import Bits
+from tvmdml.schedules.cpu._gemm_bits_across import AcrossPacker
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, FactorPacking, Panels
 from tvmdml.schedules.cpu._gemm_owned import PackedSource as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
@@ -388,7 +389,7 @@ class _TilesOfBits(_Tiles):
         own = of_bits(self.desc)
         assert own is not None
         exact = self._type(self.contraction.a) == "float16" and own.bits <= 4 and not own.zeros_are_floats
-        return self.tiles_of_pairs and (exact or own.may_round)
+        return self.tiles_of_pairs and (exact or own.may_round) and not own.is_across
 
     def _forms(self, shape: TileShape) -> tuple[str, str]:
         return self._form(0, shape.rows), ALONG
@@ -405,7 +406,9 @@ class _TilesOfBits(_Tiles):
         return stored(own, self.shape.lanes)
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
-        return (*super().parameters(), ("bits", str(self._bits())))
+        own = of_bits(self.desc)
+        assert own is not None
+        return (*super().parameters(), ("bits", f"{self._bits()}{' across' if own.is_across else ''}"))
 
     def _more(self) -> tuple[int, ...]:
         own = of_bits(self.desc)
@@ -415,6 +418,11 @@ class _TilesOfBits(_Tiles):
     def _prepare(self, product: ProductLoops, tensors: dict[str, Any], more: list[Any]) -> None:
         buffers = [tensors.get(name) for name in ("b_tensor", "scale_tensor", "zero_point_tensor")]
         row_bytes, *steps = more
+        own = of_bits(self.desc)
+        assert own is not None
+        if own.is_across:
+            product.b = AcrossPacker(self._bits(), self.shape.columns, buffers, (self.steps[1][2], *steps))
+            return
         packer = BitPairPacker if isinstance(self.arithmetic, TileHalves) else BitPacker
         product.b = packer(self._bits(), self.shape.columns, buffers, (self.steps[1][1], *steps), row_bytes)
 

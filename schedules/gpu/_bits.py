@@ -172,8 +172,10 @@ def of_bits(desc: Matrix) -> BlockwiseGemm | None:
 
 
 def serves(own: BlockwiseGemm) -> bool:
-    """Whether no word has elements of two blocks, and bytes of a row are neighbours."""
-    return own.block_size % (32 // own.bits) == 0 and (own.b_tensor.sizes[1] == 1 or own.b_tensor.layout[1] == 1)
+    """Whether no word has elements of two blocks, or of several columns, and bytes of a row are neighbours."""
+    return (
+        not own.is_across and own.block_size % (32 // own.bits) == 0 and (own.b_tensor.sizes[1] == 1 or own.b_tensor.layout[1] == 1)
+    )
 
 
 def _run(tensor: Any, most: int) -> int:

@@ -73,6 +73,31 @@ def test_the_bits_are_read(kind: str, zeros: bool, given: bool) -> None:
     assert "of DEQUANTIZE" not in text
 
 
+@pytest.mark.parametrize("rows", [1, 3, 7, 9, 40])
+@pytest.mark.parametrize("columns", [48, 332])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", LIMITS)
+def test_columns_beside_each_other_are_read_where_they_are_given(kind: str, zeros: bool, columns: int, rows: int) -> None:
+    """A matrix {places, columns} that is an input of each run is never written as floats."""
+    graph, rng, places = tvmdml.Graph(), seeded("across", kind, str(zeros), columns), 80
+    desc, array, values = stored(kind, places, columns, "given")
+    zero_desc, zero_array, zero = stored(kind, 2, columns, "given zeros")
+    scale = (rng.standard_normal((2, columns)) * 0.1).astype(np.float32)
+    tensors = [tvmdml.TensorDesc("float32", scale.shape), *([zero_desc] if zeros else [])]
+    dequantize = Dequantize.of(desc, tensors, quantization_type="scale_zero_point" if zeros else "scale")
+    fed = {"matrix": array, "scale": scale} | ({"zero": zero_array} if zeros else {})
+    (floats,) = graph.add(dequantize, [graph.input(one.shape, one.dtype, name=name) for name, one in fed.items()])
+    less = np.repeat(zero.astype(int), places // 2, 0) if zeros else dequantize.middle()
+    matrix = (values.astype(float) - less) * np.repeat(scale.astype(float), places // 2, 0)
+    x = rng.standard_normal((rows, places)).astype(np.float32)
+    net = graph.compile([tvmdml.gemm(graph.input(x.shape, "float32", name="x"), floats)], target="cpu")
+    (y,) = net({"x": x, **fed})
+    assert np.abs(y - x @ matrix).max() <= 1e-5 * (np.abs(x) @ np.abs(matrix)).max()
+    assert "of FUSED_BLOCKWISE_GEMM" in str(net.explain())
+    assert "of DEQUANTIZE" not in str(net.explain())
+    assert net.temporary_size == 0
+
+
 def test_halves_are_computed_as_floats() -> None:
     made = Made("uint4", True, dtype="float16")
     (y,), x, text = made.run(tvmdml.gemm(made.x, made.floats, trans_b="transpose"))

@@ -42,6 +42,8 @@ class BlockwiseGemm(Matrix):
         bits: those of an element: 2, 4 or 8.
         block_size: the places of a block. The last block of a row may have fewer.
         is_signed: whether elements and zero points are numbers in two's complement.
+        is_across: whether bytes hold neighbouring columns, not places: then ``b_tensor`` is {places, bytes}, scales are {blocks,
+            columns}, and zero points {blocks, columns} or {blocks, bytes}.
         may_round: whether the first factor's elements may be rounded, in blocks as the second one's, to integers of up to 127 times
             a 127th of the largest magnitude of the block. It depends on the kernel whether they are.
     """
@@ -49,7 +51,7 @@ class BlockwiseGemm(Matrix):
     NAME = "FUSED_BLOCKWISE_GEMM"
     SCHEDULE = "gemm"
     FUNCTION = ""
-    DEFAULTS = defaults(may_round=False)
+    DEFAULTS = defaults(may_round=False, is_across=False)
     SUPPORT = support(
         a_tensor="1.0 F r2-8",
         b_tensor="1.0 u8 r2",
@@ -67,6 +69,7 @@ class BlockwiseGemm(Matrix):
     block_size: Uint
     is_signed: Bool
     may_round: Bool
+    is_across: Bool
 
     def modules(self) -> tuple[str, ...]:
         """The file of the product of floats."""
@@ -76,23 +79,27 @@ class BlockwiseGemm(Matrix):
 
     def infer(self) -> Mapping[str, TensorDesc]:
         """The output has the rows of the first factor."""
-        return {"output_tensor": self.a_tensor.with_sizes((*self.a_tensor.sizes[:-1], self.b_tensor.sizes[0]))}
+        return {"output_tensor": self.a_tensor.with_sizes((*self.a_tensor.sizes[:-1], self._columns))}
+
+    @property
+    def _columns(self) -> int:
+        return int(self.scale_tensor.sizes[1] if self.is_across else self.b_tensor.sizes[0])
 
     def check(self) -> None:
         """Bits, and sizes that are enough for all places."""
         self.require(self.bits in BITS, "bits", self.bits, "2, 4 or 8")
         self.require(self.block_size > 0, "block_size", self.block_size, "1 or more")
-        places, columns = self.a_tensor.sizes[-1], self.b_tensor.sizes[0]
+        places, columns = self.a_tensor.sizes[-1], self._columns
         self.require_same("data_type", "scale_tensor", "a_tensor")
         self.require_same("data_type", "output_tensor", "a_tensor")
-        least = -(-places * self.bits // 8)
-        self.require(self.b_tensor.sizes[1] >= least, "b_tensor.sizes[1]", self.b_tensor.sizes[1], f"{least} bytes or more")
         blocks, zero = self.blocks, self.zero_point_tensor
-        self._check_parameter("scale_tensor", (columns, blocks))
+        rows, beside = (blocks, columns) if self.is_across else (columns, blocks)
+        self._check_parameter("b_tensor", *((places, columns) if self.is_across else (columns, places)), self.bits)
+        self._check_parameter("scale_tensor", rows, beside)
         if zero is not None and self.zeros_are_floats:
             self.require_same("data_type", "zero_point_tensor", "scale_tensor")
         if zero is not None:
-            self._check_parameter("zero_point_tensor", (columns, blocks if self.zeros_are_floats else -(-blocks * self.bits // 8)))
+            self._check_parameter("zero_point_tensor", rows, beside, 8 if self.zeros_are_floats else self.bits)
         wanted = (*self.a_tensor.sizes[:-1], columns)
         self.require(
             self.output_tensor.sizes == wanted,
@@ -101,8 +108,8 @@ class BlockwiseGemm(Matrix):
             f"{wanted}: rows of the first factor, those of the second as columns",
         )
 
-    def _check_parameter(self, name: str, wanted: tuple[int, int]) -> None:
-        given = getattr(self, name).sizes
+    def _check_parameter(self, name: str, rows: int, beside: int, bits: int = 8) -> None:
+        given, wanted = getattr(self, name).sizes, (rows, -(-beside * bits // 8))
         fits = given[0] == wanted[0] and given[1] >= wanted[1]
         self.require(fits, f"{name}.sizes", given, f"{wanted}, or more in the last dimension")
 
@@ -117,7 +124,7 @@ class BlockwiseGemm(Matrix):
         return self.zero_point_tensor is not None and self.zero_point_tensor.data_type.is_float
 
     def steps_of(self, name: str) -> tuple[int, int]:
-        """The steps of a tensor with a row for each column; 0 between columns if there is one, which a batch may have become."""
+        """The steps of a tensor's rows, and of their elements; 0 between rows if there is one, which a batch may have become."""
         tensor = getattr(self, name)
         return (tensor.layout[0] if tensor.sizes[0] > 1 else 0, tensor.layout[1])
 
@@ -132,13 +139,14 @@ class BlockwiseGemm(Matrix):
         """The second factor's place is a row's first byte."""
         a, rank = self.a_tensor, self.a_tensor.rank
         sizes, outer = self.output_tensor.sizes, (0,) * (rank - 1)
+        row = self.b_tensor.layout[0]
         return Contraction(
             tuple(sizes[:-2]),
             (sizes[-2],),
             (sizes[-1],),
             (a.sizes[-1],),
             Operand("a_tensor", linear(a, *range(rank - 1), None, rank - 1)),
-            Operand("b_tensor", Linear(0, (*outer, self.b_tensor.layout[0], 0))),
+            Operand("b_tensor", Linear(0, (*outer, *((0, row) if self.is_across else (row, 0))))),
             plain("output_tensor", self.output_tensor),
             tuple(plain(name, tensor) for name, tensor in self.addends()),
             None,
@@ -163,14 +171,15 @@ class BlockwiseGemm(Matrix):
                 def stored(name: str, index: Any) -> Any:
                     """An element of few bits of the column."""
                     row, step = self.steps_of(name)
-                    byte = tensors[name][column * number(row) + T.truncdiv(index * number(self.bits), number(8)) * number(step)]
-                    shift = T.cast(T.truncmod(index * number(self.bits), number(8)), "int32")
+                    line, beside = (index, column) if self.is_across else (column, index)
+                    byte = tensors[name][line * number(row) + T.truncdiv(beside * number(self.bits), number(8)) * number(step)]
+                    shift = T.cast(T.truncmod(beside * number(self.bits), number(8)), "int32")
                     value = T.hold((T.cast(byte, "int32") >> shift) & T.const((1 << self.bits) - 1, "int32"))
                     middle = T.const(self.middle if self.is_signed else 0, "int32")
                     return T.cast((value ^ middle) - middle, "float32")
 
                 def floats(name: str, index: Any) -> Any:
-                    row, step = self.steps_of(name)
+                    row, step = self.steps_of(name)[:: -1 if self.is_across else 1]
                     return T.cast(T.wide(tensors[name][column * number(row) + index * number(step)]), "float32")
 
                 total = T.Variable("float32", zero)
@@ -204,13 +213,20 @@ class BlockwiseGemm(Matrix):
         assert scale is not None
         places, blocks = a.shape[-1], self.blocks
         spread = np.arange(places) // self.block_size
-        q = self.unpacked(b, places).astype(np.float64)
+
+        def of_columns(stored: NumpyArray, count: int, has_bits: bool) -> NumpyArray:
+            """A row for each column."""
+            beside = self._columns if self.is_across else count
+            rows = self.unpacked(stored, beside) if has_bits else wide(stored)[:, :beside]
+            return rows[:count].T if self.is_across else rows
+
+        q, s = of_columns(b, places, True).astype(np.float64), of_columns(scale, blocks, False)[:, spread]
         if zero is None:
-            less = np.full((len(b), blocks), 0 if self.is_signed else self.middle)
+            less = np.full((len(q), blocks), 0 if self.is_signed else self.middle)
         else:
-            less = zero[:, :blocks] if self.zeros_are_floats else self.unpacked(zero, blocks)
+            less = of_columns(zero, blocks, not self.zeros_are_floats)
         with np.errstate(all="ignore"):
-            matrix, x, s = q - wide(less)[:, spread], wide(a), wide(scale)[:, :blocks][:, spread]
+            matrix, x = q - wide(less)[:, spread], wide(a)
             values = np.matmul(x, (matrix * s).T)
             finite = [np.where(np.isfinite(array), np.abs(array), 0) for array in (x, matrix, s)]
             magnitudes = np.matmul(finite[0], (finite[1] * finite[2]).T)

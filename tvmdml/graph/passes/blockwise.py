@@ -93,18 +93,22 @@ def _product(call: Call, head: Call, anew: dict[object, Edge]) -> tuple[Blockwis
     stored = {name: _bytes(tensor) for name, tensor in zip(names, every, strict=True)}
     fixed = all(isinstance(edge.source, Constant) for _, edge in own)
     as_stored = None not in stored.values() and (not fixed or places * kind.bits % 32 == 0)  # rows of whole words are faster
-    if not as_stored:
-        if not fixed:
+    is_across = not as_stored and not fixed
+    if is_across:  # bytes have neighbouring columns
+        stored = {name: _bytes(_exchanged(tensor)) for name, tensor in zip(names, every, strict=True)}
+        if None in stored.values():
             return None
+    elif not as_stored:
         stored = {name: _anew(tensor) for name, tensor in zip(names, every, strict=True)}
 
     def edges() -> dict[str, Edge]:
         found = {}
         for name, tensor, (_, edge) in zip(names, every, own, strict=True):
             key = (*edge.value, edge.offset, tensor)
-            if not as_stored and key not in anew:
+            is_anew = not as_stored and not is_across
+            if is_anew and key not in anew:
                 anew[key] = Edge(Constant(_elements(edge, tensor), head.name, head.where))
-            found[name] = edge if as_stored else anew[key]
+            found[name] = anew[key] if is_anew else edge
         return found
 
     result: TensorDesc = desc.output_tensor
@@ -116,6 +120,7 @@ def _product(call: Call, head: Call, anew: dict[object, Edge]) -> tuple[Blockwis
         block_size=along if count > 1 else 1 << (max(places, 32 // kind.bits) - 1).bit_length(),
         is_signed=kind.is_signed,
         may_round=False,
+        is_across=is_across,
     )
     product.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     return product, edges
@@ -196,6 +201,11 @@ def _bytes(tensor: TensorDesc) -> TensorDesc | None:
         return tensor
     step = step * bits if rows > 1 else 8 * -(-count * bits // 8)
     return None if step % 8 else TensorDesc(TensorDataType.UINT8, (rows, -(-count * bits // 8)), (step // 8, 1))
+
+
+def _exchanged(tensor: TensorDesc) -> TensorDesc:
+    """A matrix with its columns as rows."""
+    return TensorDesc(tensor.data_type, tensor.sizes[::-1], tensor.layout[::-1])
 
 
 def _anew(tensor: TensorDesc) -> TensorDesc:
