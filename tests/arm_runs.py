@@ -18,8 +18,8 @@ import numpy as np
 
 from tvmdml import packs
 from tvmdml.library.spec import Spec, Wanted, once
-from tvmdml.operators._trial import Trial
-from tvmdml.packs.verify import Report, verify
+from tvmdml.operators._trial import OperatorTrial
+from tvmdml.packs.verify import PackReport, verify
 from tvmdml.proof.conformance.references import ReferenceCase, line
 from tvmdml.targets.cpu import host, threads
 
@@ -72,17 +72,17 @@ def compare(pack: Path, results: Path) -> bool:
     return report.ok and here.keys() == there.keys()
 
 
-def _verified(pack: Path) -> tuple[Report, Digests]:
+def _verified(pack: Path) -> tuple[PackReport, Digests]:
     """What ``pack verify`` reports, and digests of each launch's outputs."""
     digests: Digests = defaultdict(list)
-    problem = Trial.problem
+    problem = OperatorTrial.problem
 
-    def noted(trial: Trial, places: Any) -> str:
+    def noted(trial: OperatorTrial, places: Any) -> str:
         outputs = [places[name].array for name in places if name not in trial._inputs]
         digests[line(trial._desc, tuple(trial._same.items()))].append([_digest(outputs), _digest(map(_plain, outputs))])
         return problem(trial, places)
 
-    Trial.problem = noted  # type: ignore[method-assign]
+    OperatorTrial.problem = noted  # type: ignore[method-assign]
     return verify(pack, seed=0), digests
 
 

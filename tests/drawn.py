@@ -27,7 +27,7 @@ from tvmdml.library import scheduling
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import NumpyArray, Role
-from tvmdml.operators._trial import Trial, Values, any_values
+from tvmdml.operators._trial import OperatorTrial, Values, any_values
 from tvmdml.proof.conformance import cases, references
 from tvmdml.proof.conformance.cases import Case
 from tvmdml.proof.conformance.drawing import of_windows
@@ -136,7 +136,9 @@ class Drawn(NamedTuple):
 
     def problem(self, seed: int) -> str:
         """What is wrong with the kernel's results; empty if nothing is."""
-        trial = Trial(self.case.desc, self.case.shared, self.values(seed), shift=self.number % 4, flushed=self.target.flushed())
+        trial = OperatorTrial(
+            self.case.desc, self.case.shared, self.values(seed), shift=self.number % 4, flushed=self.target.flushed()
+        )
         with self.in_force(emulates=True):
             said = references.tried(self.case.desc, self.target, trial)
         return said and f"{self}: {said}"
@@ -328,5 +330,5 @@ def _nested(sizes: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
 def agrees(desc: Operator, target: Target, shared: Any = (), shift: int = 0) -> None:
     """The kernel's results on any values are the reference's, and it writes nothing else."""
     rng = np.random.default_rng(zlib.crc32(desc.exactly().encode()))
-    trial = Trial(desc, shared, lambda dtype, sizes: any_values(rng, dtype, sizes), shift=shift, flushed=target.flushed())
+    trial = OperatorTrial(desc, shared, lambda dtype, sizes: any_values(rng, dtype, sizes), shift=shift, flushed=target.flushed())
     assert not references.tried(desc, target, trial), desc

@@ -15,7 +15,7 @@ from tvmdml.library import lines
 from tvmdml.operators._contract import Role
 from tvmdml.operators._following import follow
 from tvmdml.operators._pointwise_fused import Result
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.proof.conformance import references
 from tvmdml.targets import Target
 from tvmdml.tensors.arrays.guarded import GuardedTensor
@@ -78,7 +78,7 @@ def agrees(head: Any, follower: Follower, target: Target, seed: object = 0, bits
             CompiledOperator(node, target)(*(made[one] for one in some), made[Result(i)])
         expected = (made[Result(len(nodes) - 1)],)
     taken = iter(arrays)
-    problem = references.tried(desc, target, Trial(desc, (), lambda *_: next(taken), expected))
+    problem = references.tried(desc, target, OperatorTrial(desc, (), lambda *_: next(taken), expected))
     assert not problem, f"{problem}\n{lines.toml(lines.of(desc))}"
     return desc
 

@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from tvmdml.library.format import Contents, Part
-from tvmdml.library.records import Kernel, LaunchRecord, Operation
+from tvmdml.library.records import KernelRecord, LaunchRecord, OperationRecord
 
 NO_PART = 0xFFFFFFFF
 PARTS = [Part(".so", b"\x7fELF" + bytes(40)), Part(".cuda", hashlib.sha256(b"code").digest()), Part(".o", b"")]
@@ -17,15 +17,15 @@ PARTS = [Part(".so", b"\x7fELF" + bytes(40)), Part(".cuda", hashlib.sha256(b"cod
 def contents() -> Contents:
     parameters = (("counted in", "int32"), ("sizes", (2, 3)), ("vector", True), ("lanes", 16))
     kernels = [
-        Kernel("top_k", "rows", parameters, "cpu:x86-64-v3", 0),
-        Kernel("top_k", "radix", (), "cpu:x86-64-v3", 0),
-        Kernel("element_wise_round", "default", (), "cuda sm_80,sm_90", 1),
+        KernelRecord("top_k", "rows", parameters, "cpu:x86-64-v3", 0),
+        KernelRecord("top_k", "radix", (), "cpu:x86-64-v3", 0),
+        KernelRecord("element_wise_round", "default", (), "cuda sm_80,sm_90", 1),
     ]
     line = {"operator": "TOP_K1", "InputTensor": "float32[2, 3]", "K": 2, "Fill": "-inf", "Epsilon": 0.5}
     launches = (LaunchRecord(1, kernels[0].key, (3, -1), ()), LaunchRecord(8, kernels[1].key, (), (("int32", 7),)))
     operations = [
-        Operation(line, False, "cpu:x86-64-v3", launches),
-        Operation({"operator": "ELEMENT_WISE_ROUND"}, True, "cuda sm_80,sm_90", (LaunchRecord(0, kernels[2].key, (), ()),)),
+        OperationRecord(line, False, "cpu:x86-64-v3", launches),
+        OperationRecord({"operator": "ELEMENT_WISE_ROUND"}, True, "cuda sm_80,sm_90", (LaunchRecord(0, kernels[2].key, (), ()),)),
     ]
     head = {
         "producer": {"tvmdml": "0.1"},

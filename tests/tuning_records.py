@@ -10,7 +10,7 @@ from support import tensor, top_k_desc
 
 from tvmdml.library import lines, log_lines, logs
 from tvmdml.library.log_terms import Machine, Record
-from tvmdml.library.logs import Found, Logs
+from tvmdml.library.logs import AppliedRecord, Logs
 from tvmdml.operators import Operator, tuned_as
 
 HERE = Machine("cpu:x86-64-v3", "AuthenticAMD 25.17", 2)
@@ -42,7 +42,7 @@ def rows(length: int, k: int = 16, count: int = 32) -> Operator:
     return top_k_desc(tensor("float32", (count, length)), 1, k, "decreasing")
 
 
-def found(known: Logs, desc: Operator = ROWS, machine: Machine = HERE, in_place: bool = False) -> Found | None:
+def found(known: Logs, desc: Operator = ROWS, machine: Machine = HERE, in_place: bool = False) -> AppliedRecord | None:
     return known.find("top_k", desc, (("input_tensor", "output_value_tensor"),) if in_place else (), machine)
 
 

@@ -451,7 +451,9 @@ def bench(
         raise click.UsageError("--size needs the file of an ONNX model")
     if html_path and not suite:
         raise click.UsageError(f"--html is for --models; {_PAGE_OF_A_MODEL}")
-    request = command.Request(full, names, text, threads, json_path, plot_path, page_path, old, resume, device, html_path, prepare)
+    request = command.BenchRequest(
+        full, names, text, threads, json_path, plot_path, page_path, old, resume, device, html_path, prepare
+    )
     try:
         if suite:
             from tvmdml.proof.bench import suite as of_known_models

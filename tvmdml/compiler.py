@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # -- An operator's kernel ------------------------------------------------------------------------------------------
 
 
-class Ready(NamedTuple):
+class ReadyOperator(NamedTuple):
     """An operator's kernel, ready to run."""
 
     kernel: Kernel
@@ -50,7 +50,7 @@ def ready(desc: Operator, target: Target, shared: Shared = ()) -> tuple[Kernel, 
     return found.kernel, found.launch
 
 
-def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> Ready:
+def ready_owned(desc: Operator, target: Target, shared: Shared = ()) -> ReadyOperator:
     """An operator's kernel, its launch, and how it wants inputs packed: from a loaded pack, or as ``find`` returns it.
 
     The inputs of ``shared``, pairs of ``desc.shareable()``, are not among the arrays of the launch: the outputs are.
@@ -108,8 +108,8 @@ class Launches:
             return self._target.launch(self._launcher, scalars, temporaries)
 
 
-def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Ready:
-    return Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
+def _ready(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> ReadyOperator:
+    return ReadyOperator(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
 
 
 def missing(desc: Operator, target: Target, shared: Shared = ()) -> list[Kernel]:

@@ -16,13 +16,13 @@ from tvmdml.schedules.cpu._shuffled import Lane
 from tvmdml.schedules.cpu._tiles import SIDE, corner, tiles
 
 
-class Constant(NamedTuple):
+class ConstantSource(NamedTuple):
     """A source whose elements are all alike."""
 
     value: Any
     buffer: Any = None
 
-    def within(self, outer: Sequence[Any]) -> Constant:
+    def within(self, outer: Sequence[Any]) -> ConstantSource:
         """The same everywhere."""
         return self
 
@@ -159,7 +159,7 @@ class Across(Runs):  # type: ignore[misc] # mypy knows these modules by another 
 
             def filled() -> None:
                 with T.loop(T.i64(SIDE)) as r:
-                    alike: Any = Constant(self.fill)
+                    alike: Any = ConstantSource(self.fill)
                     row = Sink(self.formula, (alike, *beside), (result,)).within([T.let(top + r)])
                     self.lines(row, T.i64(0), width)
 

@@ -70,7 +70,7 @@ def part_size(form: BlockForm, channels: int, wide: int) -> int:
     return form.rows * (channels + wide + 3)
 
 
-class Blocks:
+class AttentionBlocks:
     """Writes the work of a task."""
 
     def __init__(self, steps: AttentionSteps, form: BlockForm, scratch: Any, first: Any) -> None:

@@ -24,7 +24,7 @@ RowsAddress = tuple[Any, Any, Any]
 """Where a block's rows are: a buffer, the first element, and the step from one row to the next."""
 
 
-class Few(NamedTuple):
+class FewRows(NamedTuple):
     """The query rows, the keys of a part, and what is known about layouts."""
 
     registers: Registers
@@ -41,13 +41,13 @@ class Few(NamedTuple):
         return int(self.registers.lanes)
 
 
-def few_scratch(few: Few, count: Any, channels: int, value_channels: int) -> tuple[Any, ...]:
+def few_scratch(few: FewRows, count: Any, channels: int, value_channels: int) -> tuple[Any, ...]:
     """The elements of a task's temporaries, for so many query rows: queries, weights, keys and values."""
     high, wide = padded(channels, few.lanes), padded(value_channels, few.lanes)
     return count * high, count * KEYS, KEYS * high, KEYS * wide
 
 
-def found_size(few: Few, count: Any, value_channels: int) -> Any:
+def found_size(few: FewRows, count: Any, value_channels: int) -> Any:
     """The elements of what a part comes to: for each of so many query rows sums, the largest score and the sum of weights."""
     return count * (padded(value_channels, few.lanes) + 2 * few.lanes)
 
@@ -55,7 +55,7 @@ def found_size(few: Few, count: Any, value_channels: int) -> Any:
 class Fews:
     """Writes the work of a task."""
 
-    def __init__(self, steps: AttentionSteps, few: Few, scratch: Any, first: Any, parts: Any) -> None:
+    def __init__(self, steps: AttentionSteps, few: FewRows, scratch: Any, first: Any, parts: Any) -> None:
         self.steps, self.few, self.scratch, self.parts = steps, few, scratch, parts
         s = steps.d.sizes
         self.channels, self.value_channels = int(s.channels), int(s.value_channels)

@@ -16,7 +16,7 @@ from tvmdml.schedules.cpu import per_task, share, split
 from tvmdml.schedules.cpu._convolution_after import After
 from tvmdml.schedules.cpu._convolution_arranged import Typed
 from tvmdml.schedules.cpu._convolution_plan import ConvolutionPlan
-from tvmdml.schedules.cpu._gemm_arithmetic import Floats
+from tvmdml.schedules.cpu._gemm_arithmetic import FloatProducts
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, FactorPacking, PackedSource, Panels
 from tvmdml.schedules.cpu._gemm_panels import ALONG, up
 
@@ -88,7 +88,9 @@ class Channels:
         """How filters that never change are arranged, once."""
         tasks = split(self.panels.room, self.target, TASK_ELEMENTS)
         source = PackedSource("float32", ALONG, 1, (), 0, (), self.given.filter_tensor.layout[0], 1, None)
-        return FactorPacking(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
+        return FactorPacking(self.panels, source, FloatProducts("float32"), self.lanes, False, tasks).owned(
+            ("filter_tensor",), module
+        )
 
     def _numbers(self) -> tuple[int, ...]:
         desc, flat, down = self.given, len(self.given.along()) == 1, self.down

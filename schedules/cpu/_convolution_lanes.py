@@ -25,7 +25,7 @@ from tvmdml.schedules.cpu._convolution_knobs import ORDERS
 from tvmdml.schedules.cpu._convolution_plan import NAMES, ConvolutionPlan
 from tvmdml.schedules.cpu._convolution_register_tile import DEEP, LANES, OF_FLOATS, TILES, RegisterTile, late, tile_for
 from tvmdml.schedules.cpu._convolution_turned import Turned
-from tvmdml.schedules.cpu._gemm_arithmetic import Bytes, Floats
+from tvmdml.schedules.cpu._gemm_arithmetic import ByteProducts, FloatProducts
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, Panels
 from tvmdml.schedules.cpu._sums import Sums, zeros
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -60,7 +60,7 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         """Whether there is a table of where taps are in packed filters."""
         self.step = plan.output_step2 * plan.backward2 if plan.output_step2 * plan.backward2 <= 2 else 0
         types = [one.data_type.tvm for one in (desc.input_tensor, desc.filter_tensor)]
-        self.arithmetic: Any = self._bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else Floats(self.sums)
+        self.arithmetic: Any = self._bytes((types[0] == "int8", types[1] == "int8")) if self.bytes else FloatProducts(self.sums)
         self.channels = plan.channels
         if self.bytes:
             numbers = {**plan.numbers, "channels": -(-plan.channels // (GROUP * self.words))}
@@ -89,9 +89,9 @@ class Lanes(Arranged, Interleaved):  # type: ignore[misc] # mypy knows these mod
         tiles = DEEP if self.late else TILES
         return tile_for(sizes, 3, knobs=knobs) if self.bytes else tile_for(sizes, 4, tiles, cycles=OF_FLOATS, knobs=knobs)
 
-    def _bytes(self, signed: tuple[bool, bool]) -> Bytes:
+    def _bytes(self, signed: tuple[bool, bool]) -> ByteProducts:
         """What a step of bytes computes."""
-        return Bytes(signed)
+        return ByteProducts(signed)
 
     @property
     def _tiles(self) -> int:

@@ -30,7 +30,7 @@ from tvmdml.schedules.cpu._convolution_plan import ConvolutionPlan
 from tvmdml.schedules.cpu._convolution_register_tile import OF_FLOATS, RegisterTile, parts_of_vectors
 from tvmdml.schedules.cpu._convolution_turned import Turned
 from tvmdml.schedules.cpu._crowded import after, element_at, once_more, place_of, vector_at
-from tvmdml.schedules.cpu._gemm_arithmetic import Floats
+from tvmdml.schedules.cpu._gemm_arithmetic import FloatProducts
 from tvmdml.schedules.cpu._gemm_owned import TASK_ELEMENTS, FactorPacking, PackedSource, Panels
 from tvmdml.schedules.cpu._gemm_panels import ALONG, SINGLE
 from tvmdml.schedules.cpu._part import load_part
@@ -234,7 +234,9 @@ class Last:
         tasks = split(self.panels.room * own.groups, self.target, TASK_ELEMENTS)
         form = ALONG if self.width < SIDE or self.width % SIDE == 0 else SINGLE
         source = PackedSource("float32", form, 1, (own.groups,), 0, (own.filter_group,), own.filter_row, 1, None)
-        return FactorPacking(self.panels, source, Floats("float32"), self.lanes, False, tasks).owned(("filter_tensor",), module)
+        return FactorPacking(self.panels, source, FloatProducts("float32"), self.lanes, False, tasks).owned(
+            ("filter_tensor",), module
+        )
 
     def _numbers(self) -> tuple[int, ...]:
         desc, (down, across) = self.given, self.along

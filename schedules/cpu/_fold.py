@@ -17,7 +17,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.loops import nested
 from tvmdml.operators.fold import Fold, Walk
 from tvmdml.schedules.cpu import share, split
-from tvmdml.schedules.cpu._window import Way
+from tvmdml.schedules.cpu._window import WindowWay
 from tvmdml.schedules.cpu._woven import MOST, woven
 from tvmdml.targets import Target
 
@@ -73,7 +73,7 @@ def _taps(desc: Fold) -> list[_Tap]:
     return [_Tap(number, one % stride, one // stride) for number, one in enumerate(far)]
 
 
-class _Rows(Way):  # type: ignore[misc] # mypy knows these modules by another name
+class _Rows(WindowWay):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     NAME = "rows"

@@ -21,7 +21,7 @@ from tvmdml.kernels.seldom import forget_registers
 from tvmdml.kernels.tiles import part_of_rows
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead, read_far_ahead
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
+from tvmdml.schedules.cpu._gemm_arithmetic import ProductArithmetic
 from tvmdml.schedules.cpu._gemm_owned import Panels
 from tvmdml.schedules.cpu._gemm_panels import Factor, up
 from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
@@ -82,7 +82,7 @@ class ProductLoops:
     def __init__(
         self,
         shape: TileShape,
-        arithmetic: Arithmetic,
+        arithmetic: ProductArithmetic,
         factors: tuple[Factor, Factor],
         sums: tuple[bool, bool] = (False, False),
         brief: bool = True,
@@ -100,7 +100,7 @@ class ProductLoops:
     @staticmethod
     def scratch(
         shape: TileShape,
-        arithmetic: Arithmetic,
+        arithmetic: ProductArithmetic,
         blocks: tuple[int, int, int],
         lines: tuple[int, int],
         depth: int,

@@ -13,7 +13,7 @@ from tvmdml.kernels.contraction import multiply_add
 from tvmdml.schedules.cpu._ahead import read_far_ahead
 from tvmdml.schedules.cpu._amx import SIDE, AmxBlock
 from tvmdml.schedules.cpu._gemm import KC, ProductLoops, TileShape, _Where, blocks
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TileHalves, TilePairs
+from tvmdml.schedules.cpu._gemm_arithmetic import ProductArithmetic, TileBytes, TileHalves, TilePairs
 from tvmdml.schedules.cpu._gemm_panels import up
 from tvmdml.schedules.cpu._sums import zeros
 
@@ -117,7 +117,7 @@ class HalfProduct(TileProduct):
     @staticmethod
     def scratch(
         shape: TileShape,
-        arithmetic: Arithmetic,
+        arithmetic: ProductArithmetic,
         blocks: tuple[int, int, int],
         lines: tuple[int, int],
         depth: int,

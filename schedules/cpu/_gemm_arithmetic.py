@@ -1,8 +1,8 @@
 """What the inner loop of a product computes with: the type of a packed element, of a sum, and the step between them.
 
 A packed element has one factor's values of ``group`` places of the contraction: one float; a pair of int16, or four bytes, in an
-int32. Zero points are subtracted where values are packed, or, of bytes, when the sum is finished (``Bytes``). Pairs of bfloat16 are
-in ``_gemm_bfloat16.py``.
+int32. Zero points are subtracted where values are packed, or, of bytes, when the sum is finished (``ByteProducts``). Pairs of
+bfloat16 are in ``_gemm_bfloat16.py``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import factor, multiply_add
 
 
-class Arithmetic:
+class ProductArithmetic:
     """Base class. Sides are 0 for the factor of the rows, and 1 for that of the columns."""
 
     packed: str
@@ -48,7 +48,7 @@ class Arithmetic:
         return f"{type(self).__name__} {self.packed}"
 
 
-class Floats(Arithmetic):
+class FloatProducts(ProductArithmetic):
     """Floats, and differences of integers as floats."""
 
     def __init__(self, dtype: str) -> None:
@@ -67,7 +67,7 @@ class Floats(Arithmetic):
         return multiply_add(a, b, total)
 
 
-class Pairs(Arithmetic):
+class PairProducts(ProductArithmetic):
     """Pairs of int16, with their zero points subtracted: one instruction multiplies and adds both."""
 
     packed, total, group = "int32", "int32", 2
@@ -157,7 +157,7 @@ define <16 x i32> @tvmdml_byte_products(<16 x i32> %total, <16 x i32> %a, <16 x 
 """
 
 
-class Bytes(Arithmetic):
+class ByteProducts(ProductArithmetic):
     """Four bytes, unsigned ones of rows and signed ones of columns, as the instruction multiplies them.
 
     Bytes of the other sign are shifted by 128, and their zero points with them. The finished sum is corrected by the sums of rows
@@ -217,7 +217,7 @@ class Bytes(Arithmetic):
         return side == 0
 
 
-class RowBytes(Bytes):
+class RowBytes(ByteProducts):
     """Four bytes, those of columns as they are: only bytes of rows are shifted, to the other sign than the columns have."""
 
     unit = 16
@@ -229,7 +229,7 @@ class RowBytes(Bytes):
         return self.signed == (side == 0)
 
 
-class TileBytes(Bytes):
+class TileBytes(ByteProducts):
     """Four bytes, of any signs, as instructions on tiles multiply them (``_gemm_amx.py``)."""
 
     unit = 16
@@ -245,7 +245,7 @@ class TileBytes(Bytes):
         return f"{super().key()} {' '.join('signed' if one else 'unsigned' for one in self.signed)}"
 
 
-class TilePairs(Arithmetic):
+class TilePairs(ProductArithmetic):
     """float32 or float16 as pairs of bfloat16, as instructions on tiles multiply them (``_gemm_amx.py``).
 
     A line's packed elements for ``PLACES`` places are the pairs of each part that a value has.

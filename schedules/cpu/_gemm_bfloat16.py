@@ -12,7 +12,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import CHAIN, bfloat16, multiply_add
 from tvmdml.schedules.cpu._gemm import ProductLoops, _Where
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TilePairs
+from tvmdml.schedules.cpu._gemm_arithmetic import ProductArithmetic, TilePairs
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
 _WORDS = CHAIN // 2
@@ -62,7 +62,7 @@ def _words(name: str, raw: Any) -> Any:
     return _joined(upper, lower)
 
 
-class Bfloat16(Arithmetic):  # type: ignore[misc] # mypy knows these modules by another name
+class Bfloat16(ProductArithmetic):  # type: ignore[misc] # mypy knows these modules by another name
     """Words of two neighbouring places, the first one above."""
 
     packed, total, group, unit = "int32", "float32", 2, 16

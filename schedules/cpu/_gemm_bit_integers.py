@@ -13,7 +13,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._matrix_blocks_fused import LARGEST, LEAST
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._gemm_arithmetic import ONES, Bytes
+from tvmdml.schedules.cpu._gemm_arithmetic import ONES, ByteProducts
 from tvmdml.schedules.cpu._gemm_bits import COLUMNS, BitRows
 from tvmdml.schedules.cpu._gemm_panels import times
 from tvmdml.schedules.cpu._sums import zeros
@@ -112,7 +112,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
             own = raws[0] if parts == 1 else T.Shuffle(raws, [i * parts + j for i in range(_BYTES)])
             word = T.hold(tensorir.reinterpret(f"int32x{_LANES}", own))
             T.store(self.words, T.run(to + j * _LANES, _LANES), word)
-            total = T.hold(Bytes._products(T.splat(T.const(ONES, "int32"), _LANES), word, total))
+            total = T.hold(ByteProducts._products(T.splat(T.const(ONES, "int32"), _LANES), word, total))
         T.store(self.words, T.run(to + parts * _LANES, _LANES), total if bits.zero else total * bits.vector(-bits.middle, "int32"))
         T.store(self.floats, T.run(self.at_lanes + number * _LANES, _LANES), T.hold(self._of_blocks(self.floats, scales, c, False)))
 
@@ -146,7 +146,7 @@ class IntegerRows(BitRows):  # type: ignore[misc] # mypy knows these modules by 
                     start = bits.vector(0, "int32") - less[n] * words[parts] if bits.zero == "bits" else words[parts]
                     total = T.hold(bits.vector(0, "int32") if bits.zero == "floats" else start)
                     for j in range(parts):
-                        total = T.hold(Bytes._products(elements[n][j], words[j], total))
+                        total = T.hold(ByteProducts._products(elements[n][j], words[j], total))
                     value = T.cast(total, "float32")
                     if bits.zero == "floats":
                         value = value - T.rounded(less[n] * T.cast(words[parts], "float32"))

@@ -15,7 +15,7 @@ from tvmdml.kernels.movement import Linear
 from tvmdml.schedules.cpu._gemm_arithmetic import TilePairs
 from tvmdml.schedules.cpu._gemm_panels import Packer
 from tvmdml.schedules.cpu._gemm_tile_rows import PairRows
-from tvmdml.schedules.cpu._matrix_writer import Plain
+from tvmdml.schedules.cpu._matrix_writer import PlainContraction
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 CHANNELS = TilePairs.PLACES
@@ -27,7 +27,7 @@ NAMES = (
 """The integers of a launch that say where an image is."""
 
 
-def product_of(desc: Any) -> Plain | None:
+def product_of(desc: Any) -> PlainContraction | None:
     """The convolution as a product; ``None`` if it is none of images whose channels are last, and are enough."""
     x, w, y = desc.input_tensor, desc.filter_tensor, desc.output_tensor
     if desc.backward or desc.turned or desc.group_count != 1 or any(desc.output_padding) or x.rank not in (3, 4):
@@ -61,7 +61,7 @@ def product_of(desc: Any) -> Plain | None:
     def operand(name: str, row: int, column: int, place: int | None = None) -> Operand:
         return Operand(name, Linear(0, (0, row, column, *(() if place is None else (place,)))))
 
-    return Plain(
+    return PlainContraction(
         Contraction(
             *((1,), (number,), (filters,), (taps * channels,)),
             operand("input_tensor", 0, 0, 1),

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel, Owned
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
+from tvmdml.schedules.cpu._gemm_arithmetic import ProductArithmetic
 from tvmdml.schedules.cpu._gemm_panels import Factor, up
 from tvmdml.schedules.cpu._gemm_tile_rows import packer_of
 from tvmdml.schedules.cpu._tiles import SIDE
@@ -96,7 +96,9 @@ class PackedSource(NamedTuple):
 class FactorPacking:
     """The kernel that packs a factor."""
 
-    def __init__(self, panels: Panels, source: PackedSource, arithmetic: Arithmetic, lanes: int, sums: bool, tasks: int) -> None:
+    def __init__(
+        self, panels: Panels, source: PackedSource, arithmetic: ProductArithmetic, lanes: int, sums: bool, tasks: int
+    ) -> None:
         self.panels, self.source, self.arithmetic, self.lanes, self.with_sums = panels, source, arithmetic, lanes, sums
         self.tasks = tasks
         steps = (source.line, source.place, source.zero[2] if source.zero else 0)

@@ -15,7 +15,7 @@ import numpy as np
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu._ahead import read_ahead, read_far_ahead
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic
+from tvmdml.schedules.cpu._gemm_arithmetic import ProductArithmetic
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
 
 AHEAD = 8
@@ -59,7 +59,7 @@ class Factor(NamedTuple):
 class Packer:
     """Writes panels of a factor."""
 
-    def __init__(self, factor: Factor, arithmetic: Arithmetic) -> None:
+    def __init__(self, factor: Factor, arithmetic: ProductArithmetic) -> None:
         self.factor, self.arithmetic = factor, arithmetic
         self.per_line = 64 // np.dtype(str(factor.buffer.dtype)).itemsize
         self.group, self.width = arithmetic.group, factor.width

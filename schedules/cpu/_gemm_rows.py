@@ -13,7 +13,7 @@ from tvmdml.kernels.contraction import KC
 from tvmdml.schedules.cpu import per_task, share
 from tvmdml.schedules.cpu._ahead import read_ahead
 from tvmdml.schedules.cpu._gemm import blocks
-from tvmdml.schedules.cpu._gemm_arithmetic import Floats
+from tvmdml.schedules.cpu._gemm_arithmetic import FloatProducts
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, times
 from tvmdml.schedules.cpu._sums import Sums
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
@@ -66,7 +66,7 @@ def together(step: int) -> int:
 class RowLoops:
     """Writes the loops."""
 
-    def __init__(self, rows: int, lanes: int, arithmetic: Floats, together: int) -> None:
+    def __init__(self, rows: int, lanes: int, arithmetic: FloatProducts, together: int) -> None:
         self.rows, self.lanes, self.arithmetic = rows, lanes, arithmetic
         self.kind = arithmetic.total
         self.side = side_of(lanes)

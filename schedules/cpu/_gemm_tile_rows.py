@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.kernels import tensorir
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.schedules.cpu._ahead import read_ahead
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, TileBytes, TilePairs
+from tvmdml.schedules.cpu._gemm_arithmetic import ProductArithmetic, TileBytes, TilePairs
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, AHEAD, ALONG, Factor, Packer, up
 from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
@@ -22,7 +22,7 @@ PLACES = 64
 """The bytes of a tile's row."""
 
 
-def packer_of(factor: Factor, arithmetic: Arithmetic) -> Packer:
+def packer_of(factor: Factor, arithmetic: ProductArithmetic) -> Packer:
     """What writes panels of a factor."""
     if isinstance(arithmetic, TilePairs):
         return PairColumns(factor, arithmetic) if factor.side else PairRows(factor, arithmetic)

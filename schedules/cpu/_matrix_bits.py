@@ -15,7 +15,7 @@ from tvmdml.schedules.cpu._gemm_bit_integers import IntegerRows
 from tvmdml.schedules.cpu._gemm_bits import BitRows, Bits
 from tvmdml.schedules.cpu._gemm_bits_across import COLUMNS as ACROSS
 from tvmdml.schedules.cpu._gemm_bits_across import AcrossRows
-from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain
+from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, PlainContraction
 from tvmdml.targets import Target
 
 _SUMS = {16: 16, 8: 8, 4: 8}
@@ -56,7 +56,7 @@ class FewBits(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by
     TOGETHER: Mapping[int, tuple[int, ...]] = MappingProxyType({16: (4, 2, 2, 4), 8: (2, 1, 1, 1), 4: (2, 1, 1, 1)})
     """Columns that are computed together, by the lanes of a vector, for 1 to 4 rows: all has room in registers."""
 
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Matrix, plain: PlainContraction, target: Target, knobs: Any) -> None:
         super().__init__(desc, plain, target, knobs)
         own = of_bits(desc)
         assert own is not None

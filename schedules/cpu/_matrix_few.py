@@ -9,21 +9,21 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import KC
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu import split
-from tvmdml.schedules.cpu._gemm_arithmetic import Floats, RowBytes
+from tvmdml.schedules.cpu._gemm_arithmetic import FloatProducts, RowBytes
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG
 from tvmdml.schedules.cpu._gemm_rows import BLOCKS, RowLoops, form_of, together
 from tvmdml.schedules.cpu._gemm_rows_bytes import ByteRows, room
-from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain
+from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, PlainContraction
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
 
-class Few(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by another name
+class FloatRows(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Rows of floats."""
 
     WAY = "rows"
 
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Matrix, plain: PlainContraction, target: Target, knobs: Any) -> None:
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         _, _, across, _ = plain.steps(self.contraction.b)
@@ -51,7 +51,7 @@ class Few(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by ano
                 f.scalar(n) for n in ("tasks", "batch", "parts", "columns", "depth", "room")
             )
             self.declare(f, tensors)
-            rows = RowLoops(self.plain.sizes[0], self.lanes, Floats(self.contraction.computed), self.together)
+            rows = RowLoops(self.plain.sizes[0], self.lanes, FloatProducts(self.contraction.computed), self.together)
             buffers = [tensors[one.name] for one in self.operands[:2]]
 
             def start(number: Any) -> tuple[Any, Any]:
@@ -75,7 +75,7 @@ class FewBytes(MatrixWriter):  # type: ignore[misc] # mypy knows these modules b
         processor = getattr(target, "processor", None)
         return processor is not None and processor.has("avx512f") and processor.has("avx512vnni")
 
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Matrix, plain: PlainContraction, target: Target, knobs: Any) -> None:
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         self.arithmetic = RowBytes((self.is_signed(self.contraction.a), self.is_signed(self.contraction.b)))

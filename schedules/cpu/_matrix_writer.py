@@ -10,11 +10,11 @@ from tvmdml.kernels.formula import Source
 from tvmdml.kernels.kernel import Owned
 from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.cpu._ahead import ask, read_ahead, write_ahead
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes
+from tvmdml.schedules.cpu._gemm_arithmetic import ByteProducts, ProductArithmetic
 from tvmdml.targets import Target
 
 
-class Plain(NamedTuple):
+class PlainContraction(NamedTuple):
     """A contraction with one dimension of rows, columns and places."""
 
     contraction: Contraction
@@ -46,16 +46,16 @@ class Plain(NamedTuple):
         return rows <= most and columns >= 16 and result == 1 and (across == 1 or (along == 1 and depth >= 16))
 
 
-def plain(contraction: Contraction) -> Plain | None:
+def plain(contraction: Contraction) -> PlainContraction | None:
     """The contraction as one of matrices, with the better of both factors as rows; ``None`` if it is more than that."""
     if any(len(group) != 1 for group in contraction.groups[1:]) or any(one.rules for one in contraction.operands()):
         return None
-    found = Plain(contraction)
-    turned = Plain(contraction.exchanged(), True)
+    found = PlainContraction(contraction)
+    turned = PlainContraction(contraction.exchanged(), True)
     return max((found, turned), key=_preference)
 
 
-def _preference(one: Plain) -> tuple[bool, bool, int]:
+def _preference(one: PlainContraction) -> tuple[bool, bool, int]:
     """Enough columns for a vector, contiguous columns of the result, and many columns."""
     _, columns, _ = one.sizes
     return columns >= 16, one.steps(one.contraction.result)[2] == 1, columns
@@ -76,13 +76,13 @@ class MatrixWriter:
     """What both ways share: a kernel's parameters, where elements are, and what becomes of a sum."""
 
     WAY: str
-    arithmetic: Arithmetic
+    arithmetic: ProductArithmetic
     depth: Any
     """The places of a sum, in the kernel."""
     temporaries: tuple[tuple[str, int], ...]
     scalars: tuple[int, ...]
 
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Matrix, plain: PlainContraction, target: Target, knobs: Any) -> None:
         self.desc, self.plain, self.contraction = desc, plain, plain.contraction
         processor = getattr(target, "processor", None)
         has = processor.has if processor is not None else lambda feature: False
@@ -186,7 +186,7 @@ class MatrixWriter:
 
     def corrects(self) -> tuple[bool, bool]:
         """Whether sums of rows and of columns are needed: where the other side has zero points, or is shifted."""
-        if not isinstance(self.arithmetic, Bytes):
+        if not isinstance(self.arithmetic, ByteProducts):
             return False, False
         some = [zero is not None or flip for zero, flip in zip(self.zeros(), self.arithmetic.flips, strict=True)]
         return some[1], some[0]
@@ -214,7 +214,7 @@ class MatrixWriter:
 
     def _zero_points(self, side: int, line: Any, lanes: int) -> Any:
         """The zero points of a row or of columns as they are packed, in every lane."""
-        assert isinstance(self.arithmetic, Bytes)
+        assert isinstance(self.arithmetic, ByteProducts)
         shift, zero = self.arithmetic.shift(side), self.zeros()[side]
         found = T.splat(T.const(shift, "int32"), lanes)
         if zero is None:

@@ -15,10 +15,10 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import multiply_add
 from tvmdml.operators._recurrent_reference import LEAST
 from tvmdml.schedules.cpu import share
-from tvmdml.schedules.cpu._gemm_arithmetic import Bytes
+from tvmdml.schedules.cpu._gemm_arithmetic import ByteProducts
 from tvmdml.schedules.cpu._gemm_bit_integers import largest_lane
 from tvmdml.schedules.cpu._gemm_bits import added
-from tvmdml.schedules.cpu._recurrent_products import Panels, Weights, deep_loop
+from tvmdml.schedules.cpu._recurrent_products import GatePanels, GateWeights, deep_loop
 from tvmdml.schedules.cpu._sums import Sums, zeros
 
 LANES = 16
@@ -84,7 +84,7 @@ class Digits:
             T.store(self.buffer, to + (1 + i), added(total.value))
 
 
-class BytePanels(Panels):  # type: ignore[misc] # mypy knows these modules by another name
+class BytePanels(GatePanels):  # type: ignore[misc] # mypy knows these modules by another name
     """Packed weights of 8 bits, without signs: in a block and a group of columns, each unit of each gate has a word."""
 
     KIND = "uint8"
@@ -105,7 +105,7 @@ class BytePanels(Panels):  # type: ignore[misc] # mypy knows these modules by an
         """Where a block begins, and its first unit."""
         return self._begin(direction, block), T.hold(block * self.product.units)
 
-    def fill(self, part: Any, parts: Any, directions: Any, tensor: Weights) -> None:
+    def fill(self, part: Any, parts: Any, directions: Any, tensor: GateWeights) -> None:
         """A part of the packed weights from a tensor."""
         width, steps, source = self.product.width, tensor.steps, tensor.buffer
         begin, end = share(part, parts, T.hold(directions * self.blocks))
@@ -127,7 +127,7 @@ class BytePanels(Panels):  # type: ignore[misc] # mypy knows these modules by an
                     T.store(self.buffer, T.hold(to + (group * width + line) * GROUP + place), value)
 
     def sums(self, place: Any, source: Any, rows: Sequence[Any], start: Callable[[int, int, int], Any]) -> list[list[list[Any]]]:
-        """As those of ``Panels``; ``rows`` are places of vectors among the digits."""
+        """As those of ``GatePanels``; ``rows`` are places of vectors among the digits."""
         product, words, count = self.product, self.digits.buffer, self.digits.count
         (begin, unit), bytes_of_vector = place, GROUP * LANES
         every = [(g, v) for g in range(len(product.gates)) for v in range(product.vectors)]
@@ -142,7 +142,7 @@ class BytePanels(Panels):  # type: ignore[misc] # mypy knows these modules by an
             row, digit = divmod(number, count)
             return zeros(LANES, "int32") - less[i] * T.splat(T.hold(words[rows[row] + (1 + digit)]), LANES)
 
-        totals = Sums(len(rows) * count, len(every), start_of, lambda a, b, total: T.hold(Bytes._products(b, a, total)))
+        totals = Sums(len(rows) * count, len(every), start_of, lambda a, b, total: T.hold(ByteProducts._products(b, a, total)))
         plane = T.hold(_plane(self.columns))
         firsts = [T.hold(row + (_HEAD + i * plane)) for row in rows for i in range(count)]
         with deep_loop(T.hold(T.truncdiv(self.columns + (GROUP - 1), T.i64(GROUP)))) as group:

@@ -77,7 +77,7 @@ class GateProduct(NamedTuple):
         return cls(gates, lanes, vectors, most)
 
 
-class Weights(NamedTuple):
+class GateWeights(NamedTuple):
     """A tensor of weights."""
 
     buffer: Any
@@ -85,7 +85,7 @@ class Weights(NamedTuple):
     """Its strides; the last is a Python integer, 1, if neighbours in a row are neighbours in memory."""
 
 
-class Panels:
+class GatePanels:
     """Packed weights of all directions, and how they are filled and used."""
 
     KIND: ClassVar[str] = ""
@@ -112,12 +112,12 @@ class Panels:
 
     # -- Filling
 
-    def fill(self, part: Any, parts: Any, directions: Any, tensor: Weights) -> None:
+    def fill(self, part: Any, parts: Any, directions: Any, tensor: GateWeights) -> None:
         """A part of the packed weights from a tensor."""
         begin, end = share(part, parts, T.hold(directions * self._stripes() * len(self.product.gates)))
         self._fill(begin, T.hold(end - begin), tensor)
 
-    def fill_block(self, direction: Any, block: Any, tensor: Weights) -> None:
+    def fill_block(self, direction: Any, block: Any, tensor: GateWeights) -> None:
         """A block of a direction; its units are a multiple of ``SIDE``."""
         count = self.product.units // SIDE * len(self.product.gates)
         first = T.hold((direction * self._stripes() * len(self.product.gates)) + block * count)
@@ -126,7 +126,7 @@ class Panels:
     def _stripes(self) -> Any:
         return T.truncdiv(self.padded + (SIDE - 1), T.i64(SIDE))
 
-    def _fill(self, begin: Any, count: Any, tensor: Weights) -> None:
+    def _fill(self, begin: Any, count: Any, tensor: GateWeights) -> None:
         """Stripes of ``SIDE`` units of a gate: numbers count directions, then stripes, then gates."""
         stripes, gates, steps = T.hold(self._stripes()), len(self.product.gates), tensor.steps
         with T.loop(count) as i:
@@ -212,14 +212,14 @@ class Unpacked:
     Units and columns are multiples of the lanes.
     """
 
-    def __init__(self, product: GateProduct, weights: Weights, kind: str, columns: Any, hidden: Any) -> None:
+    def __init__(self, product: GateProduct, weights: GateWeights, kind: str, columns: Any, hidden: Any) -> None:
         self.product, self.weights, self.kind, self.columns, self.hidden = product, weights, kind, columns, hidden
         self.blocks = T.hold(T.truncdiv(hidden, T.i64(product.units)))
 
-    def fill(self, part: Any, parts: Any, directions: Any, tensor: Weights) -> None:
+    def fill(self, part: Any, parts: Any, directions: Any, tensor: GateWeights) -> None:
         """Nothing is packed."""
 
-    def fill_block(self, direction: Any, block: Any, tensor: Weights) -> None:
+    def fill_block(self, direction: Any, block: Any, tensor: GateWeights) -> None:
         """Nothing is packed."""
 
     def place(self, direction: Any, block: Any) -> Any:
@@ -228,7 +228,7 @@ class Unpacked:
         return T.hold(direction * steps[1] + block * self.product.units * steps[2])
 
     def sums(self, place: Any, source: Any, rows: Sequence[Any], start: Callable[[int, int, int], Any]) -> list[list[list[Any]]]:
-        """As those of ``Panels``."""
+        """As those of ``GatePanels``."""
         lanes, step = self.product.lanes, self.weights.steps[2]
         found: list[list[list[Any]]] = []
         for r, row in enumerate(rows):
@@ -269,7 +269,9 @@ def _across(vectors: list[Any]) -> Any:
 class WeightPacking:
     """How weights that never change are packed, once: the panels of one product after the other."""
 
-    def __init__(self, desc: Any, name: str, products: Sequence[GateProduct], columns: int, panels: type[Panels] = Panels) -> None:
+    def __init__(
+        self, desc: Any, name: str, products: Sequence[GateProduct], columns: int, panels: type[GatePanels] = GatePanels
+    ) -> None:
         self.desc, self.name, self.products, self.columns, self.panels = desc, name, products, columns, panels
 
     def bases(self) -> list[int]:
@@ -301,7 +303,7 @@ class WeightPacking:
             count, directions, hidden, columns = (f.scalar(name) for name in ("tasks", "directions", "hidden", "columns"))
             bases = f.scalars("base", len(self.products))
             steps = f.scalars("step", 4)
-            weights = Weights(source, [*steps[:3], 1] if tensor.layout[3] == 1 else steps)
+            weights = GateWeights(source, [*steps[:3], 1] if tensor.layout[3] == 1 else steps)
             panels = [self.panels(one, to, kind, columns, hidden, base) for one, base in zip(self.products, bases, strict=True)]
 
             def task(which: Any) -> None:

@@ -16,7 +16,7 @@ ROWS = 8
 """Rows that a task goes over together: a processor reads ahead in so many sequences, and not in many more."""
 
 
-class Columns(ReductionWriter):  # type: ignore[misc] # mypy knows these modules by another name
+class SliceColumns(ReductionWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Neighbouring slices in vectors: totals of a panel are in scratch memory, those of some rows in registers."""
 
     def body(self) -> None:

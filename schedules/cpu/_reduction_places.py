@@ -26,7 +26,7 @@ class _Best(NamedTuple):
     place: Any
 
 
-class Places(SliceVectors):  # type: ignore[misc] # mypy knows these modules by another name
+class ExtremePlaces(SliceVectors):  # type: ignore[misc] # mypy knows these modules by another name
     """Slices whose extremes' places are sought."""
 
     grouped: bool

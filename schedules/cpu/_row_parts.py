@@ -9,7 +9,7 @@ from tvmdml.kernels import movement
 from tvmdml.kernels import tensorir as T
 from tvmdml.kernels.formula import Formula, Sink, Source
 from tvmdml.kernels.movement import CoordinateRule, Move
-from tvmdml.schedules.cpu._across import Across, Constant
+from tvmdml.schedules.cpu._across import Across, ConstantSource
 from tvmdml.schedules.cpu._ahead import ROWS, ask, read_ahead, write_ahead
 from tvmdml.schedules.cpu._arranged import has_along, pieced_by
 from tvmdml.schedules.cpu._picked import AT_ONCE, KEPT, alike, picked
@@ -34,7 +34,7 @@ class MovedRow(NamedTuple):
         return Sink(formula, (*sources, *self.beside), (self.result,))
 
 
-class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another name
+class RowsWriter(Across):  # type: ignore[misc] # mypy knows these modules by another name
     """Base class of what writes kernels of moves: rows."""
 
     way: str
@@ -100,7 +100,7 @@ class Parts(Across):  # type: ignore[misc] # mypy knows these modules by another
 
     def _filled(self, row: MovedRow, start: Any, stop: Any) -> None:
         contiguous = self.last[-1] == 1 and all(one in (0, 1) for one in self.last[1:])
-        (self.lines if contiguous else self.elements)(row.sink(self.formula, Constant(self.fill)), start, stop)
+        (self.lines if contiguous else self.elements)(row.sink(self.formula, ConstantSource(self.fill)), start, stop)
 
     def each(self, row: MovedRow, start: Any, stop: Any) -> None:
         """Each element by itself, as all rules say; many indices at once if they are contiguous."""

@@ -125,7 +125,7 @@ def larger(x: Any, best: Any) -> Any:
     return T.maximum(x, best)
 
 
-class Way:
+class WindowWay:
     """What the ways to write a kernel share."""
 
     NAME = ""

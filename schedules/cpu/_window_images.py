@@ -11,7 +11,7 @@ from tvmdml.operators._window import CHAIN, Cascade, levels_of
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share
 from tvmdml.schedules.cpu._lanes import folded, joined
-from tvmdml.schedules.cpu._window import Way, WindowContext, larger, load, splat
+from tvmdml.schedules.cpu._window import WindowContext, WindowWay, larger, load, splat
 
 _ACCUMULATORS = 4
 """Vectors of an image that are combined independently."""
@@ -19,7 +19,7 @@ _MOST_TOGETHER = 16
 """Images that are combined together, at most: each takes a register."""
 
 
-class WholeImages(Way):  # type: ignore[misc] # mypy knows these modules by another name
+class WholeImages(WindowWay):  # type: ignore[misc] # mypy knows these modules by another name
     """Windows that have a whole image each."""
 
     NAME = "images"

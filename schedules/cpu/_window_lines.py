@@ -12,7 +12,7 @@ from tvmdml.operators._window import Reach, WindowAxis, levels_of
 from tvmdml.operators._window_largest import Largest, least, logical
 from tvmdml.operators._window_sums import Seen, Summed
 from tvmdml.schedules.cpu import share
-from tvmdml.schedules.cpu._window import Vector, Way, WindowContext, load
+from tvmdml.schedules.cpu._window import Vector, WindowContext, WindowWay, load
 
 _NARROW = 1 << 30
 """The most elements of a tensor whose indices are computed in 32 bits."""
@@ -22,7 +22,7 @@ LONGEST = 1 << 29
 Body = Callable[[list[Any], dict[int, Any]], None]
 
 
-class Lines(Way):  # type: ignore[misc] # mypy knows these modules by another name
+class Lines(WindowWay):  # type: ignore[misc] # mypy knows these modules by another name
     """Vectors of windows that are neighbours in one dimension."""
 
     NAME = "lines"

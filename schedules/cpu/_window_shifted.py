@@ -21,7 +21,7 @@ from tvmdml.operators._window_gradients import Gathered
 from tvmdml.operators._window_largest import least
 from tvmdml.operators.pooling_grad import AveragePoolingGrad, MaxPoolingGrad
 from tvmdml.schedules.cpu import per_task, share
-from tvmdml.schedules.cpu._window import Way, kept, load
+from tvmdml.schedules.cpu._window import WindowWay, kept, load
 from tvmdml.schedules.cpu._woven import MOST, woven
 
 _MOST_TAPS = 16
@@ -70,7 +70,7 @@ def _taps(along: WindowAxis) -> list[_Tap]:
     return [_Tap(r, past // along.stride) for r, past in found if past % along.stride == 0]
 
 
-class _Shifted(Way):  # type: ignore[misc] # mypy knows these modules by another name
+class _Shifted(WindowWay):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     NAME = "shifted"

@@ -13,10 +13,10 @@ from tvmdml.kernels.loops import nested
 from tvmdml.operators._window import levels_of
 from tvmdml.operators._window_gradients import Gathered
 from tvmdml.schedules.cpu import share
-from tvmdml.schedules.cpu._window import Way
+from tvmdml.schedules.cpu._window import WindowWay
 
 
-class Spread(Way):  # type: ignore[misc] # mypy knows these modules by another name
+class SpreadWindows(WindowWay):  # type: ignore[misc] # mypy knows these modules by another name
     """Images are divided among tasks."""
 
     NAME = "spread"

@@ -12,11 +12,11 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._attention_steps import AttentionSteps, Described, Joined, numbers, with_numbers
+from tvmdml.operators._attention_steps import AttentionSteps, DescribedAttention, Joined, numbers, with_numbers
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
-from tvmdml.schedules.cpu._attention_blocks import BlockForm, Blocks, scratch_sizes
-from tvmdml.schedules.cpu._attention_rows import Few, Fews, few_scratch, found_size
+from tvmdml.schedules.cpu._attention_blocks import AttentionBlocks, BlockForm, scratch_sizes
+from tvmdml.schedules.cpu._attention_rows import FewRows, Fews, few_scratch, found_size
 from tvmdml.schedules.cpu._attention_tiles import registers
 from tvmdml.targets import Target
 
@@ -38,7 +38,7 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     s, own = d.sizes, registers(target)
     group = s.heads // s.joint
     if s.rows * group <= knobs.most_rows:
-        few = Few(own, int(s.rows == 1), knobs.part_keys, _units(desc, d))
+        few = FewRows(own, int(s.rows == 1), knobs.part_keys, _units(desc, d))
         parts = -(-s.total // few.keys)
         products = s.batch * s.heads * s.rows * s.total * (s.channels + s.value_channels)
         tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), s.batch * s.joint * parts)
@@ -66,7 +66,7 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     return Kernel(module, "blocks", writer.parameters, writer.function, scalars, (("float32", tasks * size),), tuple(also))
 
 
-def _units(desc: Attention, d: Described) -> tuple[str, ...]:
+def _units(desc: Attention, d: DescribedAttention) -> tuple[str, ...]:
     """The tensors whose channels, or keys, are contiguous; the result only if all that follows is for neighbours at once."""
     whole = [d.result] if all(one.steps[3] in (0, 1) for one in d.beside) else []
     rows = [d.query, *whole, *d.beside, *(one for own in (d.keys, d.values) for one in own[:2] if one is not None)]
@@ -80,7 +80,7 @@ def _units(desc: Attention, d: Described) -> tuple[str, ...]:
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, desc: Attention, d: Described, form: BlockForm | Few, shared: Shared) -> None:
+    def __init__(self, desc: Attention, d: DescribedAttention, form: BlockForm | FewRows, shared: Shared) -> None:
         self.desc, self.d, self.form, self.shared = desc, d, form, shared
         s, mask = d.sizes, desc.mask()
         self.parameters: tuple[tuple[str, Any], ...] = (
@@ -103,7 +103,7 @@ class _Writer:
         with T.function() as f:
             buffers = f.tensors(self.desc, self.shared)
             scratch = f.buffer("scratch", "float32")
-            if isinstance(self.form, Few):
+            if isinstance(self.form, FewRows):
                 parts_of = f.buffer("parts", "float32")
             self.tasks, size, blocks = (f.scalar(name) for name in ("tasks", "size", "blocks"))
             given = iter(f.scalars("n", len(list(numbers(self.d)))))
@@ -111,7 +111,7 @@ class _Writer:
             for own in (steps.d.keys, steps.d.values):
                 self._keep(steps, own)
 
-            if isinstance(self.form, Few):
+            if isinstance(self.form, FewRows):
                 self._few(steps, self.form, scratch, parts_of, size, blocks)
             else:
                 self._blocks(steps, self.form, scratch, size, blocks)
@@ -121,14 +121,14 @@ class _Writer:
         s = steps.d.sizes
 
         def task(number: Any) -> None:
-            work = Blocks(steps, form, scratch, T.let(number * size))
+            work = AttentionBlocks(steps, form, scratch, T.let(number * size))
             begin, end = share(number, self.tasks, T.let(s.batch * s.heads * blocks))
             with T.loop(T.let(end - begin)) as i:
                 work.unit(*T.unravel(begin + i, (s.batch, s.heads, blocks)))
 
         per_task(self.tasks, task)
 
-    def _few(self, steps: AttentionSteps, few: Few, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
+    def _few(self, steps: AttentionSteps, few: FewRows, scratch: Any, kept: Any, size: Any, parts: Any) -> None:
         s = steps.d.sizes
 
         def task(number: Any) -> None:
@@ -150,7 +150,7 @@ class _Writer:
         per_task(self.tasks, task)
         per_task(self.tasks, join)
 
-    def _known(self, d: Described) -> Described:
+    def _known(self, d: DescribedAttention) -> DescribedAttention:
         """The numbers of channels, and steps of 1, are constants."""
         h, v = self.d.sizes.channels, self.d.sizes.value_channels
 

@@ -23,7 +23,15 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution
 from tvmdml.schedules.cpu import _convolution_knobs, _default, _gemm_amx, _gemm_image, split
 from tvmdml.schedules.cpu._gemm import EVERY, LaunchIntegers, ProductLoops, TileShape, asks_every
-from tvmdml.schedules.cpu._gemm_arithmetic import Arithmetic, Bytes, Floats, Pairs, TileBytes, TileHalves, TilePairs
+from tvmdml.schedules.cpu._gemm_arithmetic import (
+    ByteProducts,
+    FloatProducts,
+    PairProducts,
+    ProductArithmetic,
+    TileBytes,
+    TileHalves,
+    TilePairs,
+)
 from tvmdml.schedules.cpu._gemm_bfloat16 import Bfloat16, Bfloat16Product, TileBfloat16
 from tvmdml.schedules.cpu._gemm_bit_panels import BitPacker, BitPairPacker
 from tvmdml.schedules.cpu._gemm_bits import Bits
@@ -33,8 +41,8 @@ from tvmdml.schedules.cpu._gemm_owned import PackedSource as Place
 from tvmdml.schedules.cpu._gemm_panels import ACROSS, ALONG, SINGLE, Factor
 from tvmdml.schedules.cpu._gemm_tile_rows import suit
 from tvmdml.schedules.cpu._matrix_bits import FewBits, RoundedBits, of_bits, row_steps, serves, stored
-from tvmdml.schedules.cpu._matrix_few import Few, FewBytes
-from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, Plain, has_tiles_of_pairs, plain
+from tvmdml.schedules.cpu._matrix_few import FewBytes, FloatRows
+from tvmdml.schedules.cpu._matrix_writer import MatrixWriter, PlainContraction, has_tiles_of_pairs, plain
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -69,7 +77,7 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     """The factors change places if the result's columns are not contiguous, or are few."""
     contraction = desc.simplified()
     own_bits = of_bits(desc)
-    found = plain(contraction) if own_bits is None else Plain(contraction) if serves(own_bits) else None
+    found = plain(contraction) if own_bits is None else PlainContraction(contraction) if serves(own_bits) else None
     if found is None and isinstance(desc, Bfloat16Convolution):
         found = _gemm_image.product_of(desc)
     if found is None or desc.of_rows() is not None or contraction.depth == 0 or 0 in contraction.sizes:
@@ -81,7 +89,7 @@ def kernel(desc: Matrix, target: Target, shared: Shared, knobs: Any) -> Kernel:
     return made._replace(owned=writer.owned(), offers=offers)
 
 
-def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[MatrixWriter]:
+def _way(desc: Matrix, found: PlainContraction, target: Target, knobs: Any) -> type[MatrixWriter]:
     """Few rows are multiplied with the second factor as it lies, unless its panels, packed once, are read as fast."""
     if of_bits(desc) is not None:
         few, rounds = found.sizes[0] <= knobs.few_rows_of_bits, RoundedBits.serves(desc, target)
@@ -96,10 +104,10 @@ def _way(desc: Matrix, found: Plain, target: Target, knobs: Any) -> type[MatrixW
     few = knobs.few_rows
     if _packs_as_it_is(desc, found):
         few = min(few, _FEW_OWNED[found.steps(contraction.b)[2] == 1])
-    return Few if contraction.a_zero is None and contraction.b_zero is None and found.few(few) else _Tiles
+    return FloatRows if contraction.a_zero is None and contraction.b_zero is None and found.few(few) else _Tiles
 
 
-def _packs_as_it_is(desc: Matrix, plain: Plain) -> bool:
+def _packs_as_it_is(desc: Matrix, plain: PlainContraction) -> bool:
     """Whether the second factor is packed once, and its elements do not become larger."""
     one = plain.contraction.b
     return one.name in desc.owned() and getattr(desc, one.name).data_type.tvm == plain.contraction.computed
@@ -112,7 +120,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
     MORE: tuple[str, ...] = ()
     """The names of further integers of the launch."""
 
-    def __init__(self, desc: Matrix, plain: Plain, target: Target, knobs: Any) -> None:
+    def __init__(self, desc: Matrix, plain: PlainContraction, target: Target, knobs: Any) -> None:
         super().__init__(desc, plain, target, knobs)
         rows, columns, depth = plain.sizes
         total = self.contraction.computed
@@ -135,7 +143,7 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         plain_rows = (
             not packs[0]
             and self.contraction.a_zero is None
-            and isinstance(self.arithmetic, Floats)
+            and isinstance(self.arithmetic, FloatProducts)
             and self._type(self.contraction.a) == total
             and self.forms[0] == ALONG
         )
@@ -147,10 +155,10 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         self.asks = depth >= KC * self.arithmetic.group  # else a tile takes no longer than memory
         element = 8 if total == "float64" else 4
         group = self.arithmetic.group
-        depth_blocks = knobs.depth_blocks if isinstance(self.arithmetic, Floats) else knobs.depth_blocks_of_others
+        depth_blocks = knobs.depth_blocks if isinstance(self.arithmetic, FloatProducts) else knobs.depth_blocks_of_others
         if packs[1] and total != "int32" and depth <= 2 * KC:  # then unfinished sums need not be kept in memory
             depth_blocks = max(depth_blocks, 2)
-        if isinstance(self.arithmetic, Floats) and depth_blocks > 1:
+        if isinstance(self.arithmetic, FloatProducts) and depth_blocks > 1:
             depth_blocks = _depth(depth, depth_blocks)
         block = depth_blocks * KC * group
         if isinstance(self.arithmetic, TileBfloat16) and depth > block:
@@ -229,15 +237,15 @@ class _Tiles(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by 
         }
         return tiles.get(type(self.arithmetic), ProductLoops)
 
-    def _arithmetic(self, total: str, in_tiles: bool) -> Arithmetic:
+    def _arithmetic(self, total: str, in_tiles: bool) -> ProductArithmetic:
         if self.desc.BFLOAT16:
             return TileBfloat16() if in_tiles else Bfloat16()
         if total != "int32":
-            return TileHalves() if in_tiles else Floats(total)
+            return TileHalves() if in_tiles else FloatProducts(total)
         signed = self._type(self.contraction.a).startswith("int"), self._type(self.contraction.b).startswith("int")
         if in_tiles:
             return TileBytes(signed)
-        return Bytes(signed) if self.vnni and self.shape.lanes == 16 else Pairs(self.bytes_of_vector // 4)
+        return ByteProducts(signed) if self.vnni and self.shape.lanes == 16 else PairProducts(self.bytes_of_vector // 4)
 
     def _packed_sides(self) -> tuple[bool, bool]:
         """Which factors are packed already: those that never change, and that are not packed less zero points that may."""

@@ -55,7 +55,7 @@ from tvmdml.schedules.cpu._arranged import (
 from tvmdml.schedules.cpu._blocks import block_of
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._picked import AT_ONCE
-from tvmdml.schedules.cpu._row_parts import Parts
+from tvmdml.schedules.cpu._row_parts import RowsWriter
 from tvmdml.schedules.cpu._runs import aligned_elements, are_lines, lanes_of
 from tvmdml.schedules.cpu._tiles import tiles
 from tvmdml.targets import Target
@@ -184,7 +184,7 @@ _Each = Callable[[Any], tuple[list[Any], list[Any]]]
 """The integers that are a move's own, and its tensors among many."""
 
 
-class _Writer(Parts):  # type: ignore[misc] # mypy knows these modules by another name
+class _Writer(RowsWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     types: tuple[str, ...]

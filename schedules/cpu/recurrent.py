@@ -22,7 +22,7 @@ from tvmdml.operators._recurrent_step import StepPart, Unit
 from tvmdml.schedules.cpu import _default, per_task, share, split
 from tvmdml.schedules.cpu._recurrent_bytes import COLUMNS, BytePanels, Digits
 from tvmdml.schedules.cpu._recurrent_memory import MemorySizes, TaskMemory
-from tvmdml.schedules.cpu._recurrent_products import GateProduct, Panels, Unpacked, WeightPacking, Weights
+from tvmdml.schedules.cpu._recurrent_products import GatePanels, GateProduct, GateWeights, Unpacked, WeightPacking
 from tvmdml.schedules.cpu._tiles import SIDE
 from tvmdml.targets import Target
 
@@ -66,7 +66,7 @@ def kernel(desc: Recurrent, target: Target, shared: Shared, knobs: Any) -> Kerne
     if desc.batch * desc.steps <= knobs.unpacked_rows and not digits:
         stages = [one if WEIGHTS[1] in owned else _unpacked(desc, WEIGHTS[1], one) for one in stages]
         of_input = of_input if WEIGHTS[0] in owned else _unpacked(desc, WEIGHTS[0], of_input)
-    made = BytePanels if digits else Panels
+    made = BytePanels if digits else GatePanels
     packings = [WeightPacking(desc, name, some, columns, made) for name, some, columns in
                 zip(WEIGHTS, ([of_input], stages), (desc.inputs, desc.hidden), strict=True) if name in owned]  # fmt: skip
     tiles = [-(-most // one.rows) for one in stages]
@@ -166,14 +166,16 @@ class _Writer:
             known = dict(self.steps_known)
             steps = {name: [*own[:3], 1 if known[name] else own[3]] for name, own in layouts.items()}
             memory = self.memory = TaskMemory(desc, buffers, steps, fixed, work, lengths, sizes, self.hidden, self.of_input)
-            self.weights, self.recurrence = (Weights(buffers[one], steps[one]) for one in WEIGHTS)
+            self.weights, self.recurrence = (GateWeights(buffers[one], steps[one]) for one in WEIGHTS)
             packed = [buffers[name] if (name := WEIGHTS[min(i, 1)]) in self.owned else one for i, one in enumerate(packed)]
 
-            def panels(product: GateProduct, packed: Any, weights: Weights, columns: Any, base: Any = 0) -> Panels | Unpacked:
+            def panels(
+                product: GateProduct, packed: Any, weights: GateWeights, columns: Any, base: Any = 0
+            ) -> GatePanels | Unpacked:
                 if not product.packed:
                     return Unpacked(product, weights, desc.computed, columns, self.hidden)
                 if words is None:
-                    return Panels(product, packed, desc.computed, columns, self.hidden, base)
+                    return GatePanels(product, packed, desc.computed, columns, self.hidden, base)
                 bytes_of = BytePanels(product, packed, kind, columns, self.hidden, base)
                 return bytes_of.of(Digits(self.digits, words), memory, 0 if product is self.of_input else 1)
 
@@ -232,7 +234,7 @@ class _Writer:
                 self._step(T.hold(done + i), T.hold(i * count))
         memory.finish()
 
-    def _fill_block(self, panels: Panels | Unpacked, block: Any) -> None:
+    def _fill_block(self, panels: GatePanels | Unpacked, block: Any) -> None:
         panels.fill_block(self.direction, block, self.recurrence)
 
     def _of_input(self, number: Any, rows: Any) -> None:
@@ -265,7 +267,7 @@ class _Writer:
 
         self._blocks(self.input_panels, block_of)
 
-    def _blocks(self, panels: Panels | Unpacked, body: Callable[[Any], None], turned: Any = None) -> None:
+    def _blocks(self, panels: GatePanels | Unpacked, body: Callable[[Any], None], turned: Any = None) -> None:
         """Do something for each block of units, which threads may share; ``turned`` is 1 to begin with the last one."""
 
         def all_of(begin: Any, count: Any) -> None:
@@ -295,7 +297,11 @@ class _Writer:
             self._write_digits(self.count, panels, partial(memory.vector, number))
 
             def block_of(
-                block: Any, number: int = number, stage: StepPart = stage, panels: Panels | Unpacked = panels, tiles: Any = tiles
+                block: Any,
+                number: int = number,
+                stage: StepPart = stage,
+                panels: GatePanels | Unpacked = panels,
+                tiles: Any = tiles,
             ) -> None:
                 place = panels.place(self.direction, block)
                 unit = T.hold(block * panels.product.units)
@@ -306,11 +312,11 @@ class _Writer:
             self._blocks(panels, block_of, turned)
         memory.write(step)
 
-    def _vector(self, panels: Panels | Unpacked, place: Callable[[Any], Any], row: Any) -> Any:
+    def _vector(self, panels: GatePanels | Unpacked, place: Callable[[Any], Any], row: Any) -> Any:
         """Where a vector is that is multiplied by weights: an element of a sequence, or of a state."""
         return self.memory.words(row, panels.weights, self.digits) if isinstance(panels, BytePanels) else place(row)
 
-    def _write_digits(self, count: Any, panels: Panels | Unpacked, place: Callable[[Any], Any]) -> None:
+    def _write_digits(self, count: Any, panels: GatePanels | Unpacked, place: Callable[[Any], Any]) -> None:
         """Make integers of so many vectors, if they are multiplied as such."""
         if isinstance(panels, BytePanels):
             with T.loop(count) as row:

@@ -23,8 +23,8 @@ from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.cpu import STREAMED, split, stream_bytes
 from tvmdml.schedules.cpu._leaves import Leaves
 from tvmdml.schedules.cpu._reduction import ReductionWriter, is_by_bits, own_walks
-from tvmdml.schedules.cpu._reduction_columns import Columns
-from tvmdml.schedules.cpu._reduction_places import Places
+from tvmdml.schedules.cpu._reduction_columns import SliceColumns
+from tvmdml.schedules.cpu._reduction_places import ExtremePlaces
 from tvmdml.schedules.cpu._reduction_rows import SliceVectors
 from tvmdml.schedules.cpu._runs import LINE
 from tvmdml.targets import Target
@@ -105,7 +105,7 @@ def kernel(desc: Reduction, target: Target, shared: Shared, knobs: Any) -> Kerne
     grouped = sought and parts == 1 and not desc.EACH and 4 <= lanes <= min(_LONGEST_GROUP, count)
     if grouped:
         tasks = min(tasks, -(-count // lanes))
-    writer: ReductionWriter = (Columns if way == "columns" else Places if sought else SliceVectors)(
+    writer: ReductionWriter = (SliceColumns if way == "columns" else ExtremePlaces if sought else SliceVectors)(
         desc,
         Leaves(target),
         lanes=lanes,

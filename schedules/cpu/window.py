@@ -30,7 +30,7 @@ from tvmdml.schedules.cpu import _default, _window_shifted, split
 from tvmdml.schedules.cpu._window_images import WholeImages
 from tvmdml.schedules.cpu._window_lines import LONGEST, Lines
 from tvmdml.schedules.cpu._window_rolling import Rolling
-from tvmdml.schedules.cpu._window_spread import Spread
+from tvmdml.schedules.cpu._window_spread import SpreadWindows
 from tvmdml.targets import Target
 
 _POWERS = tuple(1 << n for n in range(24))
@@ -57,8 +57,8 @@ def kernel(desc: Any, target: Target, shared: Shared, knobs: Any) -> Kernel:
         work = max(desc.whole().element_count, desc.pooled().element_count * min(desc.taps(), 8))
         tasks = split(work, target, knobs.task_elements, knobs.tasks_per_thread)
         shifted: Kernel | None = _window_shifted.kernel(desc, _register(desc, target), tasks)
-        if shifted is not None or Spread.serves(desc):
-            return shifted or Spread(desc, tasks).kernel()
+        if shifted is not None or SpreadWindows.serves(desc):
+            return shifted or SpreadWindows(desc, tasks).kernel()
     if not isinstance(desc, (Summed, Largest)) or desc.wide():
         return _default.kernel(desc, target, shared)
     full = _register(desc, target)

@@ -46,7 +46,7 @@ _FOLDED = 2.0**80
 """With a scale below, scores may be multiplied by another number: they stay finite."""
 
 
-class Cores(Frame):  # type: ignore[misc] # mypy knows these modules by another name
+class AttentionCores(Frame):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     name = "cores"

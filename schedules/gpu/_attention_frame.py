@@ -13,14 +13,14 @@ from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import mathematics
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._attention import Attention
-from tvmdml.operators._attention_steps import AttentionSteps, Described, HeadRows, Joined, numbers, with_numbers
+from tvmdml.operators._attention_steps import AttentionSteps, DescribedAttention, HeadRows, Joined, numbers, with_numbers
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.gpu import Numbers, strided
 from tvmdml.schedules.gpu._words import unravel
 from tvmdml.targets._device import DeviceTarget
 
 
-def _plain(d: Described) -> Described:
+def _plain(d: DescribedAttention) -> DescribedAttention:
     """A description in which nothing is twice."""
 
     def rows(one: HeadRows | None) -> Any:
@@ -36,9 +36,9 @@ def _plain(d: Described) -> Described:
     )  # fmt: skip
 
 
-def _passed(d: Described) -> Described:
+def _passed(d: DescribedAttention) -> DescribedAttention:
     """1 for each number that is passed at launch, for one kernel of all lengths, and 0 for each that is a constant."""
-    none: Described = with_numbers(d, itertools.repeat(0))
+    none: DescribedAttention = with_numbers(d, itertools.repeat(0))
 
     def rows(one: HeadRows | None, whole: int) -> Any:
         return one and one._replace(steps=(1, whole, 0, 0))
@@ -186,7 +186,7 @@ class Frame(abc.ABC):
         """A launch's own description: TVM would pass what launches have in common as parameters."""
         given = iter(n.each)
         own = (T.hold(next(given)) if one < 0 else one for one in self.known)
-        d: Described = with_numbers(_plain(self.desc.described()), own)
+        d: DescribedAttention = with_numbers(_plain(self.desc.described()), own)
         s = d.sizes
         mask = d.mask and d.mask._replace(batch=s.batch, rows=s.rows, total=s.total)
         return AttentionSteps(self.desc, d._replace(mask=mask), buffers)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from tvmdml.kernels import tensorir_values as T
-from tvmdml.operators._attention_steps import AttentionSteps, Described, HeadRows, Joined
+from tvmdml.operators._attention_steps import AttentionSteps, DescribedAttention, HeadRows, Joined
 from tvmdml.schedules.gpu import strided, taken_steps
 from tvmdml.schedules.gpu._words import words
 
@@ -126,7 +126,7 @@ class AttentionInput(NamedTuple):
         T.store(writer.memory_words, T.run(T.multiple(T.let(target >> one), count), count), held[whole])
 
 
-def _rows(d: Described, part: int) -> list[HeadRows]:
+def _rows(d: DescribedAttention, part: int) -> list[HeadRows]:
     """Where they are: earlier rows, then new ones. Where all rows are kept, they are in one place, with their bias."""
     if part == 0:
         return [d.query]
@@ -134,7 +134,7 @@ def _rows(d: Described, part: int) -> list[HeadRows]:
     return [own.present] if own.present is not None else [one for one in (own.past, own.new) if one is not None]
 
 
-def sources_of(d: Described) -> list[AttentionInput]:
+def sources_of(d: DescribedAttention) -> list[AttentionInput]:
     """As many elements are moved together as are neighbours, and aligned, wherever a row begins."""
     found = []
     for part, channels in enumerate((d.sizes.channels, d.sizes.channels, d.sizes.value_channels)):

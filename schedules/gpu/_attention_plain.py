@@ -16,7 +16,7 @@ _MOST_SUMS = 128
 """The most sums in a thread's registers."""
 
 
-class Plain(Frame):  # type: ignore[misc] # mypy knows these modules by another name
+class PlainAttention(Frame):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     name = "plain"

@@ -126,7 +126,7 @@ def _before(one: KeyedPosition, other: KeyedPosition) -> Any:
     return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
 
 
-class Queue:
+class BitonicQueue:
     """The first K of many entries; entries that cannot be among them are not stored.
 
     Each thread's best few entries give a bound for the K-th. Entries up to the bound are collected, and reduced to K when the space

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Gather:
+class GatherWriter:
     """Writes a kernel: the operator's ``write``, on a copy of its descriptor with integers of the launch in place of constants.
 
     Args:
@@ -144,10 +144,10 @@ class Gather:
 
 def kernel(desc: Any, target: DeviceTarget, knobs: Any, known: Mapping[str, Any] = _NOTHING) -> Kernel:
     """The kernel of an operator that is written by ``write``, with its attributes as constants."""
-    return finished(Gather(desc, target, knobs, 0, known=known), "gathers")
+    return finished(GatherWriter(desc, target, knobs, 0, known=known), "gathers")
 
 
-def finished(writer: Gather, name: str, *types: str) -> Kernel:
+def finished(writer: GatherWriter, name: str, *types: str) -> Kernel:
     """The kernel of a writer; ``types`` are those in which it computes beside those of the tensors."""
     writer.check_rounds()
     kinds = {tensor.data_type.tvm for tensor in writer.tensors.values()}

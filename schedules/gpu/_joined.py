@@ -10,7 +10,7 @@ from tvmdml.kernels import tensorir_values as T
 Values = Sequence[Any]
 
 
-class Joined:
+class JoinedThreads:
     """The threads of a group, in a launch; all of them must reach each of its operations.
 
     Args:

@@ -38,7 +38,7 @@ class Writer:
     """The threads of a group that adds blocks' sums; 0 if sums have no such blocks."""
 
     def __init__(
-        self, desc: Matrix, contraction: Contraction, numbers: Numbers, after: reduction.Writer | None, **choices: Any
+        self, desc: Matrix, contraction: Contraction, numbers: Numbers, after: reduction.SliceWriter | None, **choices: Any
     ) -> None:
         self.desc, self.form, self.numbers, self.after, self.dtype = desc, contraction, numbers, after, numbers.dtype
         self.__dict__.update(choices)
@@ -335,7 +335,7 @@ class Writer:
         T.store(self.buffers[self.c.result.name], place, T.to(found, self.desc.output_tensor.data_type.tvm))
 
 
-class Each(Writer):
+class WholeSums(Writer):
     """Writes a kernel in which a thread computes whole sums: some of the same row or column, for which it reads one factor once."""
 
     threads: int

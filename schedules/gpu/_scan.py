@@ -7,7 +7,7 @@ from typing import Any
 from tvmdml.kernels import tensorir as T
 
 
-class Scan:
+class PrefixScan:
     """Prefix sums in shared memory, which this class declares. Every thread of the group must take part in each call.
 
     Threads are divided into chunks, about as many chunks as threads in a chunk. Sums are made from the sums of chunks, which needs
@@ -86,7 +86,7 @@ class SubgroupScan:
         return 4 * (threads + threads // lockstep)
 
     def sum_up(self, thread: Any, value: Any) -> Any:
-        """As ``Scan.sum_up``."""
+        """As ``PrefixScan.sum_up``."""
         upto, total = self.sums(thread, value)
         T.store(self._sums, thread, upto)
         T.barrier()
@@ -106,18 +106,18 @@ class SubgroupScan:
         return T.let(own + T.Select(number > 0, before, T.const(0, self.dtype))), total
 
     def upto(self, thread: Any) -> Any:
-        """As ``Scan.upto``."""
+        """As ``PrefixScan.upto``."""
         return self._sums[thread]
 
     def before(self, thread: Any) -> Any:
-        """As ``Scan.before``."""
+        """As ``PrefixScan.before``."""
         sum_ = T.Variable(self.dtype, T.const(0, self.dtype))
         with T.when(thread > 0):
             sum_.set(self.upto(thread - 1))
         return sum_.value
 
     def total(self, thread: Any, value: Any) -> Any:
-        """As ``Scan.total``."""
+        """As ``PrefixScan.total``."""
         own = T.let(T.subgroup("add", self.dtype, value))
         self._share((thread & (self.lockstep - 1)) == 0, thread >> (self.lockstep.bit_length() - 1), own)
         sum_ = T.Variable(self.dtype, T.const(0, self.dtype))
@@ -133,14 +133,14 @@ class SubgroupScan:
         T.barrier()
 
 
-def scan(threads: int, lockstep: int) -> Scan | SubgroupScan:
+def scan(threads: int, lockstep: int) -> PrefixScan | SubgroupScan:
     """The implementation that suits the device."""
-    return Scan(threads) if lockstep == 1 else SubgroupScan(threads, lockstep)
+    return PrefixScan(threads) if lockstep == 1 else SubgroupScan(threads, lockstep)
 
 
 def shared_bytes(threads: int, lockstep: int) -> int:
     """The shared memory that it needs."""
-    return Scan.shared_bytes(threads) if lockstep == 1 else SubgroupScan.shared_bytes(threads, lockstep)
+    return PrefixScan.shared_bytes(threads) if lockstep == 1 else SubgroupScan.shared_bytes(threads, lockstep)
 
 
 def _chunk(threads: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._window_response import Response
 from tvmdml.operators.local_response import LocalResponseNormalizationGrad
-from tvmdml.schedules.gpu._gather import Gather
+from tvmdml.schedules.gpu._gather import GatherWriter
 from tvmdml.targets._device import DeviceTarget
 
 _MOST = 15
@@ -60,7 +60,7 @@ class _Ring:
         return T.hold(found)
 
 
-class Sliding(Gather):  # type: ignore[misc] # mypy knows these modules by another name
+class Sliding(GatherWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Writes the kernel."""
 
     def __init__(self, desc: Any, target: DeviceTarget, knobs: Any, run: int) -> None:

@@ -21,9 +21,9 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._contract import Shared
 from tvmdml.schedules.gpu import _default, checked, enough_groups, refuse, require
-from tvmdml.schedules.gpu._attention_cores import Cores
+from tvmdml.schedules.gpu._attention_cores import AttentionCores
 from tvmdml.schedules.gpu._attention_frame import Frame
-from tvmdml.schedules.gpu._attention_plain import Plain
+from tvmdml.schedules.gpu._attention_plain import PlainAttention
 from tvmdml.targets._device import DeviceTarget
 
 KNOBS = Knobs(
@@ -36,7 +36,7 @@ KNOBS = Knobs(
     part_keys=Knob(512, tuple(64 << n for n in range(9)), "keys of a part, where query rows are too few for all groups"),
     most_groups=Knob(8192, tuple(1 << n for n in range(16)), "maximum groups per launch; each strides over the rest"),
 )
-_WAYS: tuple[type[Frame], ...] = (Cores, Plain)
+_WAYS: tuple[type[Frame], ...] = (AttentionCores, PlainAttention)
 """The first one that fits serves."""
 
 

@@ -33,7 +33,7 @@ from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Moved, are_near, is_inner_first, moved
 from tvmdml.schedules.gpu._matrix_tiles import TILES, busy_groups, chosen
-from tvmdml.schedules.gpu._matrix_writer import Each, Writer
+from tvmdml.schedules.gpu._matrix_writer import WholeSums, Writer
 from tvmdml.targets._device import DeviceTarget
 
 _BUSY = {"sm_75": 64, "sm_86": 64, "sm_87": 16, "sm_110": 16, "sm_121": 32}
@@ -186,7 +186,7 @@ def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: A
     numbers = Numbers(span, groups=(groups,), total=total, each=each)
     types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
     require(desc, target, *types, contraction.computed)
-    writer = Each(
+    writer = WholeSums(
         desc, contraction, numbers, None, known=known, adds=0, threads=threads, several=several, along=1 if rows > columns else 2
     )
     module, *also = desc.modules()

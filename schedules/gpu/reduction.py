@@ -22,7 +22,7 @@ from tvmdml.kernels.reduction import LEVELS, Totals, Values, Walk
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._reduction import Reduction
 from tvmdml.schedules.gpu import Numbers, checked, enough_groups, require, strided
-from tvmdml.schedules.gpu._joined import Joined
+from tvmdml.schedules.gpu._joined import JoinedThreads
 from tvmdml.schedules.gpu._words import offset, unravel
 from tvmdml.targets._device import DeviceTarget
 
@@ -60,7 +60,7 @@ def kernel(desc: Reduction, target: DeviceTarget, shared: Shared, knobs: Any) ->
     return checked(desc, target, plain)
 
 
-def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:
+def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> SliceWriter:
     """What writes the launches."""
     spaces = desc.spaces()
     operands, slices = desc.operands(), desc.slice_outputs()
@@ -92,7 +92,7 @@ def writer_of(desc: Reduction, target: DeviceTarget, knobs: Any) -> Writer:
     require(desc, target, *(tensor.data_type.tvm for _, tensor in (*operands, *slices)))
     ranks = len(spaces.outer), len(spaces.inner)
     scratch = tuple((kind, units) for walk in desc.walks() for kind in desc.state_types(walk)) if parts > 1 else ()
-    return Writer(desc, numbers, scratch, way=way, threads=threads, ranks=ranks, parts=parts > 1)
+    return SliceWriter(desc, numbers, scratch, way=way, threads=threads, ranks=ranks, parts=parts > 1)
 
 
 def _widened(threads: int, units: int, length: int, target: DeviceTarget, knobs: Any) -> int:
@@ -106,7 +106,7 @@ def _widened(threads: int, units: int, length: int, target: DeviceTarget, knobs:
     return threads
 
 
-class Writer:
+class SliceWriter:
     """Writes the kernel, or its launches after those of another one, whose results are reduced."""
 
     way: str
@@ -149,7 +149,7 @@ class Writer:
             held = {name: [T.hold(one) for one in v] if isinstance(v, list) else T.hold(v) for name, v in vars(given).items()}
             self.n = SimpleNamespace(**held)
             self.thread = T.let(T.cast(thread, self.dtype))
-            self.joined = Joined(self.threads, self.thread)
+            self.joined = JoinedThreads(self.threads, self.thread)
             first, step = T.cast(group, self.dtype), self.n.groups[turn]
             if self.way == "threads":
                 with strided(T.let(first * self.threads + self.thread), self.n.slices, T.let(step * self.threads)) as unit:

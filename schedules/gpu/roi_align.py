@@ -19,8 +19,8 @@ from tvmdml.operators._contract import Shared
 from tvmdml.operators._roi_align import RoiOperator
 from tvmdml.operators._roi_align_gradient import of_images, slopes, store
 from tvmdml.schedules.gpu import _gather, enough_groups, strided
-from tvmdml.schedules.gpu._gather import CHANNELS, Gather, channels_for
-from tvmdml.schedules.gpu._joined import Joined
+from tvmdml.schedules.gpu._gather import CHANNELS, GatherWriter, channels_for
+from tvmdml.schedules.gpu._joined import JoinedThreads
 from tvmdml.targets._device import DeviceTarget
 
 KNOBS = Knobs(
@@ -36,7 +36,7 @@ def kernel(desc: Any, target: DeviceTarget, shared: Shared, knobs: Any) -> Kerne
     """One launch, or one for each of two gradients."""
     results = [one for one in desc.outputs() if one is not None]
     of_regions = getattr(desc, "output_roi_gradient_tensor", None) is not None
-    writer_of = _Regions if of_regions else Gather
+    writer_of = _Regions if of_regions else GatherWriter
     # Channels have their own largest samples, and so have the gradients of these.
     apart = (of_regions and len(results) == 1) or (desc.is_max and hasattr(desc, "output_gradient_tensor"))
     known = {"channels": 1 if apart else channels_for(results[0], knobs)}
@@ -48,7 +48,7 @@ def _added(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
-class _Regions(Gather):  # type: ignore[misc] # mypy knows these modules by another name
+class _Regions(GatherWriter):  # type: ignore[misc] # mypy knows these modules by another name
     """Gradients of regions, after those of images, if these are asked for."""
 
     def write(self, own: RoiOperator, buffers: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ class _Regions(Gather):  # type: ignore[misc] # mypy knows these modules by anot
         dtype, regions = self.numbers.dtype, T.index(desc.regions)
         groups = T.max(T.min(regions, self.n.most), self.numbers.const(1))
         with T.launch(groups, self.threads) as (group, thread):
-            joined = Joined(self.threads, T.let(T.cast(thread, dtype)))
+            joined = JoinedThreads(self.threads, T.let(T.cast(thread, dtype)))
 
             @contextmanager
             def some(sizes: Sequence[Any]) -> Iterator[list[Any]]:

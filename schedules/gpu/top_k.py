@@ -23,7 +23,7 @@ from tvmdml.kernels.knobs import Constraint, Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators.top_k import TopK1
 from tvmdml.schedules.gpu import VECTOR_BYTES, enough_groups, require, strided
-from tvmdml.schedules.gpu._bitonic import POSITION, Entries, KeyedPosition, Load, Neighbours, Queue, entry_bytes, i32
+from tvmdml.schedules.gpu._bitonic import POSITION, BitonicQueue, Entries, KeyedPosition, Load, Neighbours, entry_bytes, i32
 from tvmdml.schedules.gpu._keys import Keys
 from tvmdml.schedules.gpu._rows import Batch, KeyRows
 from tvmdml.schedules.gpu._select import Counters, PrefixSums, Select, highest_shift
@@ -251,7 +251,9 @@ class _Partwise(Way):  # type: ignore[misc] # imported as Any here; checked in i
         """The K best of each part: of the row's elements, or of the results of the previous level."""
         n = self.n
         entries = Entries(self.keys, self.room, thread, self.threads, self.lockstep)
-        choice = Queue(entries, self.loads) if self.way == "queue" else Select(entries, self.loads, self.digit_bits, self.copies)
+        choice = (
+            BitonicQueue(entries, self.loads) if self.way == "queue" else Select(entries, self.loads, self.digit_bits, self.copies)
+        )
         parts, last = n.parts, level == self.levels - 1
         small = self.small("k", "keep", "share", "extra", *(("bests", "head") if self.way == "queue" else ("position_shift",)))
         with strided(self.number(group), T.let(n.rows * parts), n.groups) as item:
@@ -285,7 +287,7 @@ class _Partwise(Way):  # type: ignore[misc] # imported as Any here; checked in i
                     place = T.let(at + self.number(i))
                     return T.hold(keys[place]), T.hold(positions[place])
 
-            if isinstance(choice, Queue):
+            if isinstance(choice, BitonicQueue):
                 choice.collect(load, count, small.k, small.keep, small.bests, small.head)
             else:
                 choice.collect(load, count, small.k, small.keep, small.position_shift)

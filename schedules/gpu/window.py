@@ -19,7 +19,7 @@ from tvmdml.operators._window import CHAIN, FEW, Window, levels_of
 from tvmdml.operators._window_gradients import Gathered
 from tvmdml.operators.max_unpooling import MaxUnpooling
 from tvmdml.schedules.gpu import _default, _gather, enough_groups
-from tvmdml.schedules.gpu._gather import CHANNELS, Gather, channels_for
+from tvmdml.schedules.gpu._gather import CHANNELS, GatherWriter, channels_for
 from tvmdml.schedules.gpu._window_sliding import Sliding, run_of
 from tvmdml.targets._device import DeviceTarget
 
@@ -56,7 +56,7 @@ def kernel(desc: Any, target: DeviceTarget, shared: Shared, knobs: Any) -> Kerne
     return found
 
 
-def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> Gather:
+def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> GatherWriter:
     """What writes a kernel for any numbers of windows."""
     taps, windows = desc.taps(), desc.windows_at() if isinstance(desc, Gathered) else desc.taps()
     reads = desc.reads() if isinstance(desc, Gathered) else 0
@@ -77,7 +77,7 @@ def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> Gather:
         if one.start == 0 and (pooled.sizes[one.dimension] - 1) * one.stride + one.span <= whole.sizes[one.dimension]
     )
     told = {"known_several": several, "known_inside": inside} if known else {}
-    return Gather(
+    return GatherWriter(
         desc, target, knobs, max(*(one for name in fields for one in getattr(desc, name)), 0, reach + longest, steps), fields,
         desc.OF_CHANNELS, {"known_taps": most, "known_windows": most, "known_wide": False, **told},
         4 * (windows + 1) * (taps + 1) * several,
@@ -87,5 +87,5 @@ def _of_windows(desc: Window, target: DeviceTarget, knobs: Any) -> Gather:
 def _several(result: TensorDesc, knobs: Any) -> int:
     """How many neighbours of the result a thread has."""
     count: int = knobs.neighbours
-    alone = result.sizes[Gather.order(result)[-1]] % count or result.element_count < count * knobs.channel_items
+    alone = result.sizes[GatherWriter.order(result)[-1]] % count or result.element_count < count * knobs.channel_items
     return 1 if alone else count

@@ -15,7 +15,7 @@ from tvmdml import targets
 from tvmdml.errors import InvalidArgument
 from tvmdml.proof.bench import checks, command, inputs, measure, page, peers, plot, plot_operators, report, results, runner, tables
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.measure import Contender, Pace, Timing
+from tvmdml.proof.bench.measure import CallTiming, Contender, RacePace
 from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.task import Task
@@ -24,7 +24,7 @@ from tvmdml.system import console, installing
 from tvmdml.targets import Target
 
 SMALL = 9
-TIMING = Timing(2e-6, 1e-6, 3e-6, 5, 100)
+TIMING = CallTiming(2e-6, 1e-6, 3e-6, 5, 100)
 
 
 def call(*arguments: object) -> Any:
@@ -35,11 +35,11 @@ def call(*arguments: object) -> Any:
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever enters a race takes as long as its place in it."""
 
-    def race(contenders: list[Contender], pace: Pace, clock: measure.Clock) -> list[Timing]:
+    def race(contenders: list[Contender], pace: RacePace, clock: measure.Clock) -> list[CallTiming]:
         for contender in contenders:
             contender.prepare()
             contender.run(2)
-        return [Timing(1e-6 * n, 0.9e-6 * n, 1.1e-6 * n, 3, 2) for n in range(1, len(contenders) + 1)]
+        return [CallTiming(1e-6 * n, 0.9e-6 * n, 1.1e-6 * n, 3, 2) for n in range(1, len(contenders) + 1)]
 
     monkeypatch.setattr(measure, "race", race)
 
@@ -53,10 +53,10 @@ def one_case(monkeypatch: pytest.MonkeyPatch, no_clock: None) -> Case:
 
 
 def made_up(name: str, seconds: float, peer: float = 4e-6, **changes: Any) -> CaseResult:
-    timing = Timing(seconds, seconds, seconds, 3, 1)
+    timing = CallTiming(seconds, seconds, seconds, 3, 1)
     entries = [
         ContenderResult("ours", "tvmdml", "bound", 2, timing),
-        ContenderResult("peer", "numpy", "f", 1, Timing(peer, peer, peer, 3, 1)),
+        ContenderResult("peer", "numpy", "f", 1, CallTiming(peer, peer, peer, 3, 1)),
     ]
     fields: dict[str, Any] = {
         "name": name, "row": "row", "point": name, "work": rounding(8).as_json(), "goal": 1.5, "against_base": False,
@@ -80,7 +80,7 @@ def test_a_race_takes_turns_and_every_other_one_backwards(monkeypatch: pytest.Mo
     def contender(name: str) -> Contender:
         return Contender("peer", "lib", name, 1, lambda: None, prepare=lambda: order.append(name), sample=1e-6)
 
-    timings = measure.race([contender("a"), contender("b")], Pace(rounds=4, budget=100))
+    timings = measure.race([contender("a"), contender("b")], RacePace(rounds=4, budget=100))
     assert [timing.samples for timing in timings] == [4, 4]
     assert "".join(order).replace("|", "") == "ab" + "abba" * 2
     assert all(timing.low <= timing.median <= timing.high for timing in timings)
@@ -89,7 +89,7 @@ def test_a_race_takes_turns_and_every_other_one_backwards(monkeypatch: pytest.Mo
 def test_a_race_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "settle", lambda: None)
     contender = Contender("ours", "lib", "x", 1, lambda: None, sample=1e-6)
-    (timing,) = measure.race([contender], Pace(rounds=50, budget=0, least_rounds=3))
+    (timing,) = measure.race([contender], RacePace(rounds=50, budget=0, least_rounds=3))
     assert timing.samples == 3
 
 
@@ -165,7 +165,7 @@ def test_a_case_from_the_command_line_to_the_file(tmp_path: Path, one_case: Case
 
 
 def test_a_real_race_from_the_command_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(measure, "QUICK", Pace(rounds=2, budget=0, least_rounds=2))
+    monkeypatch.setattr(measure, "QUICK", RacePace(rounds=2, budget=0, least_rounds=2))
     outcome = call("--operator", "element_wise_round", "--filter", "f32: 64K", "--threads", 1, "--json", tmp_path / "run.json")
     assert outcome.exit_code == 0, outcome.output
     (result,) = results.read(tmp_path / "run.json").results
@@ -200,7 +200,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(monkeypatch: pytest.M
 
 def test_a_device_is_measured_beside_its_own_copy(vulkan: Target) -> None:
     case = Case("row", "a", rounding(1 << 16), goal=1.0)
-    result = runner.measured(case, runner.Options(Pace(rounds=1, budget=0.0, least_rounds=1), target=vulkan))
+    result = runner.measured(case, runner.Options(RacePace(rounds=1, budget=0.0, least_rounds=1), target=vulkan))
     assert result.failures == []
     assert result.goal is None, "goals speak of processors"
     assert result.ours is not None
@@ -344,7 +344,7 @@ def test_two_machines_are_told_apart() -> None:
 
 
 def test_a_time_that_says_nothing_is_said() -> None:
-    wide = [ContenderResult("ours", "tvmdml", "bound", 2, Timing(1e-6, 0.1e-6, 3e-6, 3, 1))]
+    wide = [ContenderResult("ours", "tvmdml", "bound", 2, CallTiming(1e-6, 0.1e-6, 3e-6, 3, 1))]
     lines = list(report.summary(made_up_run(made_up("a", 1e-6), made_up("b", 1e-6, entries=wide))))
     assert [line.partition(":")[2].split(":")[0] for line in lines if line.startswith("useless")] == [" b"]
 

@@ -28,7 +28,7 @@ from tvmdml.proof.bench import (
     venues,
 )
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.measure import Pace, Timing
+from tvmdml.proof.bench.measure import CallTiming, RacePace
 from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.proof.bench.rows.diagonal_matrix import diagonal
 from tvmdml.proof.bench.rows.element_wise_round import rounding
@@ -56,7 +56,7 @@ def call(*arguments: object) -> Any:
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few samples, of kernels that may have been compiled before."""
-    monkeypatch.setattr(measure, "QUICK", Pace(rounds=2, budget=0, least_rounds=2))
+    monkeypatch.setattr(measure, "QUICK", RacePace(rounds=2, budget=0, least_rounds=2))
     monkeypatch.setattr(runner, "fresh_kernels", contextlib.nullcontext)
 
 
@@ -165,7 +165,7 @@ def test_a_real_peer_takes_part(cuda: Target, hurry: None) -> None:
     if not found:
         pytest.skip(f"no library works on a CUDA device here: {', '.join(peers.absent('cuda'))}")
     for case in (rounding(1 << 16), top_k(4, 1000, k=5), nonzero(100, 100, data="10 %"), diagonal(64, 64)):
-        result = runner.measured(Case("row", "a", case), runner.Options(Pace(2, 0.0, 2), thorough=True, target=cuda))
+        result = runner.measured(Case("row", "a", case), runner.Options(RacePace(2, 0.0, 2), thorough=True, target=cuda))
         assert result.failures == []
         assert result.ratio is not None
 
@@ -176,7 +176,7 @@ def test_a_wrong_peer_on_the_device_fails_the_row(cuda: Target, monkeypatch: pyt
 
     wrong = peers.Peer("cupy", "f", make, where="cuda")
     monkeypatch.setattr(peers, "of", lambda *arguments: [wrong] if arguments[-1] == "cuda" else [])
-    result = runner.measured(Case("row", "a", rounding(8), goal=1.0), runner.Options(Pace(1, 0.0, 1), target=cuda))
+    result = runner.measured(Case("row", "a", rounding(8), goal=1.0), runner.Options(RacePace(1, 0.0, 1), target=cuda))
     assert result.verdict == "failed"
     assert "cupy f: 8 of 8 elements differ" in result.failures[0]
 
@@ -187,9 +187,9 @@ def test_a_peer_is_timed_on_its_stream(cuda: Target, monkeypatch: pytest.MonkeyP
 
     seen = []
 
-    def race(contenders: list[measure.Contender], pace: Pace, clock: measure.Clock) -> list[Timing]:
+    def race(contenders: list[measure.Contender], pace: RacePace, clock: measure.Clock) -> list[CallTiming]:
         seen.extend((contender.name, contender.stream) for contender in contenders)
-        return [Timing(1e-6, 1e-6, 1e-6, 1, 1)] * len(contenders)
+        return [CallTiming(1e-6, 1e-6, 1e-6, 1, 1)] * len(contenders)
 
     monkeypatch.setattr(peers, "of", lambda *_: [peers.Peer("torch", "f", make, where="cuda", note="writes int64")])
     monkeypatch.setattr(measure, "race", race)
@@ -254,9 +254,11 @@ def test_the_processor_and_vulkan_keep_their_ways() -> None:
 
 
 def made_up(ours: float = 1e-6, peer: float | None = 2e-6, limit: float | None = 0.8e-6, **fields: Any) -> CaseResult:
-    entries = [ContenderResult("ours", "tvmdml", "bound", 1, Timing(ours, ours, ours, 3, 1, host=5e-6))]
+    entries = [ContenderResult("ours", "tvmdml", "bound", 1, CallTiming(ours, ours, ours, 3, 1, host=5e-6))]
     if peer is not None:
-        entries.append(ContenderResult("peer", "torch", "topk", 1, Timing(peer, peer, peer, 3, 1, host=9e-6), note="writes int64"))
+        entries.append(
+            ContenderResult("peer", "torch", "topk", 1, CallTiming(peer, peer, peer, 3, 1, host=9e-6), note="writes int64")
+        )
     work = rounding(8).as_json()
     traffic = Traffic(copied=1 << 26)._asdict()
     return CaseResult("row: a", "row", "a", work, fields.pop("goal", None), False, 1, entries, [], traffic, limit, **fields)
@@ -296,10 +298,12 @@ def shown(show: Callable[[Any], Any], value: Any) -> str:
 def test_the_reports_columns_are_those_that_say_something() -> None:
     of_memory = made_up(goal=2.0, share=0.7)
     of_launch = made_up(ours=1e-6, limit=0.9e-6, share=1 / 1.2, limit_of="launch")
-    of_memory.entries.append(ContenderResult("limit", "tvmdml", "copied, by a kernel", 1, Timing(1e-3, 1e-3, 1e-3, 3, 1)))
-    of_launch.entries.append(ContenderResult("limit", "tvmdml", "launch of an empty kernel", 1, Timing(0.9e-6, 0.8e-6, 1e-6, 3, 1)))
+    of_memory.entries.append(ContenderResult("limit", "tvmdml", "copied, by a kernel", 1, CallTiming(1e-3, 1e-3, 1e-3, 3, 1)))
+    of_launch.entries.append(
+        ContenderResult("limit", "tvmdml", "launch of an empty kernel", 1, CallTiming(0.9e-6, 0.8e-6, 1e-6, 3, 1))
+    )
     aside = made_up()
-    aside.entries.append(ContenderResult("aside", "raft", "select_k", 1, Timing(0.5e-6, 0.5e-6, 0.5e-6, 3, 1)))
+    aside.entries.append(ContenderResult("aside", "raft", "select_k", 1, CallTiming(0.5e-6, 0.5e-6, 0.5e-6, 3, 1)))
     run = BenchRun(1, "quick", machine={"device": "A GPU, sm_90"}, results=[of_memory, of_launch, aside])
     text = shown(report.table, run)
     for part in ("host", "5 µs", "2, 70 %", "80 %", "1.2 x launch", "1.11 x launch", "to raft", "0.5", "writes int64"):
@@ -311,7 +315,7 @@ def test_the_reports_columns_are_those_that_say_something() -> None:
     assert "to raft: 0.50 x as fast, not part of the goals; faster in 0 of 1 cases" in lines
     assert "not installed, so not compared with: cupy" in lines
     on_processor = made_up()
-    on_processor.entries = [ContenderResult("ours", "tvmdml", "bound", 1, Timing(1e-6, 1e-6, 1e-6, 3, 1))]
+    on_processor.entries = [ContenderResult("ours", "tvmdml", "bound", 1, CallTiming(1e-6, 1e-6, 1e-6, 3, 1))]
     text = shown(report.table, BenchRun(1, "quick", results=[on_processor]))
     assert "host" not in text
     assert "to " not in text

@@ -14,7 +14,7 @@ import pytest
 from tvmdml import errors, targets
 from tvmdml.proof.bench import cuda_limits, events, limits, measure, venues
 from tvmdml.proof.bench.events import Batches, Cold
-from tvmdml.proof.bench.measure import Contender, Pace
+from tvmdml.proof.bench.measure import Contender, RacePace
 from tvmdml.proof.bench.work import Traffic
 
 MICRO = 1e-6
@@ -117,7 +117,7 @@ def test_few_cold_calls_of_what_takes_long(made: Made) -> None:
 def test_a_race_is_timed_by_the_clock_it_is_given(made: Made) -> None:
     contenders = [made.contender(30 * MICRO, 5 * MICRO), made.contender(60 * MICRO, 6 * MICRO)]
     for clock in (Batches(made.event), made.cold()):
-        timings = measure.race(contenders, Pace(3, 10.0), clock)
+        timings = measure.race(contenders, RacePace(3, 10.0), clock)
         assert [timing.median for timing in timings] == pytest.approx([30 * MICRO, 60 * MICRO])
         assert [timing.host for timing in timings] == pytest.approx([5 * MICRO, 6 * MICRO])
         assert [timing.samples for timing in timings] == [3, 3]
@@ -193,7 +193,7 @@ def test_a_real_race_by_events(opened: Any, monkeypatch: pytest.MonkeyPatch) -> 
     contenders = cuda_limits.contenders(opened, Traffic(written=5 << 20))
     flush = cuda_limits.mover(opened, "written", 1 << 16)
     for clock in (Batches(partial(Event, opened)), Cold(partial(Event, opened), flush, opened.wait)):
-        (timing,) = measure.race(contenders, Pace(2, 0.0, 2), clock)
+        (timing,) = measure.race(contenders, RacePace(2, 0.0, 2), clock)
         assert timing.samples == 2
         assert timing.median > 0
         assert timing.host > 0

@@ -17,7 +17,7 @@ from tvmdml.library import logs
 from tvmdml.library.log_terms import Record
 from tvmdml.proof.bench import logs_in_force, measure, plot, report, results, tables
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.measure import CallTiming
 from tvmdml.proof.bench.results import LogFolder, LogUsed
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.rows.top_k import top_k
@@ -47,7 +47,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is three small cases, and nobody is timed."""
     found = [Case("row", name, work, 1.0, quick=True) for name, work in (("a", TUNED), ("b", NEAR), ("c", UNKNOWN))]
     monkeypatch.setattr(tables, "of", lambda kind: tuple(found))
-    monkeypatch.setattr(measure, "race", lambda contenders, *_: [Timing(1e-6, 1e-6, 1e-6, 3, 1) for _ in contenders])
+    monkeypatch.setattr(measure, "race", lambda contenders, *_: [CallTiming(1e-6, 1e-6, 1e-6, 3, 1) for _ in contenders])
 
 
 def used(work: Work) -> LogUsed:

@@ -13,7 +13,7 @@ from commands import call, succeed
 
 import tvmdml
 from tvmdml.proof.bench import changing, models, suite
-from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.measure import CallTiming
 from tvmdml.proof.bench.networks.table import TABLE
 from tvmdml.proof.bench.sources import ModelSource
 
@@ -145,5 +145,5 @@ def test_a_run_of_known_models_continues_its_file(tmp_path: Path, monkeypatch: p
 
 
 def entry(library: str, role: str, seconds: float) -> dict[str, Any]:
-    timing = Timing(seconds, seconds, seconds, 5, 1)._asdict()
+    timing = CallTiming(seconds, seconds, seconds, 5, 1)._asdict()
     return {"role": role, "library": library, "name": "", "threads": 1, "timing": timing, "note": "", "problem": ""}

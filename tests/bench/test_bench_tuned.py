@@ -19,7 +19,7 @@ from tvmdml.library.logs import Logs
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.proof.bench import checks, measure, runner, tables, tuned
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.measure import Contender, Timing
+from tvmdml.proof.bench.measure import CallTiming, Contender
 from tvmdml.proof.bench.rows.diagonal_matrix import diagonal
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.rows.top_k import top_k
@@ -61,12 +61,12 @@ def races(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The defaults take 3 microseconds, and the tuned 2. Gives the roles of those in each race."""
     found: list[list[str]] = []
 
-    def race(contenders: list[Contender], pace: measure.Pace, clock: measure.Clock) -> list[Timing]:
+    def race(contenders: list[Contender], pace: measure.RacePace, clock: measure.Clock) -> list[CallTiming]:
         for contender in contenders:
             contender.prepare()
             contender.run(2)
         found.append([contender.role for contender in contenders])
-        return [Timing(3e-6, 2.9e-6, 3.1e-6, 9, 2), Timing(2e-6, 1.8e-6, 2.2e-6, 9, 2)]
+        return [CallTiming(3e-6, 2.9e-6, 3.1e-6, 9, 2), CallTiming(2e-6, 1.8e-6, 2.2e-6, 9, 2)]
 
     monkeypatch.setattr(measure, "race", race)
     return found

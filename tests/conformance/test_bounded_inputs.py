@@ -11,7 +11,7 @@ import specimens
 
 import tvmdml
 from tvmdml import TensorDesc
-from tvmdml.operators._trial import Trial, mostly_within
+from tvmdml.operators._trial import OperatorTrial, mostly_within
 from tvmdml.proof.conformance.fills import FILLS
 
 LENGTH = 20
@@ -22,9 +22,9 @@ def pick(dtype: str, count: int = 4000) -> specimens.Pick:
     return specimens.Pick(input_tensor=x, indices_tensor=indices, output_tensor=TensorDesc("float32", (count,)))
 
 
-def tried(dtype: str, fill: str, **more: Any) -> tuple[specimens.Pick, Trial]:
+def tried(dtype: str, fill: str, **more: Any) -> tuple[specimens.Pick, OperatorTrial]:
     desc = pick(dtype)
-    return desc, Trial(desc, (), functools.partial(FILLS[fill], np.random.default_rng(3)), **more)
+    return desc, OperatorTrial(desc, (), functools.partial(FILLS[fill], np.random.default_rng(3)), **more)
 
 
 @pytest.mark.parametrize("fill", ["mixed", "zeros"])

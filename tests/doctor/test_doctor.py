@@ -22,7 +22,7 @@ from tvmdml.library.spec import Spec, Wanted
 from tvmdml.proof import doctor
 from tvmdml.proof.doctor import checks as doctor_checks
 from tvmdml.proof.doctor import settings as doctor_settings
-from tvmdml.proof.doctor.terms import Check, Finding
+from tvmdml.proof.doctor.terms import CheckFinding, MachineCheck
 from tvmdml.system import imports, installing
 from tvmdml.system.disk import stores
 from tvmdml.targets.cpu import link
@@ -422,10 +422,10 @@ def test_what_crashes_or_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch, chi
 
 def test_a_check_that_raises_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def look() -> Any:
-        yield Finding("ok", "so far")
+        yield CheckFinding("ok", "so far")
         raise KeyError("surprise")
 
-    monkeypatch.setattr(doctor_checks, "CHECKS", (Check("Group", "name", look),))
+    monkeypatch.setattr(doctor_checks, "CHECKS", (MachineCheck("Group", "name", look),))
     assert [row.words for row in doctor.examine()] == ["so far", "this could not be checked: KeyError: 'surprise'"]
     assert call("doctor").exit_code == 1
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvmdml.genai.beams import Best
+from tvmdml.genai.beams import BestTexts
 from tvmdml.genai.options import OPTIONS, check_names, check_together, completed
 from tvmdml.genai.refusing import Refused
 from tvmdml.genai.search import Greedy, drawn, largest, penalized
@@ -122,7 +122,7 @@ def test_padding_is_what_stands_at_the_end() -> None:
 
 
 def test_the_best_texts_by_their_mean_of_logarithms() -> None:
-    best = Best(2, 1.0)
+    best = BestTexts(2, 1.0)
     for length, total in ((2, -4.0), (4, -4.0), (3, -9.0)):
         best.add(np.zeros(length, np.int32), total)
     assert [(h.score, len(h.text)) for h in best.all] == [(-1.0, 4), (-2.0, 2)]
@@ -170,7 +170,7 @@ def test_the_limits_of_an_option_choose_a_token(name: str, value: float, right: 
 @pytest.mark.filterwarnings("error")
 def test_a_penalty_that_no_length_stands_makes_scores_infinite() -> None:
     for penalty, score in ((OPTIONS["length_penalty"].least, -np.inf), (OPTIONS["length_penalty"].most, 0)):
-        best = Best(1, penalty)
+        best = BestTexts(1, penalty)
         best.add(np.zeros(4, np.int32), -2.0)
         assert best.all[0].score == score
 

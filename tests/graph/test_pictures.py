@@ -18,7 +18,7 @@ import tvmdml
 from tvmdml import packs
 from tvmdml.graph import pictures
 from tvmdml.proof.bench import models_html, suite
-from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.measure import CallTiming
 from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.system import html
 
@@ -167,7 +167,7 @@ def report(tmp_path: Path) -> Path:
     loads = {name: {"seconds": seconds, "peak": 2.0**27} for name, seconds in (("cold", 2.0), ("warm", 0.1), ("peer", 0.2))}
     work = {"operator": "a", "model": "a", "batch": 1, "words": 0, "loads": loads, "difference": 1e-6, "shares": [["GEMM", 1.0]]}
     times = (("tvmdml", "ours", 0.25), ("ONNX Runtime", "peer", 0.5), ("PyTorch", "peer", 1.0))
-    entries = [ContenderResult(role, name, "", 2, Timing(t, t, t, 5, 1), "", "") for name, role, t in times]
+    entries = [ContenderResult(role, name, "", 2, CallTiming(t, t, t, 5, 1), "", "") for name, role, t in times]
     one = CaseResult("net, 2 threads", "net", "batch 1", work, 1.0, False, 2, entries, [], {"copied": 0}, group="models")
     run = BenchRun(2, "quick")
     run.add(one)

@@ -75,8 +75,6 @@ def test_the_top_level_holds_what_it_should() -> None:
 
 _TWICE = {
     "directml Device Expression TensorDesc": "pydirectml's classes of these names, which are made of directml's",
-    "onnx Origin": "a protocol, and the class that serves it",
-    "operators Blocks Window": "base classes of two families",
     "proof/conformance/cases Cases": "files of families, which are read alone: what their operators define and vary",
 }
 """The public classes that stand in several files of a room, and why."""

@@ -17,7 +17,7 @@ from tvmdml import CompileError
 from tvmdml import tensorir as T
 from tvmdml.targets._device_launch import DeviceLaunch
 from tvmdml.targets._lower import lower
-from tvmdml.targets._program import DeviceFunction, Image, Program, ProgramStep, evaluate
+from tvmdml.targets._program import DeviceFunction, Image, KernelProgram, ProgramStep, evaluate
 from tvmdml.targets.vulkan import compile_function
 from tvmdml.targets.vulkan.capabilities import Capabilities
 
@@ -40,14 +40,14 @@ def test_shifts() -> None:
     assert evaluate((">>", ("scalar", 0), 3), [-41]) == -6
 
 
-def program() -> Program:
+def program() -> KernelProgram:
     images = (Image("spirv", b"\x03\x02\x23\x07"), Image("spirv", b"\x03\x02\x23\x07" * 3))
     functions = (DeviceFunction("one", 0, 2, ((0, "i"), (8, "q")), 16, (8, 1, 1)), DeviceFunction("two", 1, 1, (), 0, (64, 2, 1)))
     steps = (
         ProgramStep(1, (2,), (), (1, 1, 1)),
         ProgramStep(0, (0, 2), (("scalar", 4), ("*", ("scalar", 3), -2)), (("truncdiv", ("scalar", 3), 2), 1, ("scalar", 4))),
     )
-    return Program(images, functions, steps, 5, (0,), (2,))
+    return KernelProgram(images, functions, steps, 5, (0,), (2,))
 
 
 def test_launches_have_their_numbers() -> None:
@@ -58,14 +58,14 @@ def test_launches_have_their_numbers() -> None:
 
 
 def test_a_program_survives_its_file() -> None:
-    assert Program.from_bytes(program().to_bytes()) == program()
+    assert KernelProgram.from_bytes(program().to_bytes()) == program()
 
 
 def test_what_is_no_program_is_refused() -> None:
     content = program().to_bytes()
     for wrong in (b"", b"no program", content[:20], content[:-1], content + b"x", content.replace(b'"steps"', b'"stops"')):
         with pytest.raises(ValueError, match=r"this (is not a tvmdml program|program is damaged)"):
-            Program.from_bytes(wrong)
+            KernelProgram.from_bytes(wrong)
 
 
 def written(header: Any, images: bytes | None = None) -> bytes:
@@ -82,7 +82,7 @@ def header() -> Any:
 
 
 def test_the_helper_changes_nothing_by_itself() -> None:
-    assert Program.from_bytes(written(header())) == program()
+    assert KernelProgram.from_bytes(written(header())) == program()
 
 
 DEEP: Any = 1
@@ -125,7 +125,7 @@ def test_a_program_that_makes_no_sense_is_refused(place: str) -> None:
             holder = holder[key]
         holder[last] = value
         with pytest.raises(ValueError, match=r"this program is damaged: .+"):
-            Program.from_bytes(written(changed))
+            KernelProgram.from_bytes(written(changed))
 
 
 @pytest.mark.parametrize(
@@ -133,20 +133,20 @@ def test_a_program_that_makes_no_sense_is_refused(place: str) -> None:
 )
 def test_a_header_that_is_none_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match=r"this program is damaged: .+"):
-        Program.from_bytes(written(content))
+        KernelProgram.from_bytes(written(content))
 
 
 def test_a_program_has_code() -> None:
     with pytest.raises(ValueError, match="it has no code"):
-        Program.from_bytes(written({**header(), "images": []}, b""))
+        KernelProgram.from_bytes(written({**header(), "images": []}, b""))
 
 
 def test_a_header_is_neither_too_long_nor_longer_than_the_file() -> None:
     with pytest.raises(ValueError, match=r"its header claims \d+ bytes"):
-        Program.from_bytes(written({**header(), "more": "x" * (1 << 20)}))
+        KernelProgram.from_bytes(written({**header(), "more": "x" * (1 << 20)}))
     content = program().to_bytes()
     with pytest.raises(ValueError, match="its header claims 4294967295 bytes"):
-        Program.from_bytes(content[:17] + b"\xff" * 4 + content[21:])
+        KernelProgram.from_bytes(content[:17] + b"\xff" * 4 + content[21:])
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_is_no_spirv_is_refused(code: bytes) -> None:
     changed = header()
     changed["images"] = [{"form": "spirv", "bytes": len(code) - 4}, {"form": "spirv", "bytes": 4}]
     with pytest.raises(ValueError, match="not SPIR-V"):
-        Program.from_bytes(written(changed, code))
+        KernelProgram.from_bytes(written(changed, code))
 
 
 def power(bits: int) -> Any:
@@ -183,7 +183,7 @@ def power(bits: int) -> Any:
 def test_numbers_that_cannot_be_are_an_error(expression: Any, scalars: tuple[int, int], why: str) -> None:
     changed = program()._replace(steps=(ProgramStep(1, (2,), (), (expression, 1, 1)),))
     with pytest.raises(ValueError, match=why):
-        Program.from_bytes(changed.to_bytes()).launches(scalars)
+        KernelProgram.from_bytes(changed.to_bytes()).launches(scalars)
 
 
 def test_integers_that_a_kernel_does_not_take_are_an_error() -> None:

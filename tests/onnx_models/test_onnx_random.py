@@ -146,7 +146,7 @@ def test_numbers_follow_from_key_run_and_place() -> None:
     for run in range(3):
         right = np.concatenate([words(run, 0, (9, 5), 64), words(run, 1, (seed, 1), 64)])
         assert np.array_equal(loaded()[0], (right >> 8) * np.float32(2**-24))
-    state = random_state.Numbers(-1)
+    state = random_state.RandomStates(-1)
     state._runs = iter([(1 << 40) + 3])
     assert state.state().tolist() == [0, 3, 256, 0, 2**32 - 1, 2**32 - 1]
 
@@ -172,7 +172,7 @@ def test_seeds_decide_and_without_one_nothing_comes_twice() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_forked_process_draws_other_numbers() -> None:
     for seed, same in ((None, False), (4, True)):
-        numbers = random_state.Numbers(seed)
+        numbers = random_state.RandomStates(seed)
         reader, writer = os.pipe()
         if not (child := os.fork()):
             os.write(writer, numbers.state().tobytes())

@@ -22,7 +22,7 @@ from tvmdml.errors import InvalidArgument
 from tvmdml.operators._accuracy import difference
 from tvmdml.operators._attention_limited_fused import LimitedAttention
 from tvmdml.operators._contract import Role
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.proof.conformance.cases.multihead_attention import attention
 from tvmdml.targets import Target
 from tvmdml.tensors import TensorDesc
@@ -190,7 +190,7 @@ def is_the_references(desc: Any, target: Target, seed: int, low: int, high: int)
             return rng.standard_normal(sizes).astype(data_type.numpy)
         return rng.integers(low, high, sizes, dtype=data_type.numpy)
 
-    assert not tried(desc, target, Trial(desc, (), values))
+    assert not tried(desc, target, OperatorTrial(desc, (), values))
 
 
 @pytest.mark.full
@@ -420,7 +420,7 @@ def test_a_long_past_is_done_in_parts_on_a_device(device: Target, past: int) -> 
     with knobs.using(attention={"part_keys": 64}):
         desc = decoding(MultiheadAttention1, past, MaskType.KEY_SEQUENCE_LENGTH, (4, 2))
         assert kernel_for(desc, device).name == "parts"
-        assert not tried(desc, device, Trial(desc, (), values))
+        assert not tried(desc, device, OperatorTrial(desc, (), values))
 
 
 @pytest.mark.full

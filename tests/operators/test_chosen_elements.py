@@ -285,9 +285,9 @@ def test_the_first_of_equal_ones_is_taken_on_every_way(target: Target) -> None:
 
 def test_every_way_of_the_window_schedule_has_a_case() -> None:
     from tvmdml.schedules.cpu import window  # noqa: F401 - with all its ways
-    from tvmdml.schedules.cpu._window import Way
+    from tvmdml.schedules.cpu._window import WindowWay
 
-    ways, classes = {"default"}, [Way]
+    ways, classes = {"default"}, [WindowWay]
     for way in classes:
         classes += way.__subclasses__()
         ways |= {way.NAME} if "._window" in way.__module__ and way.NAME else set()

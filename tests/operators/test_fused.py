@@ -23,7 +23,7 @@ from tvmdml.operators import _pointwise_fused as groups
 from tvmdml.operators._accuracy import Near, difference
 from tvmdml.operators._chain_reference import ChainStep
 from tvmdml.operators._pointwise_fused import FusedPointwise, Result, fuse, fusible
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.proof.conformance import references
 from tvmdml.targets import Target
 from tvmdml.tensors.arrays.guarded import GuardedTensor
@@ -68,7 +68,7 @@ def agrees(program: Program, target: Target, shared: Any = (), seed: object = 0)
     inputs = [arrays[f"input_tensors[{i}]"] for i in range(len(program.inputs))]
     expected = program.one_by_one(inputs)
     given = iter([x for name, x in arrays.items() if name.startswith("input")])
-    trial = Trial(desc, shared, lambda *_: next(given), expected, flushed=target.flushed())
+    trial = OperatorTrial(desc, shared, lambda *_: next(given), expected, flushed=target.flushed())
     problem = references.tried(desc, target, trial)
     assert not problem, f"{problem}\n{lines.toml(lines.of(desc))}"
 
@@ -316,7 +316,7 @@ def test_single_elements_numbered_elements_and_blocks(target: Target) -> None:
     ]  # fmt: skip
     expected = program.one_by_one(given)
     arrays = iter([np.broadcast_to(x, byte.sizes) for x in given])
-    assert not references.tried(desc, target, Trial(desc, (), lambda *_: next(arrays), expected, flushed=target.flushed()))
+    assert not references.tried(desc, target, OperatorTrial(desc, (), lambda *_: next(arrays), expected, flushed=target.flushed()))
 
 
 @pytest.mark.full
@@ -361,7 +361,7 @@ def test_references_agree(seed: int) -> None:
     program = drawn(random.Random(seed), types=FLOATS)
     desc = program.fused
     rng = seeded(seed)
-    trial = Trial(desc, (), lambda dtype, sizes: mixture(rng, dtype, sizes))
+    trial = OperatorTrial(desc, (), lambda dtype, sizes: mixture(rng, dtype, sizes))
     problem = references.tried(desc, targets.resolve("cpu"), trial)
     assert not problem, f"{problem}\n{lines.toml(lines.of(desc))}"
 

@@ -21,7 +21,7 @@ from tvmdml.library.log_terms import Job
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.operators._shared import check, read, ways, write
-from tvmdml.operators._trial import Trial, any_values
+from tvmdml.operators._trial import OperatorTrial, any_values
 from tvmdml.packs import verify
 from tvmdml.proof.conformance.references import tried
 from tvmdml.targets import Target
@@ -190,7 +190,7 @@ LAYOUTS = {
 
 
 def problem(desc: Operator, target: Target, shared: Shared) -> str:
-    return tried(desc, target, Trial(desc, shared, functools.partial(any_values, seeded(desc.exactly(), shared))))
+    return tried(desc, target, OperatorTrial(desc, shared, functools.partial(any_values, seeded(desc.exactly(), shared))))
 
 
 @pytest.mark.full
@@ -518,7 +518,7 @@ def test_inputs_in_one_memory_have_one_value(tmp_path: Path) -> None:
 def test_a_trial_compares_with_the_reference_of_the_shared_values() -> None:
     desc = binary(specimens.Mixed, X)
     rng = seeded("trial")
-    trial = Trial(desc, (A, B), lambda data_type, sizes: rng.standard_normal(sizes).astype(np.float32))
+    trial = OperatorTrial(desc, (A, B), lambda data_type, sizes: rng.standard_normal(sizes).astype(np.float32))
     places = trial.places()
     assert [*places] == ["output_tensor"]
     assert [array is places["output_tensor"].array for array in trial.arguments(places)] == [True] * 3

@@ -19,7 +19,7 @@ from tvmdml.library import lines, spec
 from tvmdml.library.format import Pack
 from tvmdml.library.log_terms import Job
 from tvmdml.library.spec import Spec, Wanted
-from tvmdml.operators._trial import Trial, any_values
+from tvmdml.operators._trial import OperatorTrial, any_values
 from tvmdml.packs import header, verify
 from tvmdml.targets import Target
 from tvmdml.tuning import parcels
@@ -53,7 +53,7 @@ INPUTS = {
 
 def tried(desc: Recoded, target: Target, shift: int = 0) -> str:
     """What is wrong with the operator's results on a target, or with what it wrote elsewhere."""
-    trial = Trial(desc, (), lambda kind, sizes: any_values(np.random.default_rng(7), kind, sizes), shift=shift)
+    trial = OperatorTrial(desc, (), lambda kind, sizes: any_values(np.random.default_rng(7), kind, sizes), shift=shift)
     places = trial.places()
     tvmdml.compile(desc, target)(*trial.arguments(places))
     return trial.problem(places)
@@ -168,7 +168,7 @@ def test_bits_of_no_element_are_not_compared() -> None:
 
 def test_a_byte_without_elements_is_guarded() -> None:
     desc = recoded(TensorDesc("int8", (2,)), TensorDesc("uint4", (2,), (4,)))
-    trial = Trial(desc, (), lambda kind, sizes: any_values(np.random.default_rng(7), kind, sizes))
+    trial = OperatorTrial(desc, (), lambda kind, sizes: any_values(np.random.default_rng(7), kind, sizes))
     places = trial.places()
     tvmdml.compile(desc)(*trial.arguments(places))
     places["output_tensor"].array[1] = 0
@@ -242,7 +242,7 @@ def test_they_are_tuned(tmp_path: Path) -> None:
         x, out = sample.arrays
         assert sample.problem(lambda x=x, out=out: tvmdml.compile(desc)(x, out))[0] == ""
     sent = parcels._sample(desc, (), "normal", 0)
-    work = parcels.Work(desc, (), (sent,), None)  # type: ignore[arg-type]
+    work = parcels.JobParcel(desc, (), (sent,), None)  # type: ignore[arg-type]
     (output,) = work.outputs()
     tvmdml.compile(desc)(parcels.view(desc.input_tensor, sent.inputs[0]), parcels.view(desc.output_tensor, output))
     assert work.mismatch(sent, (output,)) == ""

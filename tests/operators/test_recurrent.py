@@ -19,7 +19,7 @@ from tvmdml.library.scheduling import kernel_for
 from tvmdml.onnx import descriptors
 from tvmdml.operators._accuracy import Near
 from tvmdml.operators._recurrent_onnx import activation
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.operators.recurrent import Gru, Lstm, Rnn
 from tvmdml.proof.conformance.cases import recurrent as cases
 from tvmdml.proof.conformance.references import tried
@@ -309,7 +309,7 @@ def test_any_network_agrees_with_the_reference(
         return (rng.uniform(-1, 1, shape) / shape[-1] ** 0.5).astype(kind.numpy)
 
     with knobs.using(recurrent={"chunk_rows": chunk}):
-        assert tried(desc, resolve("cpu"), Trial(desc, (), values)) == ""
+        assert tried(desc, resolve("cpu"), OperatorTrial(desc, (), values)) == ""
 
 
 @pytest.mark.full

@@ -304,7 +304,7 @@ def test_the_library_of_the_repository_is_a_spec() -> None:
 
 def test_what_is_listed_is_not_compiled(monkeypatch: pytest.MonkeyPatch, uncompiled: None, elsewhere: Path) -> None:
     graph = tvmdml.Graph()
-    with notices.listing() as found, pytest.raises(notices.Listed):
+    with notices.listing() as found, pytest.raises(notices.ListedGraph):
         graph.compile([tvmdml.round(graph.input((7, 5)))])
     assert [desc.NAME for desc, _ in found] == ["ELEMENT_WISE_ROUND"]
 

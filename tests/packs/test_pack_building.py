@@ -198,7 +198,7 @@ def test_a_processor_that_nothing_here_links_for_is_refused_before_kernels_are_c
 def test_a_worker_of_another_version_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     desc = next(small.descs())
     (machine,) = targets.elsewhere("cpu:x86-64-v2")
-    job = work.Job(lines.of(desc), (), machine.name, machine.code, 1, {}, "another version's stamp", bytes(16))
+    job = work.CompileJob(lines.of(desc), (), machine.name, machine.code, 1, {}, "another version's stamp", bytes(16))
     (unit,) = work.compile_units([job])
     assert "another version of tvmdml" in unit.problem
     assert unit.content == b""

@@ -20,7 +20,7 @@ from raw_packs import NO_PART, Raw, contents
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import format as container
 from tvmdml.library.format import Contents, Pack, Part, write
-from tvmdml.library.records import Kernel, LaunchRecord, Operation, kernel_key, operation_key
+from tvmdml.library.records import KernelRecord, LaunchRecord, OperationRecord, kernel_key, operation_key
 
 
 def ordered(found: Contents) -> tuple[Any, ...]:
@@ -126,12 +126,12 @@ def test_members_that_are_not_known_are_passed_over(raw: Raw, reads: Callable[[b
     [
         {"parts": [Part("../so", b"")]},
         {"parts": [Part(".toolong_", b"")]},
-        {"kernels": [Kernel("top_k", "rows", (), "cpu", 3)]},
-        {"kernels": [Kernel("../../x", "rows", (), "cpu", 0)]},
-        {"kernels": [Kernel("top_k", "rows", (("scale", 0.5),), "cpu", 0)]},
-        {"kernels": [Kernel("top_k", "rows", (("text", "x" * (2 << 20)),), "cpu", 0)]},
-        {"operations": [Operation({"operator": "A", "x": float("nan")}, False, "cpu", ())]},
-        {"operations": [Operation({"operator": "A"}, False, "cpu", (LaunchRecord(1, b"short", (), ()),))]},
+        {"kernels": [KernelRecord("top_k", "rows", (), "cpu", 3)]},
+        {"kernels": [KernelRecord("../../x", "rows", (), "cpu", 0)]},
+        {"kernels": [KernelRecord("top_k", "rows", (("scale", 0.5),), "cpu", 0)]},
+        {"kernels": [KernelRecord("top_k", "rows", (("text", "x" * (2 << 20)),), "cpu", 0)]},
+        {"operations": [OperationRecord({"operator": "A", "x": float("nan")}, False, "cpu", ())]},
+        {"operations": [OperationRecord({"operator": "A"}, False, "cpu", (LaunchRecord(1, b"short", (), ()),))]},
         {"head": {**contents().head, "producer": {"tvmdml": "0.1\x1b[2J"}}},
         {"head": {"producer": {}}},
     ],

@@ -17,7 +17,7 @@ from programs import python
 from tvmdml.errors import PackError
 from tvmdml.library import signing
 from tvmdml.library.format import Contents, Part, write
-from tvmdml.library.records import Kernel, symbol_of
+from tvmdml.library.records import KernelRecord, symbol_of
 from tvmdml.packs import Pack, change
 
 MIB = 1 << 20
@@ -70,8 +70,8 @@ class Large(Sequence[Part]):
         return Part(".so", symbol_of(kernel(number).key).encode().ljust(PART_BYTES, b"\0"))
 
 
-def kernel(number: int) -> Kernel:
-    return Kernel("top_k", "rows", (("number", number),), CODE, number)
+def kernel(number: int) -> KernelRecord:
+    return KernelRecord("top_k", "rows", (("number", number),), CODE, number)
 
 
 @pytest.fixture(scope="module")

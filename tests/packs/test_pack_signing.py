@@ -23,7 +23,7 @@ from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import format as container
 from tvmdml.library import signing
 from tvmdml.library.format import Contents, Pack, Part, write
-from tvmdml.library.records import Kernel
+from tvmdml.library.records import KernelRecord
 
 NOBODY = base64.b64encode(bytes(range(32))).decode()
 PEM = serialization.Encoding.PEM
@@ -32,7 +32,7 @@ PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
 
 def contents(content: bytes = b"\x7fELF code") -> Contents:
     head = {"producer": {"tvmdml": "0.1"}, "targets": {}, "sources": {}, "knobs": {}, "logs": []}
-    return Contents(head, [Part(".so", content)], [Kernel("top_k", "rows", (), "cpu:x86-64-v3", 0)], [])
+    return Contents(head, [Part(".so", content)], [KernelRecord("top_k", "rows", (), "cpu:x86-64-v3", 0)], [])
 
 
 class Keys:

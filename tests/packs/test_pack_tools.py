@@ -18,7 +18,7 @@ from tvmdml import packs, targets
 from tvmdml.errors import DeviceError, InvalidArgument, PackError
 from tvmdml.library import format as container
 from tvmdml.library.format import Contents, Part
-from tvmdml.library.records import Kernel, Operation
+from tvmdml.library.records import KernelRecord, OperationRecord
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators._trial import any_values
@@ -90,10 +90,12 @@ def rewritten(path: Path, output: Path, **changes: Any) -> Path:
     return output
 
 
-def relaunched(which: Callable[[Operation], bool], **changes: Any) -> Callable[[Sequence[Operation]], list[Operation]]:
+def relaunched(
+    which: Callable[[OperationRecord], bool], **changes: Any
+) -> Callable[[Sequence[OperationRecord]], list[OperationRecord]]:
     """Operations, of which some are launched otherwise."""
 
-    def of(operation: Operation) -> Operation:
+    def of(operation: OperationRecord) -> OperationRecord:
         if not which(operation):
             return operation
         new = [launch._replace(**{n: v(getattr(launch, n)) for n, v in changes.items()}) for launch in operation.launches]
@@ -102,8 +104,8 @@ def relaunched(which: Callable[[Operation], bool], **changes: Any) -> Callable[[
     return lambda operations: [of(operation) for operation in operations]
 
 
-def is_round(record: Kernel | Operation) -> bool:
-    return record.operator == "element_wise_round" if isinstance(record, Kernel) else "ROUND" in record.line["operator"]
+def is_round(record: KernelRecord | OperationRecord) -> bool:
+    return record.operator == "element_wise_round" if isinstance(record, KernelRecord) else "ROUND" in record.line["operator"]
 
 
 def differences(one: Path, other: Path) -> list[str]:
@@ -143,7 +145,7 @@ def test_bytes_are_those_of_the_parts(mixed_pack: Path) -> None:
     assert sum(row["bytes"] for row in rounds) == pytest.approx(pack.part(library).stored, abs=len(rounds))
 
 
-def sorted_as_rows(pack: Pack) -> list[Operation]:
+def sorted_as_rows(pack: Pack) -> list[OperationRecord]:
     return sorted(pack.operations(), key=lambda one: (look.named(pack, one.target), look.shown(one), one.key))
 
 

@@ -18,7 +18,7 @@ from tvmdml import packs
 from tvmdml.errors import InvalidArgument, PackError
 from tvmdml.library import signing
 from tvmdml.library.format import Contents, Part, write
-from tvmdml.library.records import Kernel
+from tvmdml.library.records import KernelRecord
 from tvmdml.packs import Pack, change, look, verify
 
 CODE = "cpu:x86-64-v3"
@@ -33,7 +33,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TVMDML_TRUSTED_KEYS", raising=False)
     monkeypatch.delenv("TVMDML_PACKS", raising=False)
     head = {"producer": {}, "targets": {CODE: CODE}, "sources": {}, "knobs": {}, "logs": []}
-    write(tmp_path / "x.tvmdml", Contents(head, [Part(".so", b"\x7fELF code")], [Kernel("top_k", "rows", (), CODE, 0)], []))
+    write(tmp_path / "x.tvmdml", Contents(head, [Part(".so", b"\x7fELF code")], [KernelRecord("top_k", "rows", (), CODE, 0)], []))
     return tmp_path / "x.tvmdml"
 
 

@@ -319,7 +319,7 @@ def test_what_runs_in_place_needs_no_line_of_its_own(tmp_path: Path) -> None:
 class _Odd(ThreadPoolExecutor):
     """An executor that gives something else than it was asked for."""
 
-    def __init__(self, change: Callable[[list[work.Unit]], Any]) -> None:
+    def __init__(self, change: Callable[[list[work.CompiledUnit]], Any]) -> None:
         super().__init__(1)
         self.change = change
 
@@ -327,7 +327,7 @@ class _Odd(ThreadPoolExecutor):
         return super().submit(lambda: self.change(function(*arguments, **named)))
 
 
-def _fail(units: list[work.Unit]) -> None:
+def _fail(units: list[work.CompiledUnit]) -> None:
     raise RuntimeError("out of paper")
 
 

@@ -11,7 +11,7 @@ from support import Array, seeded
 from tvmdml import MultiheadAttention, MultiheadAttention1, Operator, knobs, targets
 from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.library.scheduling import kernel_for
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.proof.conformance.cases.multihead_attention import attention
 from tvmdml.proof.conformance.references import tried
 from tvmdml.targets import Target
@@ -60,7 +60,7 @@ def test_every_way_is_as_the_reference_says(cuda: Target, name: str) -> None:
         assert moved in way or not cuda.has("async_copies"), way
         assert (kernel.name == "parts") == (desc.sizes().total > 64), kernel.name  # type: ignore[attr-defined]
         for is_special in (False, True):  # noqa: B007 - values looks at it
-            assert not tried(desc, cuda, Trial(desc, (), values))
+            assert not tried(desc, cuda, OperatorTrial(desc, (), values))
 
 
 def test_lengths_are_numbers_of_the_launch() -> None:

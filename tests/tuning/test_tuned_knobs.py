@@ -270,7 +270,7 @@ def test_a_pack_that_is_built_untuned_has_no_logs(build: Callable[..., Path], fo
 @pytest.mark.full
 @pytest.mark.usefixtures("elsewhere")
 def test_whoever_compiles_needs_no_logs(monkeypatch: pytest.MonkeyPatch, build: Callable[..., Path], folder: Path) -> None:
-    jobs: list[work.Job] = []
+    jobs: list[work.CompileJob] = []
     compile_units = work.compile_units
     monkeypatch.setattr(work, "compile_units", lambda some: [jobs.extend(some), *compile_units(some)][1:])
     build(folder)

@@ -11,7 +11,7 @@ import pytest
 from tvmdml import DiagonalMatrix1, Operator, TensorDataType, TensorDesc, compiler, targets
 from tvmdml.proof.bench import cuda_limits, measure
 from tvmdml.proof.bench.events import Batches, Cold
-from tvmdml.proof.bench.measure import Contender, Pace
+from tvmdml.proof.bench.measure import Contender, RacePace
 from tvmdml.proof.bench.work import Traffic
 from tvmdml.targets import Target
 from tvmdml.targets.vulkan import driver
@@ -87,7 +87,7 @@ def raced(target: Target) -> None:
     """Race twins of two roles: of twins of one role, the one that the machine disturbs would be sampled less often."""
     clock = clocks.of(target)
     ours = contender(target)
-    for timing in measure.race([ours, replace(ours, role="peer")], Pace(2, 0.0, 2), clock):
+    for timing in measure.race([ours, replace(ours, role="peer")], RacePace(2, 0.0, 2), clock):
         assert timing.samples == 2
         assert timing.calls >= 1
         assert timing.median > 0

@@ -16,7 +16,7 @@ from tuning_records import HERE, ROWS, found, installed_bits, record, rows, writ
 
 from tvmdml import TensorDesc, TopK, targets
 from tvmdml.library import log_files, log_folders, log_lines, logs
-from tvmdml.library.logs import Found, Logs
+from tvmdml.library.logs import AppliedRecord, Logs
 from tvmdml.operators._contract import Shared
 from tvmdml.system.disk import places, stores
 from tvmdml.tuning import log_checks
@@ -96,7 +96,7 @@ def test_how_far_apart_classes_are(one: dict[str, int | str], other: dict[str, i
 
 def test_a_record_of_the_very_class_is_found() -> None:
     known = Logs([record(rows(4000), knobs={"digit_bits": 11}), record()])
-    assert found(known) == Found(record(), True, logs.stamp({"digit_bits": 8}))
+    assert found(known) == AppliedRecord(record(), True, logs.stamp({"digit_bits": 8}))
     assert found(known, rows(1100)) == found(known)  # which is of this class, too
     assert len(known) == 2
 
@@ -156,7 +156,7 @@ def test_a_pack_s_records_hold_on_every_processor_with_the_target() -> None:
     other = HERE._replace(processor="GenuineIntel 6.85")
     own, near = record(knobs={"digit_bits": 6}), record(rows(2000), machine=other)
     known = Logs([record(machine=other), near, own], any_processor=True)
-    assert found(known) == Found(own, True, logs.stamp(own.knobs))  # its own record is preferred
+    assert found(known) == AppliedRecord(own, True, logs.stamp(own.knobs))  # its own record is preferred
     answer = found(known, machine=HERE._replace(processor=""))
     assert answer is not None
     assert answer.exact
@@ -190,7 +190,7 @@ def test_the_hash_stands_for_the_knobs_in_any_order() -> None:
 def test_a_real_target_s_machine_is_found(own_place: Path) -> None:
     machine = targets.resolve("cpu").machine()
     logs.add(own_place, [record(machine=machine)])
-    assert found(logs.installed(), machine=machine) == Found(record(machine=machine), True, logs.stamp({"digit_bits": 8}))
+    assert found(logs.installed(), machine=machine) == AppliedRecord(record(machine=machine), True, logs.stamp({"digit_bits": 8}))
 
 
 @pytest.mark.filterwarnings("ignore:tvmdml. a record")

@@ -24,15 +24,15 @@ from tvmdml.library.log_terms import Job, Knobs, Machine, Outcome, Record, Trial
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Role
 from tvmdml.proof.bench import checks, inputs, measure, peers, runner, tables, work
-from tvmdml.proof.bench.measure import Contender, Timing
+from tvmdml.proof.bench.measure import CallTiming, Contender
 from tvmdml.proof.bench.rows.diagonal_matrix import band, diagonal
 from tvmdml.proof.bench.rows.element_wise_round import rounding
 from tvmdml.proof.bench.rows.top_k import top_k
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.work import Work
 from tvmdml.tuning import display, pictures, report, rivals
-from tvmdml.tuning.display import Silent, Terminal
-from tvmdml.tuning.rivals import Peer
+from tvmdml.tuning.display import ProgressDisplay, Silent
+from tvmdml.tuning.rivals import Rival
 
 MACHINE = Machine("cpu:x86-64-v3", "a processor", 2)
 FAILED = Outcome(problem="crashed: SIGSEGV")
@@ -71,16 +71,16 @@ class Clock:
         return self.now
 
 
-def shown(act: Callable[[Terminal, Clock], None], terminal: bool = True, width: int = 120) -> str:
+def shown(act: Callable[[ProgressDisplay, Clock], None], terminal: bool = True, width: int = 120) -> str:
     """What is written."""
     out, clock = StringIO(), Clock()
     console = Console(file=out, force_terminal=terminal, width=width, color_system=None, highlight=False)
-    with Terminal(console, clock) as display_:
+    with ProgressDisplay(console, clock) as display_:
         act(display_, clock)
     return out.getvalue()
 
 
-def three_trials(show: Terminal, clock: Clock) -> None:
+def three_trials(show: ProgressDisplay, clock: Clock) -> None:
     show.begin(job(), 3, 51, 6, 1)
     for one in (trial(0.8), trial(0), trial(1.25)):
         clock.now += 2
@@ -97,7 +97,7 @@ def test_a_job_is_shown_as_it_goes_on() -> None:
 
 
 def test_a_failed_trial_is_the_best_of_none() -> None:
-    def act(show: Terminal, clock: Clock) -> None:
+    def act(show: ProgressDisplay, clock: Clock) -> None:
         show.begin(job(), 1, 1, 6, 0)
         clock.now += 2
         show.trial(trial(0), trial(0))
@@ -118,7 +118,7 @@ def test_a_line_never_breaks_in_a_narrow_terminal() -> None:
 def test_it_draws_ten_times_a_second_at_most_and_by_no_thread() -> None:
     started: list[threading.Thread] = []
 
-    def act(show: Terminal, clock: Clock) -> None:
+    def act(show: ProgressDisplay, clock: Clock) -> None:
         show.begin(job(), 1, 1, 1000, 0)
         for _ in range(1000):
             clock.now += 0.001
@@ -131,7 +131,7 @@ def test_it_draws_ten_times_a_second_at_most_and_by_no_thread() -> None:
 
 
 def test_elsewhere_there_are_lines_for_each_job() -> None:
-    def act(show: Terminal, clock: Clock) -> None:
+    def act(show: ProgressDisplay, clock: Clock) -> None:
         three_trials(show, clock)
         clock.now += 10
         show.trial(trial(0), None)
@@ -155,7 +155,7 @@ def test_elsewhere_there_are_lines_for_each_job() -> None:
 
 
 def test_standard_output_stays_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    def act(show: Terminal, clock: Clock) -> None:
+    def act(show: ProgressDisplay, clock: Clock) -> None:
         show.begin(job(), 1, 1, 6, 0)
         print("a result")  # noqa: T201
 
@@ -233,7 +233,7 @@ def page(tmp_path: Path, *jobs: Tuned, **peers_: Any) -> Page:
 @pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_a_report_says_what_won_and_how(tmp_path: Path) -> None:
-    peer = Peer("torch topk, 2 threads", 12e-6, 4e-6)
+    peer = Rival("torch topk, 2 threads", 12e-6, 4e-6)
     found = page(tmp_path, tuned(0.9, 0, 1.25), tuned(0.5), peers={0: peer})
     rows = found.text.split()
     for word in ("1.250", "3.00", "task_elements=1024", "±2.0", "length=1024,", "2026-11-22T03:14:15+00:00"):
@@ -271,7 +271,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     of = job({"operator": "TOP_K1", "InputTensor": bad, "K": bad}, target=bad)
     hostile = tuned(0, of=of, machine=Machine(bad, bad, 1), versions={bad: bad}, shape_class={bad: bad}, knobs={bad: bad}, date=bad)
     hostile = hostile._replace(trials=(Trial({}, Outcome(problem=bad)),))
-    found = page(tmp_path, hostile, peers={0: Peer(bad, 1.0, 1.0)})
+    found = page(tmp_path, hostile, peers={0: Rival(bad, 1.0, 1.0)})
     tags = {tag for tag, _ in found.tags}
     assert "script" not in tags
     assert found.text.count("<script>") >= 8
@@ -291,7 +291,7 @@ def test_there_may_be_no_job(name: str, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.usefixtures("matplotlib")
 def test_pictures_alone(tmp_path: Path) -> None:
-    report.write(tmp_path / "a.png", [tuned(0.9, 1.2), tuned(0), tuned(1.1), tuned()], {1: Peer("numpy f", 2e-6, 1e-6)})
+    report.write(tmp_path / "a.png", [tuned(0.9, 1.2), tuned(0), tuned(1.1), tuned()], {1: Rival("numpy f", 2e-6, 1e-6)})
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -326,9 +326,9 @@ def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int | str]]:
     """NumPy is the only library there is, and takes twice as long as ours. Gives the knobs of rounding in each race."""
     seen: list[dict[str, int | str]] = []
 
-    def race(contenders: list[Contender], pace: measure.Pace, clock: measure.Clock) -> list[Timing]:
+    def race(contenders: list[Contender], pace: measure.RacePace, clock: measure.Clock) -> list[CallTiming]:
         seen.append(dict(knobs.in_force().get("pointwise", {})))
-        return [Timing(1e-6 * n, 1e-6 * n, 1e-6 * n, 3, 2) for n in range(1, len(contenders) + 1)]
+        return [CallTiming(1e-6 * n, 1e-6 * n, 1e-6 * n, 3, 2) for n in range(1, len(contenders) + 1)]
 
     monkeypatch.setattr(measure, "race", race)
     monkeypatch.setattr(peers, "missing", lambda library, where: [] if library == "numpy" else [library])

@@ -25,12 +25,12 @@ from tvmdml.targets.cpu import CpuTarget
 from tvmdml.tensors.arrays.guarded import GuardedTensor
 from tvmdml.tuning import clocks, trials
 from tvmdml.tuning.stand import JobSample, Stand
-from tvmdml.tuning.trials import Pace
+from tvmdml.tuning.trials import TrialPace
 
 ROUND = round_desc(tensor("float32", (1000,)))
 ANOTHER = {"aligned_elements": 64}
 """Makes another kernel of it than the defaults do, as right as theirs."""
-QUICK = Pace(rounds=3, least_rounds=1, seconds=0.00002, budget=0.01)
+QUICK = TrialPace(rounds=3, least_rounds=1, seconds=0.00002, budget=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -242,7 +242,7 @@ class Told:
 
 def timed(monkeypatch: pytest.MonkeyPatch, clock: Told, desc: Operator, candidates: list[Any], rounds: int = 4) -> list[Outcome]:
     monkeypatch.setattr(clocks, "of", lambda target, traffic: clock)
-    return trials.confirm(job(desc), candidates, Pace(rounds, 1, 1, budget=100.0))
+    return trials.confirm(job(desc), candidates, TrialPace(rounds, 1, 1, budget=100.0))
 
 
 def test_turns_go_there_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_a_hiccup_cuts_nobody_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rounds_end_with_the_time_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Told(1.0, 2.0)
     monkeypatch.setattr(clocks, "of", lambda target, traffic: clock)
-    trials.measure(job(), ANOTHER, Pace(rounds=1000, least_rounds=3, seconds=1, budget=0.0))
+    trials.measure(job(), ANOTHER, TrialPace(rounds=1000, least_rounds=3, seconds=1, budget=0.0))
     assert len(clock.said) == 2 * 3
 
 
@@ -303,7 +303,7 @@ def test_a_slow_call_is_not_called_to_see_how_long_it_takes(monkeypatch: pytest.
     monkeypatch.setattr(trials, "SLOW_CALL", 0.0)
     monkeypatch.setattr(Told, "calls", lambda *given: pytest.fail("it is known how long it takes"))
     monkeypatch.setattr(clocks, "of", lambda target, traffic: Told(1.0, 1.0))
-    assert trials.measure(job(), ANOTHER, Pace(rounds=2, least_rounds=1, seconds=0.0, budget=1.0)).ratio == 1
+    assert trials.measure(job(), ANOTHER, TrialPace(rounds=2, least_rounds=1, seconds=0.0, budget=1.0)).ratio == 1
 
 
 # -- Guards -------------------------------------------------------------------------------------------------------

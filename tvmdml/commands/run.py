@@ -245,7 +245,7 @@ def run(
     from tvmdml.onnx import command
 
     if command.is_model(model):
-        output = command.Output(output_path, overwrite)
+        output = command.OutputFiles(output_path, overwrite)
         given = {**dict(dimensions), **dict(sizes)}
         command.run(
             model, dict(inputs), given, target, output, timing, sys.stdout.write, profile, dict(shapes), fallback, precision

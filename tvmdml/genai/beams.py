@@ -21,7 +21,7 @@ class Hypothesis(NamedTuple):
     text: NumpyArray
 
 
-class Best:
+class BestTexts:
     """The best texts that ended, of one batch entry."""
 
     def __init__(self, count: int, penalty: float) -> None:
@@ -33,9 +33,9 @@ class Best:
         """Add a text, if it is among the best."""
         self.all = sorted([*self.all, Hypothesis(self._score(sum_of_logs, len(text)), text)], key=lambda h: -h.score)[: self._count]
 
-    def copy(self) -> Best:
+    def copy(self) -> BestTexts:
         """The same texts, to which others may be added."""
-        other = Best(self._count, self._penalty)
+        other = BestTexts(self._count, self._penalty)
         other.all = list(self.all)
         return other
 
@@ -65,7 +65,7 @@ class Beams:
         self.picked: Sequence[int] | None = None
         """The rows that each row goes on from; ``None`` for its own."""
         self._scores = np.where(np.arange(rows) % self._width == 0, 0, _NEVER).astype(np.float32)
-        self._best = [Best(self._width, options["length_penalty"]) for _ in range(self._batch)]
+        self._best = [BestTexts(self._width, options["length_penalty"]) for _ in range(self._batch)]
 
     @property
     def length(self) -> int:

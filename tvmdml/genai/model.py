@@ -10,7 +10,7 @@ from tvmdml.errors import Unsupported, message, safe_repr
 from tvmdml.genai.config import FILE, Config
 from tvmdml.genai.hearing import MultiModalProcessor
 from tvmdml.genai.lacking import FEATURES
-from tvmdml.genai.names import CROSS, Feed, Slot, feeds, named, numbered, slots
+from tvmdml.genai.names import CROSS, Feed, StateSlot, feeds, named, numbered, slots
 from tvmdml.genai.refusing import FolderError, Refused
 from tvmdml.onnx.model import load
 from tvmdml.onnx.types import ACCURACIES
@@ -69,7 +69,7 @@ class Model:
         self.defaults = [argument.name for stage in self.stages for argument in stage.network.defaults]
         """Weights that a program may give instead, such as those of adapters."""
         self.feeds: list[Feed] = feeds(own.decoder, self.inputs)
-        self.slots: list[Slot] = slots(own.decoder, self.inputs, list(self.outputs))
+        self.slots: list[StateSlot] = slots(own.decoder, self.inputs, list(self.outputs))
         self.room = min((slot.room for slot in self.slots if slot.room is not None), default=None)
         """The longest text, if the network says so: what is kept has this length then."""
         self.logits = named(own.decoder, "outputs", "logits", "logits")

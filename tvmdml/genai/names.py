@@ -13,7 +13,7 @@ from tvmdml.genai.refusing import FolderError
 from tvmdml.tensors.arrays import NumpyArray
 
 
-class Pair(NamedTuple):
+class NamePatterns(NamedTuple):
     """Patterns of the names of what a network keeps: the inputs, the outputs, and where batch and time are."""
 
     past: str
@@ -25,9 +25,9 @@ class Pair(NamedTuple):
 
 
 PAIRS = (
-    Pair("past_key_names", "past_key_values.%d.key", "present_key_names", "present.%d.key", 0, 2),
-    Pair("past_value_names", "past_key_values.%d.value", "present_value_names", "present.%d.value", 0, 2),
-    Pair("past_names", "", "present_names", "", 1, 3),
+    NamePatterns("past_key_names", "past_key_values.%d.key", "present_key_names", "present.%d.key", 0, 2),
+    NamePatterns("past_value_names", "past_key_values.%d.value", "present_value_names", "present.%d.value", 0, 2),
+    NamePatterns("past_names", "", "present_names", "", 1, 3),
 )
 CROSS = (
     ("cross_past_key_names", "past_key_cross_%d", "cross_present_key_names", "present_key_cross_%d"),
@@ -36,7 +36,7 @@ CROSS = (
 """What a decoder is given of an encoder: the decoder's inputs, and the encoder's outputs."""
 
 
-class Slot(NamedTuple):
+class StateSlot(NamedTuple):
     """A tensor that a network keeps from run to run."""
 
     past: str
@@ -147,7 +147,7 @@ _LAST: Callable[[Step], Any] = lambda step: step.mask.shape[1] - 1  # noqa: E731
 _EXAMPLE = Step(np.zeros((1, 1), np.int32), np.ones((1, 1), bool), 0)
 
 
-def slots(part: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Slot]:
+def slots(part: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[StateSlot]:
     """The tensors that a network keeps.
 
     Raises:
@@ -174,11 +174,11 @@ def slots(part: Mapping[str, Any], inputs: Mapping[str, Any], outputs: Sequence[
                 )
             room = next((n for n in (argument.shape or ())[pair.time : pair.time + 1] if isinstance(n, int)), None)
             shape, dtype = _shape(part, argument, pair), np.dtype(argument.dtype)
-            several.append(Slot(argument.name, output, pair.batch, pair.time, shape, dtype, room))
+            several.append(StateSlot(argument.name, output, pair.batch, pair.time, shape, dtype, room))
     return several
 
 
-def _shape(part: Mapping[str, Any], argument: Any, pair: Pair) -> tuple[int, ...]:
+def _shape(part: Mapping[str, Any], argument: Any, pair: NamePatterns) -> tuple[int, ...]:
     """The sizes of what is kept: those of the input, and where they are open, those of the configuration."""
     shape = list(argument.shape or ())
     known = {pair.batch + 1: part.get("num_key_value_heads", part.get("num_attention_heads")), pair.time + 1: part.get("head_size")}

@@ -27,7 +27,7 @@ class Guard(NamedTuple):
     """Whether that byte must be another one than 0."""
 
 
-Guards = Mapping[Call, Sequence[Guard]]
+CallGuards = Mapping[Call, Sequence[Guard]]
 """Of each call that has any, in the order in which they are read: a condition is known if the guards before it hold."""
 
 SIDES = {"a_tensor": True, "b_tensor": False}
@@ -49,7 +49,7 @@ def chooses(call: Call) -> NodeOutput | None:
     return edge.value if alone and not edge.offset and desc.output_tensor.element_count else None
 
 
-def guards(calls: Sequence[Call], kept: Collection[NodeOutput]) -> Guards:
+def guards(calls: Sequence[Call], kept: Collection[NodeOutput]) -> CallGuards:
     """The guards of all calls.
 
     Args:
@@ -59,7 +59,7 @@ def guards(calls: Sequence[Call], kept: Collection[NodeOutput]) -> Guards:
     return _guards(calls, kept, {call: value for call in calls if (value := chooses(call)) is not None})
 
 
-def choices(program: Program, target: Target) -> tuple[set[Call], Guards]:
+def choices(program: Program, target: Target) -> tuple[set[Call], CallGuards]:
     """The calls of IF that no other call is to be fused with, and the guards that they give.
 
     Where only pointwise operators could be left out, all of them and IF may be one kernel, which is left to the passes.
@@ -73,7 +73,7 @@ def choices(program: Program, target: Target) -> tuple[set[Call], Guards]:
     return set(some), _guards(program.calls, program.kept(), some)
 
 
-def in_order(calls: Sequence[Call], found: Guards) -> list[Call]:
+def in_order(calls: Sequence[Call], found: CallGuards) -> list[Call]:
     """The calls in an order in which conditions are computed before the calls that they guard."""
     if not found:
         return list(calls)
@@ -85,7 +85,7 @@ def in_order(calls: Sequence[Call], found: Guards) -> list[Call]:
     return [calls[i] for i in ordered(before, range(len(calls)))]
 
 
-def _guards(calls: Sequence[Call], kept: Collection[NodeOutput], choosing: Mapping[Call, NodeOutput]) -> Guards:
+def _guards(calls: Sequence[Call], kept: Collection[NodeOutput], choosing: Mapping[Call, NodeOutput]) -> CallGuards:
     if not choosing:
         return {}
     outside = {id(node) for node, _ in kept}

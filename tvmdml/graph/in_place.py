@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tvmdml.graph.conditional import Guards
+from tvmdml.graph.conditional import CallGuards
 from tvmdml.graph.memory import Lifetime, bytes_alive
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import NodeOutput
@@ -29,7 +29,7 @@ class Pieces:
         calls: Sequence[Call],
         apart: Collection[NodeOutput],
         inside: Mapping[NodeOutput, Edge] = MappingProxyType({}),
-        guards: Guards = MappingProxyType({}),
+        guards: CallGuards = MappingProxyType({}),
     ) -> None:
         """
         Args:

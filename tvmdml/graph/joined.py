@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tvmdml.graph.conditional import SIDES, Guard, Guards, chooses
+from tvmdml.graph.conditional import SIDES, CallGuards, Guard, chooses
 from tvmdml.graph.memory import ALIGNMENT
 from tvmdml.graph.nodes import Call, Edge
 from tvmdml.graph.program import NodeOutput
@@ -73,7 +73,7 @@ def _is_whole(part: JoinedPart) -> bool:
     )
 
 
-def insides(calls: Sequence[Call], kind: str, kept: Collection[NodeOutput], guards: Guards) -> dict[NodeOutput, Edge]:
+def insides(calls: Sequence[Call], kind: str, kept: Collection[NodeOutput], guards: CallGuards) -> dict[NodeOutput, Edge]:
     """Which values are in the memory of another, and where. The joins and choices that read them have nothing to do."""
     found: dict[NodeOutput, Edge] = {}
     for call in reversed(calls):
@@ -86,7 +86,7 @@ def insides(calls: Sequence[Call], kind: str, kept: Collection[NodeOutput], guar
     return found
 
 
-def _runs_with(part: JoinedPart, call: Call, condition: NodeOutput | None, guards: Guards) -> bool:
+def _runs_with(part: JoinedPart, call: Call, condition: NodeOutput | None, guards: CallGuards) -> bool:
     """Whether a part is written exactly if a run needs it: nothing else is in its place then."""
     own = {*guards.get(call, ())} | ({Guard(condition, SIDES[part.name])} if condition is not None else set())
     return own == {*guards.get(part.edge.source, ())}  # type: ignore[call-overload] # `parts` come from calls

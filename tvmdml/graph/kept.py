@@ -126,7 +126,7 @@ class Holdings:
         return name
 
 
-class Kept(NamedTuple):
+class CachedPlan(NamedTuple):
     """What a plan has."""
 
     described: Mapping[str, Any]
@@ -255,7 +255,7 @@ def _laid(head: bytes, arrays: Any) -> Iterator[Any]:
 # -- Reading
 
 
-def find(store: PlanStore, key: str, holdings: Holdings) -> Kept | None:
+def find(store: PlanStore, key: str, holdings: Holdings) -> CachedPlan | None:
     """Read a plan; ``None`` if it, or its data, is not there or not whole.
 
     Args:
@@ -267,7 +267,7 @@ def find(store: PlanStore, key: str, holdings: Holdings) -> Kept | None:
     if content is None:
         return None
 
-    def read() -> Kept | None:
+    def read() -> CachedPlan | None:
         with whole():
             return _read(content, holdings)
 
@@ -277,14 +277,14 @@ def find(store: PlanStore, key: str, holdings: Holdings) -> Kept | None:
         return None
 
 
-def _read(content: NumpyArray, holdings: Holdings) -> Kept:
+def _read(content: NumpyArray, holdings: Holdings) -> CachedPlan:
     (size,) = _SIZE.unpack_from(content.data)
     end = _SIZE.size + size
     about = json.loads(zlib.decompress(content[_SIZE.size : end].data))
     arrays = _Arrays(content, _aligned(end), about, holdings)
     found = [arrays.read(each) for each in about["arrays"]]
     holdings.names += [name for name in about["files"] if name not in holdings.names]
-    return Kept(about["described"], found)
+    return CachedPlan(about["described"], found)
 
 
 class _Arrays:

@@ -28,7 +28,7 @@ class MemorySource(NamedTuple):
     number: int
 
 
-class Argument(NamedTuple):
+class LaunchArgument(NamedTuple):
     """An array of a launch."""
 
     source: MemorySource
@@ -51,7 +51,7 @@ class Launching(NamedTuple):
     group: int
     title: str
     """The call, for messages."""
-    arguments: tuple[Argument, ...]
+    arguments: tuple[LaunchArgument, ...]
     wanted: tuple[bool, ...]
     """What each condition must be."""
 
@@ -145,7 +145,7 @@ class Chosen(NamedTuple):
     numbers: tuple[int, ...]
 
 
-class Group:
+class LaunchGroup:
     """Launches of one descriptor with one kernel and its integers."""
 
     def __init__(self, answers: Mapping[int, list[ScheduleAnswer]] | None = None) -> None:

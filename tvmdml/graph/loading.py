@@ -27,7 +27,7 @@ from tvmdml.graph import answers, saving
 from tvmdml.graph.answers import PackAnswer
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Laid, Weights
-from tvmdml.graph.launching import Chosen, Group, Launching, ScheduleAnswer
+from tvmdml.graph.launching import Chosen, LaunchGroup, Launching, ScheduleAnswer
 from tvmdml.graph.open_plan import Wired
 from tvmdml.graph.open_saved import Limits, OpenSaved
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan, StoredPlan
@@ -200,7 +200,7 @@ class _Launches:
 class _Packing(NamedTuple):
     """How an input is packed."""
 
-    owned: records.Packed
+    owned: records.PackedRecord
     launch: targets.Launch
 
 
@@ -359,7 +359,7 @@ class PackPlan(StoredPlan):
             self._launches.remember(values, rows)
         return [self._launches.chosen(row) for row in rows]
 
-    def _answered(self, group: Group, values: Sequence[int]) -> Chosen | None:
+    def _answered(self, group: LaunchGroup, values: Sequence[int]) -> Chosen | None:
         """The launch that the pack says; ``None`` if it was not built for these sizes."""
         for number in group.answers:
             if (known := group.known(values, number)) is not None:

@@ -47,7 +47,7 @@ def stacked(order: Sequence[tuple[int, Sequence[int]]], sizes: Sequence[int]) ->
     return offsets, most
 
 
-class Places(NamedTuple):
+class ArenaPlaces(NamedTuple):
     """The plan."""
 
     offsets: tuple[int, ...]
@@ -58,7 +58,7 @@ class Places(NamedTuple):
     """No plan needs fewer bytes: the most that are alive at one step."""
 
 
-def planned(lifetimes: Sequence[Lifetime]) -> Places:
+def planned(lifetimes: Sequence[Lifetime]) -> ArenaPlaces:
     """Places for all, the largest first, each in the tightest gap among those that are alive at the same time."""
     count = len(lifetimes)
     sizes = np.array([-(-hint(one.size) // ALIGNMENT) * ALIGNMENT for one in lifetimes], np.int64)
@@ -75,7 +75,7 @@ def planned(lifetimes: Sequence[Lifetime]) -> Places:
         placed[at + 1 : k + 1] = placed[at:k].copy()
         placed[at] = i
     ends = offsets + sizes
-    return Places(tuple(map(int, offsets)), int(ends.max(initial=0)), int(bytes_alive(lifetimes).max(initial=0)))
+    return ArenaPlaces(tuple(map(int, offsets)), int(ends.max(initial=0)), int(bytes_alive(lifetimes).max(initial=0)))
 
 
 def _gap(starts: np.ndarray, sizes: np.ndarray, size: int) -> int:

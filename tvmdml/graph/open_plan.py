@@ -22,7 +22,7 @@ from tvmdml.errors import CompileError, Unsupported
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Forms, GraphArguments
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
-from tvmdml.graph.launching import SAME_MEMORY, AnswerMissing, Chosen, Group, Launching, LaunchTensor, MemorySource, Weight
+from tvmdml.graph.launching import SAME_MEMORY, AnswerMissing, Chosen, LaunchGroup, Launching, LaunchTensor, MemorySource, Weight
 from tvmdml.graph.memory import stacked
 from tvmdml.targets import ReadySequence, SequenceStep, Target
 from tvmdml.tensors import MAX_ELEMENTS, MAX_STRIDE
@@ -133,7 +133,7 @@ class OpenPlan:
         name: str,
         target: Target,
         function: GuardedIntegers,
-        groups: Sequence[Group],
+        groups: Sequence[LaunchGroup],
         launchings: Sequence[Launching],
         pieces: Sequence[int],
         order: Sequence[tuple[int, Sequence[int]]],

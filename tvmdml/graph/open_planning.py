@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tvmdml.compiler import Launches as Launchable
-from tvmdml.compiler import Ready
+from tvmdml.compiler import ReadyOperator
 from tvmdml.graph.kernels import Progress, compile_kernels
 from tvmdml.graph.laid import Laid, Weights
-from tvmdml.graph.launching import Argument, Chosen, Group, Launching, LaunchTensor, MemorySource, ScheduleAnswer
+from tvmdml.graph.launching import Chosen, LaunchArgument, LaunchGroup, Launching, LaunchTensor, MemorySource, ScheduleAnswer
 from tvmdml.graph.laying import given, laid_of
-from tvmdml.graph.memory import Places, planned, supports
+from tvmdml.graph.memory import ArenaPlaces, planned, supports
 from tvmdml.graph.nodes import Call, Constant, Edge, Input, Node, SizesArray
 from tvmdml.graph.open_plan import OpenPlan, Wired, naming
 from tvmdml.graph.packers import reading
@@ -98,7 +98,7 @@ class KernelAnswer(ScheduleAnswer):
 class ReadyAnswer(ScheduleAnswer):
     """A kernel that comes from a pack, or that a caller chose, for certain sizes."""
 
-    def __init__(self, ready: Ready) -> None:
+    def __init__(self, ready: ReadyOperator) -> None:
         super().__init__(GuardedIntegers((), (), (), (), ()), 0, (), _packed(ready.kernel))
         self.kernel, self.packings, self.ready = ready.kernel, ready.packings, ready
 
@@ -118,7 +118,7 @@ class ReadyAnswer(ScheduleAnswer):
 
 def chosen_of(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Chosen:
     """The launch of a kernel of a pack."""
-    ready = Ready(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
+    ready = ReadyOperator(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
     return Chosen(launch, ReadyAnswer(ready), ())
 
 
@@ -136,7 +136,7 @@ def _packed(kernel: Kernel) -> list[tuple[Any, ...]]:
     return [(one.name, one.layout, one.nbytes, one.inputs) for one in kernel.owned]
 
 
-class CallGroup(Group):
+class CallGroup(LaunchGroup):
     """Calls with the same descriptor."""
 
     def __init__(self, desc: Template, in_place: InPlace, first: Call) -> None:
@@ -277,11 +277,11 @@ class ProgramPlan(OpenPlan):
                 if tensor is not None and name not in without:
                     edge = self._pieces.outermost(Edge(call, results[name]) if name in results else call.edges[name])
                     place = numbers.place(edge.offset), numbers.place(tensor.span_in_bytes)
-                    arguments.append(Argument(sources[edge.value], name, *place))
+                    arguments.append(LaunchArgument(sources[edge.value], name, *place))
             guards = tuple(self._pieces.guards.get(call, ()))
             for guard in guards:
                 edge = self._pieces.outermost(Edge(*guard.condition))
-                arguments.append(Argument(sources[edge.value], "", numbers.place(edge.offset), numbers.place(1)))
+                arguments.append(LaunchArgument(sources[edge.value], "", numbers.place(edge.offset), numbers.place(1)))
             found.append(Launching(group, str(call), tuple(arguments), tuple(guard.wanted for guard in guards)))
         return found
 
@@ -441,7 +441,7 @@ class ProgramPlan(OpenPlan):
         packed = tuple(one._replace(call=same[id(one.call)]) for one in self._to_pack(wired, chosen))
         inputs = tuple(same[id(self.program.inputs[source.number])] for source in wired.slot if source.kind == "input")
         outputs = tuple((same[id(node)], output) for node, output in self._outputs)
-        plan = Plan(tuple(steps), nodes, packed, inputs, outputs, Places((), layout.size, layout.size))
+        plan = Plan(tuple(steps), nodes, packed, inputs, outputs, ArenaPlaces((), layout.size, layout.size))
         return laid_of(finished, plan, own.weights, self._explained)
 
 

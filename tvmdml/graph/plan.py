@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
-from tvmdml.compiler import Ready, ready_owned
+from tvmdml.compiler import ReadyOperator, ready_owned
 from tvmdml.errors import CompileError, TvmdmlError, Unsupported
 from tvmdml.graph.conditional import Guard, are_skipped, guards, in_order
 from tvmdml.graph.in_place import Pieces
 from tvmdml.graph.joined import insides
 from tvmdml.graph.kernels import Progress, compile_all
-from tvmdml.graph.memory import Places, planned
+from tvmdml.graph.memory import ArenaPlaces, planned
 from tvmdml.graph.nodes import Call, Constant, Edge, Input
 from tvmdml.graph.program import NodeOutput, Program
 from tvmdml.kernels import knobs
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
     inputs: tuple[Input, ...]
     outputs: tuple[NodeOutput, ...]
     """The values that have memory of their own, in the order of their slots."""
-    memory: Places
+    memory: ArenaPlaces
 
     @property
     def slots(self) -> int:
@@ -81,7 +81,7 @@ class Plan(NamedTuple):
         return 1 + len(self.constants) + len(self.packed) + len(self.inputs) + len(self.outputs)
 
 
-Launches = MutableMapping[object, Ready]
+Launches = MutableMapping[object, ReadyOperator]
 """Kernels that were found for other programs of the same model: with a few other sizes, most are the same."""
 _MOST_LAUNCHES = 1024
 
@@ -148,7 +148,7 @@ def plan(program: Program, target: Target, progress: Progress | None = None, lau
     return Plan(tuple(steps), tuple(constants), tuple(packed.values()), tuple(inputs), tuple(outputs), places)
 
 
-def launch_of(desc: Operator, target: Target, shared: Shared, launches: Launches) -> Ready:
+def launch_of(desc: Operator, target: Target, shared: Shared, launches: Launches) -> ReadyOperator:
     """The kernel of a call, which may be that of other programs.
 
     Raises:
@@ -189,7 +189,7 @@ def outputs_of(program: Program) -> list[NodeOutput]:
     return list(dict.fromkeys(one.edge.value for one in program.results if isinstance(one.edge.source, Call)))
 
 
-def _launch(call: Call, target: Target, shared: Shared) -> Ready:
+def _launch(call: Call, target: Target, shared: Shared) -> ReadyOperator:
     try:
         return ready_owned(call.desc, target, shared)
     except (Unsupported, CompileError) as error:

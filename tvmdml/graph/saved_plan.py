@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import CompileError, Unsupported, counted, message
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Given, Laid, Picture, Reports, Weights
-from tvmdml.graph.launching import Argument, Chosen, Group, Launching, MemorySource, Weight
+from tvmdml.graph.launching import Chosen, LaunchArgument, LaunchGroup, Launching, MemorySource, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.packers import packed
 from tvmdml.graph.written import ABSENT, ReadPlan
@@ -43,11 +43,11 @@ class Called(NamedTuple):
     launching: Launching
     desc: Operator
     shared: Shared
-    arguments: tuple[tuple[Argument, Any], ...]
+    arguments: tuple[tuple[LaunchArgument, Any], ...]
     """Its arrays, and their tensors. Conditions are not among them."""
 
 
-class SavedGroup(Group):
+class SavedGroup(LaunchGroup):
     """Launches with one descriptor."""
 
     def __init__(self, line: Any, in_place: Any, title: str) -> None:
@@ -93,7 +93,7 @@ class StoredPlan(ReadPlan):
         target: Target,
         packed: Mapping[PackedKey, NumpyArray],
         made: dict[object, Weights],
-        groups: Sequence[Group] | None = None,
+        groups: Sequence[LaunchGroup] | None = None,
     ) -> None:
         """
         Args:

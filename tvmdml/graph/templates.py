@@ -77,7 +77,7 @@ class TensorTemplate(NamedTuple):
         return self.kind(self.data_type, sizes, strides, nbytes, numbers[-1], self.flags, *self.others)
 
 
-class Made:
+class MadeTemplate:
     """A descriptor or a tuple: its class, and its parts."""
 
     __slots__ = ("_hash", "integers", "kind", "names", "parts")
@@ -92,7 +92,9 @@ class Made:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return isinstance(other, Made) and self._hash == other._hash and (self.kind, self.parts) == (other.kind, other.parts)
+        return (
+            isinstance(other, MadeTemplate) and self._hash == other._hash and (self.kind, self.parts) == (other.kind, other.parts)
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -114,7 +116,7 @@ class Made:
         return tuple(parts) if self.kind is tuple else self.kind(*parts)
 
 
-Form = Made | TensorTemplate | IntegerTemplate | Other
+Form = MadeTemplate | TensorTemplate | IntegerTemplate | Other
 NUMBER = IntegerTemplate()
 _INTEGERS = {int}
 _plain = functools.lru_cache(1 << 10)(lambda kind, value: Other(value))
@@ -146,16 +148,16 @@ def _form(value: Any, numbers: list[Any]) -> Form:
         numbers += own
         return form
     if issubclass(kind, tuple):
-        return Made(kind, (), tuple([_form(part, numbers) for part in value]))
+        return MadeTemplate(kind, (), tuple([_form(part, numbers) for part in value]))
     return Other(value)
 
 
-def _form_of(desc: Operator) -> tuple[Made, list[Any]]:
+def _form_of(desc: Operator) -> tuple[MadeTemplate, list[Any]]:
     """The form of a descriptor and its integers, which are kept in it: passes ask for them again and again."""
-    known: tuple[Made, list[Any]] | None = desc.__dict__.get("_form")
+    known: tuple[MadeTemplate, list[Any]] | None = desc.__dict__.get("_form")
     if known is None:
         numbers: list[Any] = []
-        form = Made(type(desc), tuple(desc.FIELDS), tuple([_form(getattr(desc, name), numbers) for name in desc.FIELDS]))
+        form = MadeTemplate(type(desc), tuple(desc.FIELDS), tuple([_form(getattr(desc, name), numbers) for name in desc.FIELDS]))
         known = desc.__dict__["_form"] = form, numbers
     return known
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tvmdml.errors import counted
 from tvmdml.graph.laid import Picture, Reports
-from tvmdml.graph.launching import Argument, Group, Launching, LaunchTensor, MemorySource
+from tvmdml.graph.launching import LaunchArgument, LaunchGroup, Launching, LaunchTensor, MemorySource
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors.sizes.evaluating import GuardedIntegers
@@ -109,7 +109,7 @@ class ReadPlan(OpenPlan):
         arrays: Sequence[NumpyArray],
         target: Target,
         arenas: list[Any],
-        groups: Sequence[Group] | None = None,
+        groups: Sequence[LaunchGroup] | None = None,
     ) -> None:
         """
         Args:
@@ -125,7 +125,7 @@ class ReadPlan(OpenPlan):
         function = GuardedIntegers.read(described["function"])
         count = len(function.wanted)
         if groups is None:
-            groups = [Group() for _ in range(place(described["groups"], MOST))]
+            groups = [LaunchGroup() for _ in range(place(described["groups"], MOST))]
         launchings = [_launching(given, described, len(groups), count) for given in described["launchings"]]
         inputs = [
             LaunchTensor(
@@ -258,7 +258,7 @@ def _launching(given: Any, described: Mapping[str, Any], groups: int, count: int
     if len(wanted) > len(arguments):
         raise ValueError(f"{len(wanted)} conditions of {len(arguments)} arrays")
     own = [
-        Argument(MemorySource(kind, place(number, most[kind])), str(name), place(offset, count), place(size, count))
+        LaunchArgument(MemorySource(kind, place(number, most[kind])), str(name), place(offset, count), place(size, count))
         for kind, number, name, offset, size in arguments
     ]
     return Launching(place(group, groups), str(title), tuple(own), tuple(map(bool, wanted)))

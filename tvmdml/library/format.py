@@ -40,7 +40,7 @@ import numpy as np
 
 from tvmdml.errors import PackError, message, reason, safe_repr
 from tvmdml.library import files, records
-from tvmdml.library.records import GraphRecord, Kernel, Operation
+from tvmdml.library.records import GraphRecord, KernelRecord, OperationRecord
 from tvmdml.system.disk import _trust, mapping
 from tvmdml.tensors.arrays import NumpyArray
 
@@ -93,8 +93,8 @@ class Contents(NamedTuple):
     if there are any, ``graphs`` and ``files`` (their parts, by names)."""
     parts: Sequence[Part | StoredPart]
     """``write`` iterates over it once: a sequence may make each part when it is asked for it."""
-    kernels: Sequence[Kernel]
-    operations: Sequence[Operation]
+    kernels: Sequence[KernelRecord]
+    operations: Sequence[OperationRecord]
 
 
 # -- Writing ------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def write(path: str | os.PathLike[str], contents: Contents) -> None:
         OSError: it cannot be written.
         PackError: no reader would accept it.
     """
-    every: list[Kernel | Operation] = [*contents.kernels, *contents.operations]
+    every: list[KernelRecord | OperationRecord] = [*contents.kernels, *contents.operations]
     try:
         found = {record.key: record for record in every}
     except records.NOT_WRITTEN as error:
@@ -120,7 +120,7 @@ def compose(
     head: dict[str, Any],
     parts: Sequence[Part | StoredPart],
     keys: Sequence[bytes],
-    record: Callable[[bytes], Kernel | Operation],
+    record: Callable[[bytes], KernelRecord | OperationRecord],
 ) -> None:
     """Write a pack atomically, one record and one part at a time.
 
@@ -141,7 +141,7 @@ def compose(
         records.read_head(head_json)
         for key in keys:
             found = record(key)
-            part = found.part if isinstance(found, Kernel) else records.NO_PART
+            part = found.part if isinstance(found, KernelRecord) else records.NO_PART
             content = records.write(found)
             records.read(content, part, len(parts))
             table += _ROW.pack(key, len(written), len(content), part)
@@ -339,7 +339,7 @@ class Pack:
         row = self._row(key)
         return None if row is None or row[3] == records.NO_PART else int(row[3])
 
-    def record(self, key: bytes) -> Kernel | Operation | None:
+    def record(self, key: bytes) -> KernelRecord | OperationRecord | None:
         """The record with this key.
 
         Raises:
@@ -359,25 +359,25 @@ class Pack:
             raise self.damaged(f"a record does not match its key: {_shown(record)}")
         return record
 
-    def kernel(self, key: bytes) -> Kernel | None:
+    def kernel(self, key: bytes) -> KernelRecord | None:
         """The kernel with this key.
 
         Raises:
             PackError: as ``record``.
         """
         found = self.record(key)
-        return found if isinstance(found, Kernel) else None
+        return found if isinstance(found, KernelRecord) else None
 
-    def operation(self, key: bytes) -> Operation | None:
+    def operation(self, key: bytes) -> OperationRecord | None:
         """The operation with this key.
 
         Raises:
             PackError: as ``record``.
         """
         found = self.record(key)
-        return found if isinstance(found, Operation) else None
+        return found if isinstance(found, OperationRecord) else None
 
-    def records(self) -> Iterator[Kernel | Operation]:
+    def records(self) -> Iterator[KernelRecord | OperationRecord]:
         """Every record, sorted by key, parsed one at a time.
 
         Raises:
@@ -388,13 +388,13 @@ class Pack:
             assert found is not None  # the key is in the table
             yield found
 
-    def kernels(self) -> list[Kernel]:
+    def kernels(self) -> list[KernelRecord]:
         """All kernels."""
-        return [record for record in self.records() if isinstance(record, Kernel)]
+        return [record for record in self.records() if isinstance(record, KernelRecord)]
 
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[OperationRecord]:
         """All operations."""
-        return [record for record in self.records() if isinstance(record, Operation)]
+        return [record for record in self.records() if isinstance(record, OperationRecord)]
 
     def contents(self) -> Contents:
         """The whole pack in memory, every part decompressed and checked.
@@ -614,5 +614,5 @@ def _named(path: str | Path) -> str:
     return printable(path)
 
 
-def _shown(record: Kernel | Operation) -> str:
-    return f"{record.operator}/{record.kernel}" if isinstance(record, Kernel) else str(record.line.get("operator"))
+def _shown(record: KernelRecord | OperationRecord) -> str:
+    return f"{record.operator}/{record.kernel}" if isinstance(record, KernelRecord) else str(record.line.get("operator"))

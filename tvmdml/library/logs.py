@@ -32,7 +32,7 @@ _MOST_WARNINGS = 3
 """Per file."""
 
 
-class Found(NamedTuple):
+class AppliedRecord(NamedTuple):
     """A record that applies to an operation."""
 
     record: Record
@@ -123,9 +123,9 @@ class Logs:
             self._of_machine.setdefault((record.operator, self._kind(record.machine)), []).append(record)
         self.records = tuple(first.values())
         """One record per key."""
-        self._found: dict[object, Found | None] = {}
+        self._found: dict[object, AppliedRecord | None] = {}
 
-    def find(self, operator: str, desc: Operator, shared: Shared, machine: Machine) -> Found | None:
+    def find(self, operator: str, desc: Operator, shared: Shared, machine: Machine) -> AppliedRecord | None:
         """The record to use, or ``None``.
 
         Args:
@@ -147,14 +147,14 @@ class Logs:
     def _kind(self, machine: Machine) -> Machine:
         return machine._replace(processor="") if self.any_processor else machine
 
-    def _look(self, records: list[Record], types: Mapping[str, str], wanted: ShapeClass, machine: Machine) -> Found | None:
+    def _look(self, records: list[Record], types: Mapping[str, str], wanted: ShapeClass, machine: Machine) -> AppliedRecord | None:
         near, limit = [], NEAREST if self.nearest else 0
         for record in records:
             far = distance(wanted, record.shape_class) if record.types == types else None
             if far is not None and far <= limit:
                 near.append((far, record.machine != machine, log_lines.class_order(record.shape_class), record))
         near.sort(key=lambda one: one[:3])
-        return next((Found(record, far == 0, stamp(record.knobs)) for far, _, _, record in near if _is_legal(record)), None)
+        return next((AppliedRecord(record, far == 0, stamp(record.knobs)) for far, _, _, record in near if _is_legal(record)), None)
 
     def __len__(self) -> int:
         """The number of records."""

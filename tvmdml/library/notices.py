@@ -31,13 +31,13 @@ os.register_at_fork(after_in_child=_renew_lock)  # the thread that held the lock
 _listed: ContextVar[list[tuple[Operator, Shared]] | None] = ContextVar("listed", default=None)
 
 
-class Listed(BaseException):
+class ListedGraph(BaseException):
     """In place of a compiled graph, where operations are listed. As an interrupt it passes whoever handles errors."""
 
 
 @contextmanager
 def listing() -> Iterator[list[tuple[Operator, Shared]]]:
-    """List the operations of a graph that is compiled in this context, which ends with ``Listed``: only constants are computed."""
+    """List the operations of a graph that is compiled in this context, which ends with ``ListedGraph``: only constants run."""
     found: list[tuple[Operator, Shared]] = []
     token = _listed.set(found)
     try:
@@ -55,7 +55,7 @@ def list_all(operations: Callable[[], Iterable[tuple[Operator, Shared]]]) -> Non
     found = _listed.get()
     if found is not None:
         found += operations()
-        raise Listed
+        raise ListedGraph
 
 
 def note(desc: Operator, target: Target, shared: Shared) -> None:

@@ -47,7 +47,7 @@ def symbol_of(key: bytes) -> str:
     return f"tvmdml_{key.hex()}"
 
 
-class Kernel(NamedTuple):
+class KernelRecord(NamedTuple):
     """A compiled kernel in a pack."""
 
     operator: str
@@ -71,7 +71,7 @@ class Kernel(NamedTuple):
         return symbol_of(self.key)
 
 
-class Packed(NamedTuple):
+class PackedRecord(NamedTuple):
     """An input that a kernel takes in a packed form, and the launch that packs it."""
 
     name: str
@@ -96,7 +96,7 @@ class LaunchRecord(NamedTuple):
     """The kernel's key."""
     scalars: tuple[int, ...]
     temporaries: tuple[tuple[str, int], ...]
-    owned: tuple[Packed, ...] = ()
+    owned: tuple[PackedRecord, ...] = ()
     """The inputs that are packed."""
 
     @property
@@ -117,7 +117,7 @@ def launch_of(target: str, threads: int, kernel: Any) -> LaunchRecord:
         return kernel_key(target, one.module, one.name, one.parameters)
 
     owned = tuple(
-        Packed(
+        PackedRecord(
             *(one.name, one.dtype, one.elements, one.layout, one.inputs, key(one.packer)),
             *(tuple(one.packer.scalars), tuple(one.packer.temporaries)),
         )
@@ -143,7 +143,7 @@ class GraphRecord(NamedTuple):
         return (self.part, *self.data)
 
 
-class Operation(NamedTuple):
+class OperationRecord(NamedTuple):
     """A descriptor that the pack has kernels for, on one target."""
 
     line: dict[str, Any]
@@ -167,9 +167,9 @@ def write_head(head: Mapping[str, Any]) -> bytes:
     return _encode(head).encode()
 
 
-def write(record: Kernel | Operation) -> bytes:
+def write(record: KernelRecord | OperationRecord) -> bytes:
     """A record as JSON. The key and a kernel's part are not in it: the index's table has them."""
-    if isinstance(record, Kernel):
+    if isinstance(record, KernelRecord):
         members = {name: value for name, value in record._asdict().items() if name != "part"}
         return _encode({"is": "kernel", **members}).encode()
     launches = [launch_members(launch) for launch in record.launches]
@@ -212,7 +212,7 @@ def _graph(value: Any) -> dict[str, Any]:
     return GraphRecord(_text(given["name"]), _name(given["kind"]), _whole(given["part"], 0), parts)._asdict()
 
 
-def read(content: bytes | memoryview, part: int, parts: int) -> Kernel | Operation:
+def read(content: bytes | memoryview, part: int, parts: int) -> KernelRecord | OperationRecord:
     """Parse a record. ``part`` is the number of a kernel's part, and ``parts`` the number of parts that the pack has.
 
     Raises:
@@ -222,19 +222,19 @@ def read(content: bytes | memoryview, part: int, parts: int) -> Kernel | Operati
     return _RECORDS[_text(given["is"])](given, part, parts)
 
 
-def _kernel(given: Mapping[str, Any], part: int, parts: int) -> Kernel:
+def _kernel(given: Mapping[str, Any], part: int, parts: int) -> KernelRecord:
     if part >= parts:
         raise ValueError(f"a kernel in part {part}, of {parts}")
     parameters = tuple((_text(name), _parameter(value)) for name, value in given["parameters"])
-    return Kernel(_name(given["operator"]), _name(given["kernel"]), parameters, _text(given["target"]), part)
+    return KernelRecord(_name(given["operator"]), _name(given["kernel"]), parameters, _text(given["target"]), part)
 
 
-def _operation(given: Mapping[str, Any], part: int, parts: int) -> Operation:
+def _operation(given: Mapping[str, Any], part: int, parts: int) -> OperationRecord:
     if part != NO_PART:
         raise ValueError("an operation with a part")
     in_place = given["in_place"] if type(given["in_place"]) is bool else _text(given["in_place"])
     launches = tuple(map(read_launch, given["launches"]))
-    return Operation(_object(given["line"]), in_place, _text(given["target"]), launches)
+    return OperationRecord(_object(given["line"]), in_place, _text(given["target"]), launches)
 
 
 def read_launch(given: Mapping[str, Any]) -> LaunchRecord:
@@ -252,8 +252,8 @@ def read_launch(given: Mapping[str, Any]) -> LaunchRecord:
     )
 
 
-def _packed(given: Mapping[str, Any]) -> Packed:
-    return Packed(
+def _packed(given: Mapping[str, Any]) -> PackedRecord:
+    return PackedRecord(
         *(_text(given["name"]), _name(given["dtype"]), _whole(given["elements"], 0), _text(given["layout"])),
         *(tuple(map(_text, _list(given["inputs"]))), _key_of(given["kernel"])),
         *(tuple(map(_whole, given["scalars"])), _temporaries(given["temporaries"])),
@@ -347,5 +347,8 @@ def _parameter(value: Any) -> Any:
     return value if isinstance(value, bool) else _text(value) if isinstance(value, str) else _whole(value)
 
 
-_RECORDS: dict[str, Callable[[Mapping[str, Any], int, int], Kernel | Operation]] = {"kernel": _kernel, "operation": _operation}
+_RECORDS: dict[str, Callable[[Mapping[str, Any], int, int], KernelRecord | OperationRecord]] = {
+    "kernel": _kernel,
+    "operation": _operation,
+}
 _HEAD: dict[str, Callable[[Any], Any]] = {"producer": _text, "targets": _text, "sources": _text, "knobs": _object}

@@ -35,7 +35,7 @@ def is_model(path: str) -> bool:
     return path.endswith((".onnx", ".pack", ".graph")) or is_pack(path) or is_graph(path)
 
 
-class Output(NamedTuple):
+class OutputFiles(NamedTuple):
     """Where outputs are written."""
 
     folder: str | None
@@ -49,7 +49,7 @@ def run(
     inputs: Mapping[str, str],
     sizes: Mapping[str, int],
     target: Target,
-    output: Output,
+    output: OutputFiles,
     timing: Timing,
     write: Callable[[str], object],
     profile: str | None = None,
@@ -207,7 +207,7 @@ def _described(result: Any) -> str:
     return f", {result.min()} to {result.max()}"
 
 
-def _files(model: Runnable, output: Output) -> list[str]:
+def _files(model: Runnable, output: OutputFiles) -> list[str]:
     """The files of the outputs; checked before the model runs."""
     if output.folder is None:
         return []
@@ -223,7 +223,7 @@ def _files(model: Runnable, output: Output) -> list[str]:
     return found
 
 
-def _write(name: str, result: Any, output: Output) -> None:
+def _write(name: str, result: Any, output: OutputFiles) -> None:
     content = io.BytesIO()
     np.save(content, np.asarray(result), allow_pickle=False)
     try:
@@ -233,6 +233,6 @@ def _write(name: str, result: Any, output: Output) -> None:
         raise _refusal(name, output, error) from None
 
 
-def _refusal(name: str, output: Output, error: inside.NotOpened) -> ModelError:
+def _refusal(name: str, output: OutputFiles, error: inside.NotOpened) -> ModelError:
     advice = "Use --overwrite to replace files." if "already exists" in str(error) else ""
     return ModelError(message("output", f"{safe_repr(name)}, {error}", f"new files in {output.folder!r}", advice))

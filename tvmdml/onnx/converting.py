@@ -19,7 +19,7 @@ from tvmdml.onnx.node import Node, Result
 from tvmdml.onnx.random_state import STATE, WORDS, of_node
 from tvmdml.onnx.reading import opsets
 from tvmdml.onnx.results import by_rule, finished, wide
-from tvmdml.onnx.scopes import Place, Problem, Scope, Traced, kind_of, place_of
+from tvmdml.onnx.scopes import Place, Problem, Scope, TracedNode, kind_of, place_of
 from tvmdml.onnx.types import Undecided, dtype_of, is_narrow, wide_of
 from tvmdml.onnx.values import TooLate, Value
 from tvmdml.operators._onnx_messages import attribute_value, element_of, elements, node_of
@@ -49,7 +49,7 @@ class Conversion:
         self.graph = Graph(str(model.source.model.graph.name), record, precision=model.precision)
         self.outputs: list[Value] = []
         self.problems: list[Problem] = []
-        self.trace: list[Traced] = []
+        self.trace: list[TracedNode] = []
         self.tail: list[Any] = []
         self.foreign: set[int] = set()
         """The identities of those nodes of the tail that another library computes."""
@@ -151,7 +151,7 @@ class Conversion:
     @classmethod
     def part(
         cls, model: MappedModel, given: Mapping[str, NumpyArray], nodes: Sequence[Any], wanted: Sequence[str]
-    ) -> tuple[list[NumpyArray | None], list[Traced]]:
+    ) -> tuple[list[NumpyArray | None], list[TracedNode]]:
         """Tensors that some nodes of the model compute from others while it is converted; ``None`` for one that is not known. And
         the nodes in the order in which they were converted.
         """
@@ -464,7 +464,7 @@ class Conversion:
             return self._traced(node, finished(values, node))
 
     def _traced(self, node: Node, results: list[Value | None], *, folded: bool = False) -> list[Value | None]:
-        self.trace.append(Traced(node, results, folded))
+        self.trace.append(TracedNode(node, results, folded))
         return results
 
     def _own(self, proto: Any, scope: Scope) -> Any:

@@ -67,7 +67,7 @@ class ForeignRuntime:
         return lambda inputs: session.run(None, inputs)
 
 
-class Foreign:
+class ForeignNodes:
     """Nodes between stages that another library runs, as one model."""
 
     def __init__(self, library: ForeignRuntime, source: Any, nodes: Sequence[Any]) -> None:

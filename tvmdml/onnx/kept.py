@@ -1,4 +1,4 @@
-"""``Kept``: what the cache has of one model: its inputs and outputs, and a plan for each combination of sizes.
+"""``CachedModel``: what the cache has of one model: its inputs and outputs, and a plan for each combination of sizes.
 
 All is found by the hash of the model's files, and of what decides about plans (``graph.surroundings``). A changed file has another
 hash, and so other plans. What was compiled is kept only if the files still have that hash afterwards.
@@ -45,7 +45,7 @@ class Header(NamedTuple):
     """The inputs whose elements decide how it is computed, as far as was seen."""
 
 
-class Kept:
+class CachedModel:
     """The cache's entries of a model. ``of`` makes it."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Kept:
     @classmethod
     def of(
         cls, given: Any, sizes: Mapping[str, int], target: Target, fallback: str = "", exactness: Sequence[str] = ()
-    ) -> Kept | None:
+    ) -> CachedModel | None:
         """Of a path, or bytes; ``None`` for anything else, for what cannot be read, and where no plans are kept.
 
         Args:
@@ -183,7 +183,7 @@ class Kept:
             return plan, ready
         return None
 
-    def parts(self, name: str) -> Iterator[kept.Kept]:
+    def parts(self, name: str) -> Iterator[kept.CachedPlan]:
         """The answers and weights of a recording: a part for each time that something was new."""
         for i in itertools.count():
             if (part := self.find_part(f"{name} {i}")) is None:
@@ -236,7 +236,7 @@ class Kept:
         self._parts[name] = number
         return part is not None and self.keep_part(f"{name} {number}", *part)
 
-    def find_part(self, name: str) -> kept.Kept | None:
+    def find_part(self, name: str) -> kept.CachedPlan | None:
         """Something else of the model, by its name."""
         if _own_operators() != self._own:
             return None

@@ -17,10 +17,10 @@ from tvmdml.errors import InvalidArgument, ModelError, Unsupported, clean, count
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.library.files import is_graph, is_pack
 from tvmdml.onnx.arguments import ModelMetadata
-from tvmdml.onnx.kept import Kept
+from tvmdml.onnx.kept import CachedModel
 from tvmdml.onnx.profiling import Profile, in_folder
 from tvmdml.onnx.providers import chosen, without_effect
-from tvmdml.onnx.random_state import Numbers
+from tvmdml.onnx.random_state import RandomStates
 from tvmdml.onnx.running import Argument, Ready, Runnable, listed, unnamed
 from tvmdml.onnx.severity import WARNING, checked, set_default_logger_severity
 from tvmdml.onnx.stage import Stage, renew_at_fork
@@ -137,7 +137,7 @@ class Model(Runnable):
     ) -> None:
         """Not public: ``load`` makes models."""
         self._fallback, self._exactness = fallback, exactness
-        self.numbers = Numbers(seed)
+        self.numbers = RandomStates(seed)
         self.target = target
         self.name = str(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else "model"
         self._given, self._progress = model, progress
@@ -147,7 +147,7 @@ class Model(Runnable):
         self._stages: WeakValueDictionary[str, Stage] = WeakValueDictionary()
         """Those of recordings that are there."""
         self._is_known = False
-        self._kept = Kept.of(model, sizes, target, "" if fallback is None else fallback.name, exactness)
+        self._kept = CachedModel.of(model, sizes, target, "" if fallback is None else fallback.name, exactness)
         header = None if self._kept is None else self._kept.header()
         if header is None:
             self._about, self._deciding = self._origin().about(sizes), frozenset[str]()

@@ -25,7 +25,7 @@ from tvmdml.onnx.converting import Conversion
 from tvmdml.onnx.counting import COUNTING, plain
 from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.following import Following, Next, Rest
-from tvmdml.onnx.foreign import Foreign, ForeignRuntime
+from tvmdml.onnx.foreign import ForeignNodes, ForeignRuntime
 from tvmdml.onnx.kinds import Kind, part
 from tvmdml.onnx.looping import Looped, known_size, narrow_outputs, narrow_type, stacked_as
 from tvmdml.onnx.mapped import MappedModel
@@ -270,8 +270,10 @@ class Origin:
                 continue
             outputs = tuple(map(str, proto.output))
             if (library := self.model.fallback) and (id(proto) in conversion.foreign or not self.model.is_mapped(proto)):
-                before = host.pop() if host and isinstance(host[-1], Foreign) else None
-                host.append(Foreign(library, self.source.model, [*(before.nodes if isinstance(before, Foreign) else []), proto]))
+                before = host.pop() if host and isinstance(host[-1], ForeignNodes) else None
+                host.append(
+                    ForeignNodes(library, self.source.model, [*(before.nodes if isinstance(before, ForeignNodes) else []), proto])
+                )
             elif any(name in made for name in inputs):  # by a node between the stages
                 rest.append(proto)
                 continue

@@ -30,7 +30,7 @@ from tvmdml.library.files import is_graph
 from tvmdml.library.records import GraphRecord
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kinds import Kind
-from tvmdml.onnx.random_state import STATE, Numbers
+from tvmdml.onnx.random_state import STATE, RandomStates
 from tvmdml.onnx.running import Argument, Lengths, Ready, Runnable
 from tvmdml.system.console import printable
 
@@ -77,7 +77,7 @@ class PackedModel(Runnable):
         seed: int | None = None,
     ) -> None:
         """Not public: ``load`` makes models."""
-        self.numbers = Numbers(seed)
+        self.numbers = RandomStates(seed)
         self.name, self.target = Path(path).name, target
         self._by_shapes: dict[tuple[tuple[int, ...], ...], Ready] = {}
         models: list[tuple[list[Argument], list[Argument]]] = []

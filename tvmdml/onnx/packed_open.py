@@ -21,7 +21,7 @@ from tvmdml.library.records import GraphRecord
 from tvmdml.library.shelf import LoadedPack
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.packed import argument_of, lengths_of, sizes_of
-from tvmdml.onnx.random_state import STATE, Numbers
+from tvmdml.onnx.random_state import STATE, RandomStates
 from tvmdml.onnx.running import Ready, Runnable
 
 _MOST_GRAPHS = 64
@@ -42,7 +42,7 @@ class OpenPackedModel(Runnable):
         seed: int | None = None,
     ) -> None:
         """Not public: ``load`` makes models."""
-        self.numbers = Numbers(seed)
+        self.numbers = RandomStates(seed)
         self.name, self.target, self._loaded = Path(path).name, target, loaded
         self._known: OrderedDict[tuple[tuple[int, ...], ...], Ready] = OrderedDict()
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""``Numbers``: what decides about the random numbers of a model: a key, and the number of the run.
+"""``RandomStates``: what decides about the random numbers of a model: a key, and the number of the run.
 
 A graph that draws numbers has an input more, ``STATE``: a state of RANDOM_GENERATOR, whose words are 0, the number of the run (two
 words, the low one first), 0, and the key (two words, the low one first). Each node that draws has a state of its own, made of that
@@ -39,7 +39,7 @@ def set_seed(seed: int) -> None:
     _given = _checked(seed, "set_seed seed")
 
 
-class Numbers:
+class RandomStates:
     """The key and the runs of one model. Several threads may ask for states at the same time."""
 
     def __init__(self, seed: int | None = None) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.graph.kept import DAMAGED
-from tvmdml.graph.kept import Kept as Part
+from tvmdml.graph.kept import CachedPlan as Part
 from tvmdml.graph.launching import AnswerMissing
-from tvmdml.onnx.kept import Kept
+from tvmdml.onnx.kept import CachedModel
 from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
 from tvmdml.onnx.running import Argument, Ready, unnamed
@@ -36,7 +36,7 @@ MOST = 2**31 - 1
 """The largest one: arithmetic with it need not ask whether it has more bits than ONNX's integers."""
 
 
-class Reading(NamedTuple):
+class SizeReading(NamedTuple):
     """A dimension of an input, or one of its elements."""
 
     input: str
@@ -51,7 +51,7 @@ class Pattern(NamedTuple):
     """For each input its name and shape, with names in the places of open sizes; of a sequence also those of its tensors."""
     elements: tuple[tuple[str, str, tuple[int, ...], Any], ...]
     """For each input whose elements decide its name, type, shape and elements: with names in the places of open ones, or bytes."""
-    places: Mapping[str, Reading]
+    places: Mapping[str, SizeReading]
     """Where each open size is read, by its name."""
 
     @property
@@ -127,7 +127,7 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Decided | Non
         decided: the elements of the inputs that decide how the model is computed.
     """
     decided = decided or {}
-    places: dict[str, Reading] = {}
+    places: dict[str, SizeReading] = {}
     key: list[tuple[Any, ...]] = []
     for about in feeds:
         if about.name not in shapes:
@@ -146,7 +146,7 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Decided | Non
                 sizes.append(size)
             else:
                 symbol = name or unnamed(about.name, axis)
-                places.setdefault(symbol, Reading(about.name, axis))
+                places.setdefault(symbol, SizeReading(about.name, axis))
                 sizes.append(symbol)
         key.append((about.name, tuple(sizes)))
     elements = []
@@ -154,7 +154,7 @@ def pattern_of(shapes: Shapes, feeds: Sequence[Argument], decided: Decided | Non
         known: Any = array.tobytes()
         if array.size <= _MOST_OPEN and array.dtype in (np.int64, np.int32):
             flat: list[int] = array.reshape(-1).tolist()
-            opened = {part(name, i): Reading(name, i, is_element=True) for i, n in enumerate(flat) if LEAST <= n <= MOST}
+            opened = {part(name, i): SizeReading(name, i, is_element=True) for i, n in enumerate(flat) if LEAST <= n <= MOST}
             if opened:
                 known = tuple(part(name, i) if part(name, i) in opened else n for i, n in enumerate(flat))
                 places |= opened
@@ -197,7 +197,7 @@ class Recording:
         """The model after passes, for sizes of which they asked the same."""
         return () if self.graph is None else self.graph.plans
 
-    def keep(self, kept: Kept, key: Hashable) -> None:
+    def keep(self, kept: CachedModel, key: Hashable) -> None:
         """Let the cache have what is new."""
         at_hand("tvmdml.graph.kept_plan")
         from tvmdml.graph import kept_plan
@@ -239,7 +239,7 @@ class KeptRecording:
         """The model after passes."""
         return [self._plan]
 
-    def keep(self, kept: Kept, key: Hashable) -> None:
+    def keep(self, kept: CachedModel, key: Hashable) -> None:
         """Nothing is new in it."""
 
 
@@ -259,7 +259,7 @@ class StageProtocol(NamedTuple):
 class Recordings:
     """The recordings of a pattern: those of this process, and those of the cache, which are read as far as they are needed."""
 
-    def __init__(self, pattern: Pattern, stage: StageProtocol, kept: Kept | None) -> None:
+    def __init__(self, pattern: Pattern, stage: StageProtocol, kept: CachedModel | None) -> None:
         """
         Args:
             pattern: of what they are for.

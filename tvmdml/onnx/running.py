@@ -15,7 +15,7 @@ from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import Explanation
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.kinds import Kind, part, parts
-from tvmdml.onnx.random_state import STATE, Numbers
+from tvmdml.onnx.random_state import STATE, RandomStates
 from tvmdml.onnx.session import Session
 from tvmdml.onnx.types import is_narrow, named, wide_of
 from tvmdml.tensors import arrays
@@ -161,7 +161,7 @@ class Runnable(Session, abc.ABC):
     """Inputs that have a value if a call does not give one: the model's weights that are inputs, too."""
     symbols: tuple[str, ...]
     """The names of the sizes that are open."""
-    numbers: Numbers
+    numbers: RandomStates
     """What decides about its random numbers."""
     choices: Sequence[Mapping[str, int]] = ()
     """Values of the sizes that were open in the file, of each model of a pack that has several."""

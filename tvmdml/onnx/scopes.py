@@ -42,7 +42,7 @@ def raise_all(name: str, problems: Sequence[Problem]) -> None:
         raise (ModelError if any(one.malformed for one in problems) else Unsupported)(text)
 
 
-class Traced(NamedTuple):
+class TracedNode(NamedTuple):
     """A node that was converted."""
 
     node: Node

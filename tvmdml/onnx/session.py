@@ -19,7 +19,7 @@ from tvmdml.onnx.kinds import Kind
 from tvmdml.onnx.ortvalue import OrtValue, at_address, checked_shape, element, held
 from tvmdml.onnx.profiling import Profile
 from tvmdml.onnx.providers import CPU
-from tvmdml.onnx.random_state import STATE, WORDS, Numbers
+from tvmdml.onnx.random_state import STATE, WORDS, RandomStates
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
 from tvmdml.tensors import arrays
@@ -39,7 +39,7 @@ class Session:
     target: Target
     profile: Profile | None = None
     """The times of all runs, where they are measured."""
-    numbers: Numbers
+    numbers: RandomStates
     """What decides about its random numbers."""
     provider = ""
     """The name of the provider that was asked for; empty for that of the target."""

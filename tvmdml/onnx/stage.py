@@ -32,7 +32,7 @@ from tvmdml.tensors.arrays.device_array import DeviceArray
 if TYPE_CHECKING:
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.program import Finished
-    from tvmdml.onnx.kept import Kept
+    from tvmdml.onnx.kept import CachedModel
 
 Shapes = Mapping[str, tuple[int, ...]]
 Decided = Mapping[str, NumpyArray]
@@ -45,7 +45,7 @@ _OF_OTHERS = 2
 """NumPy's number of types that other packages add: the narrow ones."""
 
 
-class Origin(Protocol):
+class OriginProtocol(Protocol):
     """What converts nodes."""
 
     def recording(self, shapes: Shapes, pattern: Pattern, decided: Decided, part: Rest | None) -> Recording:
@@ -62,8 +62,8 @@ class Stage:
         self,
         name: str,
         feeds: Sequence[Argument],
-        origin: Callable[[], Origin],
-        kept: Callable[[], Kept | None],
+        origin: Callable[[], OriginProtocol],
+        kept: Callable[[], CachedModel | None],
         following: Following,
         part: Rest | None = None,
         progress: Progress | None = None,

@@ -12,7 +12,7 @@ from tvmdml.enums import MultiheadAttentionMaskType as MaskType
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._attention_masks import Mask, mask_of, mask_sizes
-from tvmdml.operators._attention_steps import AttentionSizes, AttentionSteps, Described, HeadRows, Joined
+from tvmdml.operators._attention_steps import AttentionSizes, AttentionSteps, DescribedAttention, HeadRows, Joined
 from tvmdml.operators._contract import Float, NumpyArray, Operator, OptionalInput, OptionalOutput, Output, Role, Shared
 from tvmdml.tensors import TensorDataType, TensorDesc
 
@@ -308,10 +308,10 @@ class Attention(Operator):
 
     # -- The computation
 
-    def described(self) -> Described:
+    def described(self) -> DescribedAttention:
         """Where everything is."""
         s, lengths, added, bias = self.sizes(), self.lengths, self.added, self.bias_tensor
-        return Described(
+        return DescribedAttention(
             s, self.queries(), self.joined(1), self.joined(2), self.results(), self.mask(),
             None if added is None else tuple(added.layout[-4:]),
             None if bias is None else bias.layout[-1],

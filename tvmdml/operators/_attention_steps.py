@@ -1,6 +1,6 @@
 """What an attention computes, step by step: where elements are, scores of keys, and weighed sums.
 
-``Described`` has integers only, of the code or of the launch, so that kernels can be written for shapes or for classes of them.
+``DescribedAttention`` has integers only, of the code or of the launch, so kernels can be written for shapes or classes of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AttentionSizes(NamedTuple):
     value_channels: int
 
 
-class Described(NamedTuple):
+class DescribedAttention(NamedTuple):
     """Where everything is."""
 
     sizes: AttentionSizes
@@ -114,7 +114,7 @@ def with_numbers(value: Any, others: Iterator[Any]) -> Any:
 class AttentionSteps:
     """The steps of a kernel: of an operator's descriptor, with where everything is, and its buffers."""
 
-    def __init__(self, desc: Any, described: Described, buffers: dict[str, Any]) -> None:
+    def __init__(self, desc: Any, described: DescribedAttention, buffers: dict[str, Any]) -> None:
         self.desc, self.d, self.buffers = desc, described, buffers
         self.stored = desc.computed().tvm
         own = desc.described()

@@ -14,7 +14,7 @@ from tvmdml.tensors import TensorDesc
 DEPTH_COLUMN_ROW = DepthSpaceOrder.DEPTH_COLUMN_ROW
 
 
-class Blocks(Movement):
+class DepthBlocks(Movement):
     """Base class: a depth is made of a channel, and of a row and a column in a block, in one of two orders.
 
     Args:
@@ -63,7 +63,7 @@ class Blocks(Movement):
         self.require(self.block_size >= 1, "block_size", self.block_size, "1 or more")
 
 
-class ToDepth(Blocks):
+class ToDepth(DepthBlocks):
     """Base class: blocks become channels."""
 
     def check_blocks(self) -> None:
@@ -93,7 +93,7 @@ class ToDepth(Blocks):
         return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(self.sizes())
 
 
-class ToSpace(Blocks):
+class ToSpace(DepthBlocks):
     """Base class: channels become blocks."""
 
     def check_blocks(self) -> None:

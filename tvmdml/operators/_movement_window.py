@@ -1,4 +1,4 @@
-"""``Window``: the base class of SLICE1 and its gradient."""
+"""``MovedWindow``: the base class of SLICE1 and its gradient."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvmdml.tensors import TensorDesc
 NO_ZERO = "A repeated dimension has the stride 0 in its TensorDesc."
 
 
-class Window(Movement):
+class MovedWindow(Movement):
     """Base class of SLICE1 and its gradient: a window, and a step in each dimension, from the window's end if it is negative."""
 
     def whole(self) -> TensorDesc:

@@ -112,7 +112,7 @@ def exact_limits(cls: type[Operator], data_type: TensorDataType, given: Mapping[
     return found
 
 
-class Gradient(Pointwise):
+class BitwiseGradient(Pointwise):
     """Base class of operators that give the gradient, bit by bit, for some elements of the input, and +0 for the others."""
 
     BITS = True
@@ -141,7 +141,7 @@ class Gradient(Pointwise):
         return np.where(self.passes_numpy(x.view(self.input_tensor.data_type.numpy)), gradient, gradient.dtype.type(0))
 
 
-class LimitedGradient(Gradient):
+class LimitedGradient(BitwiseGradient):
     """Base class of the gradients of operators with two limits, ``min`` and ``max``: 0 on a limit, too."""
 
     SHARES = (("input_tensor", "output_gradient_tensor"),)

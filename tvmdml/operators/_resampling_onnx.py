@@ -18,7 +18,7 @@ _FARTHEST = float(np.finfo(np.float32).max)
 """A scale that sends every place to the first element."""
 
 
-class Axis(NamedTuple):
+class OnnxAxis(NamedTuple):
     """What is known about a dimension."""
 
     inputs: int
@@ -57,14 +57,14 @@ class Axis(NamedTuple):
         return -self.start * (self.inputs - 1), 0.0, (self.outputs - 1) / part
 
 
-_MODES: Mapping[str, Callable[[Axis], tuple[float, float, float]]] = {
+_MODES: Mapping[str, Callable[[OnnxAxis], tuple[float, float, float]]] = {
     "half_pixel": lambda axis: (0.5, -0.5, axis.scale),
     "half_pixel_symmetric": lambda axis: (0.5 - axis.shift, -0.5, axis.scale),
     "pytorch_half_pixel": lambda axis: (0.5, -0.5, axis.scale) if axis.outputs > 1 else (0.0, 0.0, _FARTHEST),
     "align_corners": lambda axis: (0.0, 0.0, axis.corners),
     "asymmetric": lambda axis: (0.0, 0.0, axis.scale),
     "tf_half_pixel_for_nn": lambda axis: (0.0, -0.5, axis.scale),
-    "tf_crop_and_resize": Axis.cropped,
+    "tf_crop_and_resize": OnnxAxis.cropped,
 }
 """For each mode of coordinates the offset before scaling, the offset after it, and the scale."""
 _NEAREST: Mapping[str, tuple[AxisDirection, float]] = {
@@ -159,7 +159,7 @@ def text(node: Any, name: str, usual: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def axes_of(node: OnnxNode) -> list[Axis]:
+def axes_of(node: OnnxNode) -> list[OnnxAxis]:
     """What is known about each dimension.
 
     Sizes that follow from scales are those of ONNX Runtime and PyTorch, whose products are float32.
@@ -169,7 +169,7 @@ def axes_of(node: OnnxNode) -> list[Axis]:
     """
     x = node.tensor(boolean=True)
     axes = [int(axis) % x.rank for axis in node.attributes.get("axes") or range(x.rank)]
-    found = [Axis(n, n, 1.0, 0.0, 1.0) for n in x.sizes]
+    found = [OnnxAxis(n, n, 1.0, 0.0, 1.0) for n in x.sizes]
     place = 1 if node.kind == "Upsample" and not node.has(2) else 2
     scales: Any = np.asarray(node.constants("scales", place) if node.has(place) else [], np.float32)
     sizes = node.constants("sizes", 3) if node.has(3) and not scales.size else []

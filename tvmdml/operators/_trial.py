@@ -1,4 +1,4 @@
-"""``Trial``: an operator's inputs with guard bytes around them, and the expected outputs, to test code that is not trusted yet."""
+"""``OperatorTrial``: an operator's inputs with guard bytes around them, and the expected outputs, to test code not trusted yet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tvmdml.tensors.arrays.guarded import GuardedTensor
 Values = Callable[[TensorDataType, tuple[int, ...]], NumpyArray]
 
 
-class Trial:
+class OperatorTrial:
     """An operator's inputs, and the expected outputs.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.operators._contract import Float, NumpyArray, Operator, Scalar
 from tvmdml.operators._gradients import gradients
-from tvmdml.operators._pointwise_forms import Gradient, LimitedGradient, check_union, exact_limits
+from tvmdml.operators._pointwise_forms import BitwiseGradient, LimitedGradient, check_union, exact_limits
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDataType
 
@@ -50,7 +50,7 @@ class ElementWiseClipGrad1(LimitedGradient):
         check_union(self, "min", "max")
 
 
-class ActivationReluGrad(Gradient):
+class ActivationReluGrad(BitwiseGradient):
     """The gradient of RELU: that of the output for elements greater than 0 (``DML_ACTIVATION_RELU_GRAD_OPERATOR_DESC``).
 
     For all others, NaN included, it is +0.

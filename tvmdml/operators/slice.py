@@ -11,7 +11,7 @@ import numpy as np
 from tvmdml.operators._contract import Input, Ints, NumpyArray, Output, Uints
 from tvmdml.operators._gradients import gradients
 from tvmdml.operators._movement import Coordinate, Movement, SourceCoordinates, divided
-from tvmdml.operators._movement_window import NO_ZERO, Window
+from tvmdml.operators._movement_window import NO_ZERO, MovedWindow
 from tvmdml.operators._onnx import NotConvertible, OnnxNode
 from tvmdml.operators._support import support
 from tvmdml.tensors import TensorDesc
@@ -56,7 +56,7 @@ class Slice(Movement):
         return x[tuple(np.s_[o : o + n * s : s] for o, n, s in zip(self.offsets, self.sizes, self.strides, strict=True))]
 
 
-class Slice1(Window):
+class Slice1(MovedWindow):
     """Elements of a window (``DML_SLICE1_OPERATOR_DESC``), in steps that may be negative: these begin at the window's end.
 
     Args:
@@ -118,7 +118,7 @@ class Slice1(Window):
         return x[np.ix_(*parts)]
 
 
-class SliceGrad(Window):
+class SliceGrad(MovedWindow):
     """The gradient of ``slice`` (``DML_SLICE_GRAD_OPERATOR_DESC``): zeros, except for the elements that were taken.
 
     Args:

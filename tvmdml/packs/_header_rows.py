@@ -16,7 +16,7 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.graph import answers
 from tvmdml.graph.answers import PackAnswer
-from tvmdml.graph.launching import Argument, Launching, LaunchTensor
+from tvmdml.graph.launching import LaunchArgument, Launching, LaunchTensor
 from tvmdml.graph.loading import in_pack, open_in_pack
 from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saved_plan import PackedKey, SavedPlan, StoredPlan
@@ -24,7 +24,7 @@ from tvmdml.graph.saving import reading
 from tvmdml.graph.written import ReadPlan
 from tvmdml.library import lines, records
 from tvmdml.library.format import Pack
-from tvmdml.library.records import GraphRecord, LaunchRecord, Packed
+from tvmdml.library.records import GraphRecord, LaunchRecord, PackedRecord
 from tvmdml.onnx.packed_open import OpenRecording
 from tvmdml.packs._header_data import Data, distinct, kind_of
 from tvmdml.packs._header_values import PlanValues
@@ -48,7 +48,7 @@ class TableContext(NamedTuple):
     """The table of lists of values."""
     kernel: Callable[[bytes], int]
     """The number of a kernel. Raises ``PackError`` if it is not there."""
-    packer: Callable[[Packed], str]
+    packer: Callable[[PackedRecord], str]
     """The row of a launch that packs a weight."""
     levels: Sequence[Sequence[str]]
     """Of each level the codes of targets that it may run, the best one first."""
@@ -58,7 +58,7 @@ class _Form(NamedTuple):
     """How a kernel of a group takes an input packed."""
 
     target: str
-    packed: Packed
+    packed: PackedRecord
 
 
 class _Group(NamedTuple):
@@ -319,7 +319,7 @@ class TableRows:
         row = f"{first_group + launching.group}, {places}, {count}, {guards}, {len(launching.wanted)}, {weights}"
         self.rows["STEPS"].append(f"{{{row}}},")
 
-    def _place(self, recording: PlanRows, argument: Argument, numbers: Sequence[int], is_read: bool, title: str) -> str:
+    def _place(self, recording: PlanRows, argument: LaunchArgument, numbers: Sequence[int], is_read: bool, title: str) -> str:
         source, rest = argument.source, f"{numbers[argument.offset]}, {numbers[argument.size]}"
         if source.kind == "piece":
             return f"{{{_ARENA}, {source.number}, {rest}, 0, 0}},"
@@ -442,7 +442,7 @@ class TableRows:
         packer = len(self.rows["PACKERS"]) - 1
         return f"{{{_type(_numpy_type(form.packed.dtype))}, {form.packed.elements}, -1, {inputs}, {packer}}},"
 
-    def _lacks(self, recording: PlanRows, argument: Argument, title: str) -> Exception:
+    def _lacks(self, recording: PlanRows, argument: LaunchArgument, title: str) -> Exception:
         what = "weight" if argument.name else "condition"
         return self._pack.damaged(f"its graph {recording.record.name!r} lacks a {what} of {title}")
 

@@ -62,14 +62,14 @@ class PlanValues:
     def _made(self, operation: int, a: int, b: int) -> int:
         return self._row(operation, a, b, (a, b))
 
-    def reading(self, function: GuardedIntegers, sizes: Sequence[int]) -> Reading:
+    def reading(self, function: GuardedIntegers, sizes: Sequence[int]) -> FunctionReading:
         """What reads a function.
 
         Args:
             function: the function.
             sizes: the values of its symbols.
         """
-        return Reading(self, function, sizes)
+        return FunctionReading(self, function, sizes)
 
     def sum(self, several: Sequence[int]) -> int:
         """The sum of some values."""
@@ -107,7 +107,7 @@ class PlanValues:
         return self._made(_EQUALS, choice, self.number(answer))
 
 
-class Reading:
+class FunctionReading:
     """A function's polynomials and conditions as values."""
 
     def __init__(self, values: PlanValues, function: GuardedIntegers, sizes: Sequence[int]) -> None:

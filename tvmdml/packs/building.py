@@ -24,7 +24,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import files, lines, records, scheduling, stamps, tuned
 from tvmdml.library import format as container
 from tvmdml.library.format import Contents, Part
-from tvmdml.library.records import LaunchRecord, Operation, symbol_of
+from tvmdml.library.records import LaunchRecord, OperationRecord, symbol_of
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.spec import Spec, Wanted
 from tvmdml.operators import _shared
@@ -105,7 +105,7 @@ def build(
         raise InvalidArgument(message("pack spec", "no operations", "one or more, in kernels or in [[operators]]"))
     names = tuple(targets) or wanted.targets
     require_joins(names)
-    plan = PackPlan(wanted, names, asking)
+    plan = BuildPlan(wanted, names, asking)
     if not plan.operations and (plan.skipped or not (plan.graphs or plan.opened)):
         raise Unsupported(f"no target supports any operation of the spec: {'; '.join(plan.skipped[:4])}")
     units, compiled = _compile(plan, executor, jobs, progress or (lambda done, total: None))
@@ -124,7 +124,7 @@ def require_joins(names: Iterable[str]) -> None:
         machine.require_join()
 
 
-def build_library(plan: PackPlan, path: str | os.PathLike[str], jobs: int | None, progress: Progress) -> Built:
+def build_library(plan: BuildPlan, path: str | os.PathLike[str], jobs: int | None, progress: Progress) -> Built:
     """Build a pack of kernels without operations. Its parts are small, and stored as they are: a wheel is compressed itself.
 
     Raises:
@@ -136,14 +136,14 @@ def build_library(plan: PackPlan, path: str | os.PathLike[str], jobs: int | None
     return _built(path, contents, compiled, plan)
 
 
-def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan: PackPlan) -> Built:
+def _built(path: str | os.PathLike[str], contents: Contents, compiled: int, plan: BuildPlan) -> Built:
     size, recordings = Path(path).stat().st_size, len(contents.head["graphs"]) if plan.opened else 0
     return Built(len(contents.operations), len(contents.kernels), compiled, size, tuple(plan.skipped), recordings)
 
 
 def plan(spec: Spec) -> tuple[bytes, ...]:
     """The keys of the kernels that a spec needs: nothing is compiled."""
-    return tuple(PackPlan(listed.complete(spec), spec.targets).wanted)
+    return tuple(BuildPlan(listed.complete(spec), spec.targets).wanted)
 
 
 # -- Planning -----------------------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ def _both_ways(spec: Spec) -> Iterator[Wanted]:
         yield one
 
 
-Identity = tuple[str, str, records.Parameters]
+KernelIdentity = tuple[str, str, records.Parameters]
 """A kernel without its target."""
 
 
-def identity(kernel: Kernel) -> Identity:
+def identity(kernel: Kernel) -> KernelIdentity:
     """A kernel's module, name and parameters."""
     return kernel.module, kernel.name, kernel.parameters
 
@@ -172,10 +172,10 @@ class _Wanted(NamedTuple):
 
     kernel: Kernel
     machine: Target
-    job: work.Job
+    job: work.CompileJob
 
 
-class PackPlan:
+class BuildPlan:
     """Every operation with its launches, and every kernel once."""
 
     def __init__(self, spec: Spec, names: tuple[str, ...], asking: Progress | None = None) -> None:
@@ -196,7 +196,7 @@ class PackPlan:
         self.logs = tuned.carried(spec.logs, [machine for _, machine in self.machines.values()]) if knobs.logs_count() else []
         logs = tuned.logs_of(self.logs)
         self.machines = {code: (name, tuned.deciding(one, self.knobs, logs)) for code, (name, one) in self.machines.items()}
-        self.operations: dict[bytes, Operation] = {}
+        self.operations: dict[bytes, OperationRecord] = {}
         self.wanted: dict[bytes, _Wanted] = {}
         self.skipped: list[str] = []
         self._add(_both_ways(spec), tuple(self.machines.values()))
@@ -207,7 +207,7 @@ class PackPlan:
         for choice in itertools.chain.from_iterable(one.choices for one in self.opened):
             self._want(lines.of(choice.desc), *choice)
 
-    def leave_out(self, kernels: Collection[Identity]) -> None:
+    def leave_out(self, kernels: Collection[KernelIdentity]) -> None:
         """Build no kernels that are elsewhere."""
         self.wanted = {key: one for key, one in self.wanted.items() if identity(one.kernel) not in kernels}
 
@@ -221,7 +221,7 @@ class PackPlan:
                 except Unsupported as error:
                     self.skipped.append(f"{machine}: {error}")
                     continue
-                operation = Operation(line, _shared.write(desc, shared), machine.code, launches)
+                operation = OperationRecord(line, _shared.write(desc, shared), machine.code, launches)
                 self.operations[operation.key] = operation
 
     def _launches(self, line: lines.Line, desc: Any, shared: Shared, name: str, machine: Target) -> Iterator[LaunchRecord]:
@@ -241,7 +241,7 @@ class PackPlan:
             if key in self.wanted:
                 continue
             turned = self._turned(operators.tuned_as(type(desc)), variant, desc.canonical(), shared)
-            job = work.Job(line, shared, name, machine.code, threads, turned, stamps.source(one, machine), key)
+            job = work.CompileJob(line, shared, name, machine.code, threads, turned, stamps.source(one, machine), key)
             self.wanted[key] = _Wanted(one._replace(tuning=""), machine, job)  # in a pack, only the code of a kernel counts
         return launch
 
@@ -255,7 +255,7 @@ class PackPlan:
 # -- Compiling ----------------------------------------------------------------------------------------------------
 
 
-def _compile(plan: PackPlan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
+def _compile(plan: BuildPlan, executor: Executor | None, jobs: int | None, progress: Progress) -> tuple[dict[bytes, bytes], int]:
     """The compiled unit of every kernel, and how many of them had to be compiled."""
     store = stores.DiskStore()
     units: dict[bytes, bytes] = {}
@@ -268,8 +268,8 @@ def _compile(plan: PackPlan, executor: Executor | None, jobs: int | None, progre
     progress(len(units), total)
     problems = []
 
-    def keep(unit: work.Unit) -> None:
-        if not isinstance(unit, work.Unit) or unit.key not in plan.wanted:
+    def keep(unit: work.CompiledUnit) -> None:
+        if not isinstance(unit, work.CompiledUnit) or unit.key not in plan.wanted:
             raise CompileError(
                 "packs.build executor: it returned something other than the requested kernels. Did its workers finish?"
             )
@@ -290,7 +290,9 @@ def _compile(plan: PackPlan, executor: Executor | None, jobs: int | None, progre
     return units, len(left)
 
 
-def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep: Callable[[work.Unit], None]) -> None:
+def _run(
+    left: list[work.CompileJob], executor: Executor | None, jobs: int | None, keep: Callable[[work.CompiledUnit], None]
+) -> None:
     """Compile kernels, and pass on each when it is finished."""
     if executor is None and left and importlib.util.find_spec("tvm") is None:
         raise CompileError(f"building a pack requires the compiler, which is not installed: {installing.command('compiler')}.")
@@ -318,14 +320,14 @@ def _run(left: list[work.Job], executor: Executor | None, jobs: int | None, keep
                 future.cancel()
 
 
-def _submit(executor: Executor, piece: list[work.Job]) -> Future[list[work.Unit]]:
+def _submit(executor: Executor, piece: list[work.CompileJob]) -> Future[list[work.CompiledUnit]]:
     try:
         return executor.submit(work.compile_units, piece)
     except Exception as error:
         raise _failed(error) from error
 
 
-def _result(future: Future[list[work.Unit]]) -> list[work.Unit]:
+def _result(future: Future[list[work.CompiledUnit]]) -> list[work.CompiledUnit]:
     try:
         return future.result()
     except Exception as error:
@@ -345,7 +347,7 @@ def _failed(error: Exception) -> CompileError:
     return CompileError(f"packs.build executor failed: {type(error).__name__}: {error}. The compiled kernels are kept.")
 
 
-def _drain(waiting: set[Future[list[work.Unit]]], keep: Callable[[work.Unit], None]) -> None:
+def _drain(waiting: set[Future[list[work.CompiledUnit]]], keep: Callable[[work.CompiledUnit], None]) -> None:
     """Keep the kernels that are being compiled now, and start no more. A second interrupt stops this, too."""
     running = [future for future in waiting if not future.cancel()]
     for future in running:
@@ -371,7 +373,7 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _keep(store: stores.DiskStore, name: str, wanted: _Wanted, unit: work.Unit) -> None:
+def _keep(store: stores.DiskStore, name: str, wanted: _Wanted, unit: work.CompiledUnit) -> None:
     try:
         with store.staging(name) as folder:
             built = folder / f"unit{_suffix(wanted.machine)}"
@@ -397,7 +399,7 @@ def _suffix(machine: Target) -> str:
 # -- Writing ------------------------------------------------------------------------------------------------------
 
 
-def _assemble(plan: PackPlan, units: dict[bytes, bytes], most: int | None = None, level: int = 9) -> Contents:
+def _assemble(plan: BuildPlan, units: dict[bytes, bytes], most: int | None = None, level: int = 9) -> Contents:
     """The contents of the pack; ``most`` limits the kernels of a part, in which those are together that are alike."""
     groups: dict[tuple[str, str, str], list[bytes]] = defaultdict(list)
     for key in sorted(units):
@@ -413,7 +415,7 @@ def _assemble(plan: PackPlan, units: dict[bytes, bytes], most: int | None = None
             joined.append((plan.machines[code][1], members))
             for key in members:
                 kernel = plan.wanted[key].kernel
-                kernels.append(records.Kernel(module, kernel.name, kernel.parameters, code, len(joined) - 1))
+                kernels.append(records.KernelRecord(module, kernel.name, kernel.parameters, code, len(joined) - 1))
     return Contents(_head(plan), _Parts(joined, level), kernels, list(plan.operations.values()))
 
 
@@ -436,7 +438,7 @@ class _Parts(Sequence[Part]):
         return Part(machine.suffixes[0], next(iter(units.values())), self._level)
 
 
-def _head(plan: PackPlan) -> dict[str, Any]:
+def _head(plan: BuildPlan) -> dict[str, Any]:
     return {
         "producer": {
             "tvmdml": tvmdml.__version__,

@@ -16,7 +16,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.library import format as container
 from tvmdml.library import signing, tuned
 from tvmdml.library.format import Pack, StoredPart
-from tvmdml.library.records import GraphRecord, Kernel, Operation
+from tvmdml.library.records import GraphRecord, KernelRecord, OperationRecord
 
 _Path = str | os.PathLike[str]
 
@@ -128,7 +128,7 @@ def _write(
     output: _Path,
     head: dict[str, Any],
     packs: Sequence[Pack],
-    wanted: Callable[[Kernel | Operation], bool],
+    wanted: Callable[[KernelRecord | OperationRecord], bool],
     wanted_graph: Callable[[GraphRecord], bool],
 ) -> None:
     """Write the wanted records and graphs of the packs, and the parts they refer to, in the order that ``build`` would give them.
@@ -141,7 +141,7 @@ def _write(
         for record in pack.records():
             if wanted(record) and record.key not in sources:
                 sources[record.key] = pack
-                if isinstance(record, Kernel):
+                if isinstance(record, KernelRecord):
                     by_target_and_operator[record.target, record.operator].append(record.key)
     parts: list[StoredPart] = []
     known: dict[tuple[str, bytes], int] = {}
@@ -178,10 +178,10 @@ def _write(
     if files:
         head["files"] = files
 
-    def renumbered(key: bytes) -> Kernel | Operation:
+    def renumbered(key: bytes) -> KernelRecord | OperationRecord:
         record = sources[key].record(key)
         assert record is not None  # the key is one of the pack's
-        if isinstance(record, Kernel):
+        if isinstance(record, KernelRecord):
             return record._replace(part=known[_identity(_stored(sources[key], key))])
         return record
 

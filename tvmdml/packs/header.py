@@ -21,7 +21,7 @@ from tvmdml.errors import InvalidArgument, message, safe_repr
 from tvmdml.graph.loading import is_open
 from tvmdml.library import files, lines
 from tvmdml.library.format import Pack
-from tvmdml.library.records import Kernel, LaunchRecord, Operation, Packed
+from tvmdml.library.records import KernelRecord, LaunchRecord, OperationRecord, PackedRecord
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Role, Shared
 from tvmdml.packs import _header_c
@@ -68,7 +68,7 @@ def write(pack: Pack, folder: Path, name: str = "") -> list[Path]:
     name = name or _identifier(pack.path.stem)
     if not _IDENTIFIER.fullmatch(name):
         raise InvalidArgument(message("name of a header", safe_repr(name), "a name in C: letters, digits and _, a letter first"))
-    content = Content(pack, name)
+    content = HeaderContent(pack, name)
     header = content.header()
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{name}.h", *(folder / file for file in content.libraries.values())]
@@ -107,7 +107,7 @@ class _Entry(NamedTuple):
         ]
 
 
-class Content:
+class HeaderContent:
     """The contents of the header: the rows of its tables."""
 
     def __init__(self, pack: Pack, name: str) -> None:
@@ -127,7 +127,7 @@ class Content:
         if self.graphs is not None:
             codes |= self.graphs.codes
         self._levels = _levels(pack, codes)
-        self._kernels: dict[bytes, Kernel] = {}
+        self._kernels: dict[bytes, KernelRecord] = {}
         self._numbers_of_kernels: dict[bytes, int] = {}
         self._numbers, self._lists = _Sequences(), _Sequences()
         self._temporaries = _Sequences()
@@ -139,7 +139,7 @@ class Content:
             if kernel.target.startswith(_TARGET):
                 self._add_library(kernel)
 
-    def _add_library(self, kernel: Kernel) -> None:
+    def _add_library(self, kernel: KernelRecord) -> None:
         self._kernels[kernel.key] = kernel
         if not _OPERATOR.fullmatch(kernel.operator) or host.known(kernel.target.removeprefix(_TARGET)) is None:
             raise self._pack.damaged(f"it has a kernel of {kernel.operator!r} for {kernel.target!r}")
@@ -258,7 +258,7 @@ class Content:
             [self._usable(i) for i in range(len(self._levels))],
         )
 
-    def _kernel(self, key: bytes, about: str) -> Kernel:
+    def _kernel(self, key: bytes, about: str) -> KernelRecord:
         if key not in self._kernels:
             raise self._pack.damaged(f"it lacks a kernel of {about}")
         return self._kernels[key]
@@ -273,7 +273,7 @@ class Content:
         self._launch_rows.append(self._launch_row(entry.text, len(entry.tensors()), launch, launch.threads))
         return self._kernels[launch.kernel].part
 
-    def _launch_row(self, about: str, tensors: int, launch: LaunchRecord | Packed, threads: int) -> str:
+    def _launch_row(self, about: str, tensors: int, launch: LaunchRecord | PackedRecord, threads: int) -> str:
         index = self._kernel_number(launch.kernel, about)
         temporaries = [self._temporary(dtype, number) for dtype, number in launch.temporaries]
         scalars_at, temporaries_at = self._numbers.add(launch.scalars), self._temporaries.add(temporaries)
@@ -328,7 +328,7 @@ def _entries(pack: Pack) -> tuple[list[_Entry], list[str], set[str]]:
     return [entries[text] for text in sorted(entries)], sorted(texts - entries.keys()), codes
 
 
-def _entry(pack: Pack, operation: Operation) -> _Entry:
+def _entry(pack: Pack, operation: OperationRecord) -> _Entry:
     desc = lines.read(operation.line, str(pack.path))
     try:
         shared = _shared.read(desc, operation.in_place, "in_place")

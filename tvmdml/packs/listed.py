@@ -76,7 +76,7 @@ def planned(path: str, feeds: dict[str, object], target: Target) -> Iterator[Wan
     """The operations of a model that is given these inputs."""
     from tvmdml.onnx import load
 
-    with notices.listing() as found, contextlib.suppress(notices.Listed):
+    with notices.listing() as found, contextlib.suppress(notices.ListedGraph):
         model = load(path, target=target)
         model({one.name: feeds[one.name] for one in model.inputs})
     for desc, shared in found:

@@ -10,7 +10,7 @@ from tvmdml import operators
 from tvmdml.errors import PackError, Unsupported
 from tvmdml.library import signing
 from tvmdml.library.format import Pack
-from tvmdml.library.records import Kernel, LaunchRecord, Operation, Packed, symbol_of
+from tvmdml.library.records import KernelRecord, LaunchRecord, OperationRecord, PackedRecord, symbol_of
 
 _NOT_OF_KERNELS = ("producer", "knobs")
 """The members of a pack's head that are compared value by value."""
@@ -53,7 +53,7 @@ def rows(pack: Pack) -> list[Mapping[str, Any]]:
     ]
 
 
-def _launched(one: LaunchRecord | Packed) -> dict[str, Any]:
+def _launched(one: LaunchRecord | PackedRecord) -> dict[str, Any]:
     return {
         "symbol": symbol_of(one.kernel),
         "integers": list(one.scalars),
@@ -61,7 +61,7 @@ def _launched(one: LaunchRecord | Packed) -> dict[str, Any]:
     }
 
 
-def _packed(one: Packed) -> dict[str, Any]:
+def _packed(one: PackedRecord) -> dict[str, Any]:
     """An input that a kernel takes packed, and the kernel that packs it."""
     own = {"tensor": one.name, "type": one.dtype, "elements": one.elements, "layout": one.layout, "of": list(one.inputs)}
     return {**own, **_launched(one)}
@@ -93,7 +93,7 @@ def named(pack: Pack, code: str) -> str:
     return str(pack.head["targets"].get(code, code))
 
 
-def shown(operation: Operation) -> str:
+def shown(operation: OperationRecord) -> str:
     """An operation in one line, without its target."""
     return " ".join(filter(None, (str(operation.line.get("operator")), _tensors(operation), _attributes(operation))))
 
@@ -113,7 +113,7 @@ def _signers(pack: Pack) -> list[str]:
         return [str(error)]
 
 
-def _tensors(operation: Operation) -> str:
+def _tensors(operation: OperationRecord) -> str:
     tensors = {name: value for name, value in _fields(operation) if _is_tensor(name)}
     sides: tuple[list[str], list[str]] = [], []
     for name, value in tensors.items():
@@ -122,16 +122,16 @@ def _tensors(operation: Operation) -> str:
     return f"{inputs} -> {outputs}".strip()
 
 
-def _attributes(operation: Operation) -> str:
+def _attributes(operation: OperationRecord) -> str:
     attributes = [f"{name}={value}" for name, value in _fields(operation) if not _is_tensor(name)]
     return ", ".join([*attributes, _in_place(operation)] if operation.in_place else attributes)
 
 
-def _in_place(operation: Operation) -> str:
+def _in_place(operation: OperationRecord) -> str:
     return "in place" if operation.in_place is True else f"in place: {operation.in_place}"
 
 
-def _fields(operation: Operation) -> Iterator[tuple[str, Any]]:
+def _fields(operation: OperationRecord) -> Iterator[tuple[str, Any]]:
     """A line's fields in DirectML's order, or sorted by name if this version does not know the operator."""
     line = operation.line
     try:
@@ -207,6 +207,6 @@ def _kernels(one: Pack, other: Pack) -> Iterator[str]:
             yield f"different code: kernel {_called(one, found[key])}"
 
 
-def _called(pack: Pack, kernel: Kernel) -> str:
+def _called(pack: Pack, kernel: KernelRecord) -> str:
     parameters = ", ".join(f"{name}={value}" for name, value in kernel.parameters)
     return f"{kernel.operator}/{kernel.kernel} for {named(pack, kernel.target)} ({parameters})"

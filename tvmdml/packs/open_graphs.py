@@ -46,7 +46,7 @@ class OpenSource(NamedTuple):
     exactness: Exactness = Exactness()
 
 
-class Choice(NamedTuple):
+class KernelChoice(NamedTuple):
     """A kernel that some size needs."""
 
     desc: Operator
@@ -67,7 +67,7 @@ class OpenPlanned(NamedTuple):
     """Of one kind."""
     graphs: tuple[tuple[ProgramPlan, dict[str, Any]], ...]
     """The plans, and what is kept beside each."""
-    choices: tuple[Choice, ...]
+    choices: tuple[KernelChoice, ...]
 
 
 def planned(
@@ -82,7 +82,7 @@ def planned(
     origin = Origin(source.model, None, machines[0][1], exactness=source.exactness)
     about = origin.about(source.sizes)
     model = _Recorded(source, origin, about)
-    choices: list[Choice] = []
+    choices: list[KernelChoice] = []
     known: set[tuple[object, ...]] = set()
     ranges = [open_saved.Limits(*limits) for limits in source.ranges.items()]
     several = list(open_saved.drawn(ranges, DRAWN, np.random.default_rng(0)))
@@ -104,7 +104,7 @@ def planned(
                         if not new:
                             continue
                         known |= new
-                        choices.append(Choice(spec.plain(desc), shared, name, machine, threads, variant, kernel))
+                        choices.append(KernelChoice(spec.plain(desc), shared, name, machine, threads, variant, kernel))
     graphs = []
     for recording in model.recordings():
         beside = {**model.described(recording), "open": [limits.written() for limits in model.limits(recording)]}

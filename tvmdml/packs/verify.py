@@ -25,12 +25,12 @@ from tvmdml.graph.open_saved import drawn
 from tvmdml.graph.saving import reading
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.library import lines, signing
-from tvmdml.library.records import GraphRecord, Kernel, LaunchRecord, Operation, launch_of, operation_key
+from tvmdml.library.records import GraphRecord, KernelRecord, LaunchRecord, OperationRecord, launch_of, operation_key
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.library.shelf import LoadedPack
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._trial import Trial, any_values
+from tvmdml.operators._trial import OperatorTrial, any_values
 from tvmdml.packs import look
 from tvmdml.targets import Launch as Prepared
 from tvmdml.targets import Target
@@ -58,7 +58,7 @@ class Finding(NamedTuple):
     said: str
 
 
-class Report(NamedTuple):
+class PackReport(NamedTuple):
     """The result of a check."""
 
     path: Path
@@ -100,7 +100,7 @@ def verify(
     device: str | None = None,
     progress: Progress | None = None,
     seed: int | None = None,
-) -> Report:
+) -> PackReport:
     """Check a pack: all of its records and parts, and the kernels that this machine can run.
 
     Args:
@@ -189,7 +189,7 @@ class _Ready(NamedTuple):
     """An operation whose records were found right."""
 
     about: str
-    operation: Operation
+    operation: OperationRecord
     desc: Operator
     shared: Shared
     machine: Target
@@ -207,10 +207,10 @@ class _Check:
         self._drew = False
         """Whether sizes of a graph were drawn."""
 
-    def report(self) -> Report:
+    def report(self) -> PackReport:
         """The report so far."""
         found = (self._operations, self._ran, self._launches)
-        return Report(self._pack.path, self._seed, *found, tuple(self._not_run), tuple(self.failed))
+        return PackReport(self._pack.path, self._seed, *found, tuple(self._not_run), tuple(self.failed))
 
     # -- Reading --------------------------------------------------------------------------------------------------
 
@@ -238,20 +238,20 @@ class _Check:
             if key not in launched_keys:
                 self._not_run.append(Finding(self._called(kernel), why))
 
-    def _read_parts(self, kernels: Mapping[bytes, Kernel]) -> None:
-        sharing: dict[int, list[Kernel]] = defaultdict(list)
+    def _read_parts(self, kernels: Mapping[bytes, KernelRecord]) -> None:
+        sharing: dict[int, list[KernelRecord]] = defaultdict(list)
         for kernel in kernels.values():
             sharing[kernel.part].append(kernel)
         for number in range(self._pack.part_count):
             self._read_part(number, sharing[number])
 
-    def _read_part(self, number: int, kernels: Sequence[Kernel]) -> None:
+    def _read_part(self, number: int, kernels: Sequence[KernelRecord]) -> None:
         content = self._pack.content(number)
         for kernel in kernels:
             if problem := self._misplaced(kernel, content):
                 self.failed.append(Finding(self._called(kernel), problem))
 
-    def _misplaced(self, kernel: Kernel, content: bytes) -> str:
+    def _misplaced(self, kernel: KernelRecord, content: bytes) -> str:
         """Why a part cannot contain the code of a kernel."""
         if kernel.target not in self._pack.head["targets"]:
             return "its target is not one of the pack's targets"
@@ -265,7 +265,7 @@ class _Check:
             return f"its library has no {kernel.symbol}"
         return ""
 
-    def _read_operation(self, about: str, operation: Operation, kernels: Mapping[bytes, Kernel]) -> None:
+    def _read_operation(self, about: str, operation: OperationRecord, kernels: Mapping[bytes, KernelRecord]) -> None:
         if operation.target not in self._pack.head["targets"]:
             raise PackError("its target is not one of the pack's targets")
         if not operation.launches:
@@ -364,13 +364,13 @@ class _Check:
             if any(self._loaded.find(one, machine) is None for one in kernel.every):
                 raise self._pack.damaged(f"it lacks a kernel of {about}{_on(threads)}")
         launches = tuple(launch_of(machine.code, threads, kernel) for threads, kernel in decided)
-        operation = Operation(lines.of(desc), _shared.write(desc, shared), machine.code, launches)
+        operation = OperationRecord(lines.of(desc), _shared.write(desc, shared), machine.code, launches)
         if all(one.operation.key != operation.key for one in self._ready):
             self._operations += 1
             distinct = {launch_of(machine.code, 0, kernel): (threads, kernel) for threads, kernel in reversed(decided)}
             self._ready.append(_Ready(about, operation, desc, shared, machine, tuple(distinct.values())))
 
-    def _called(self, kernel: Kernel) -> str:
+    def _called(self, kernel: KernelRecord) -> str:
         return f"kernel {kernel.operator}/{kernel.kernel} for {look.named(self._pack, kernel.target)}"
 
     # -- Running --------------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ class _Check:
             self._ran += 1
             # The same input for an operation, whichever others are run, and on every target.
             rng = np.random.default_rng([self._seed, *operation_key("", one.operation.line, one.operation.in_place)])
-            trial = Trial(one.desc, one.shared, functools.partial(any_values, rng), flushed=one.machine.flushed())
+            trial = OperatorTrial(one.desc, one.shared, functools.partial(any_values, rng), flushed=one.machine.flushed())
             for threads, kernel in one.kernels:
                 self._launches += 1
                 try:
@@ -396,7 +396,7 @@ class _Check:
                     self.failed.append(Finding(one.about, f"{kernel.name}{_on(threads)}: {problem}"))
         progress(len(self._ready), len(self._ready))
 
-    def _launch(self, machine: Target, kernel: Decided, trial: Trial) -> str:
+    def _launch(self, machine: Target, kernel: Decided, trial: OperatorTrial) -> str:
         launch, *packers = (self._prepared(machine, one) for one in kernel.every)
         places = trial.places()
         with machine.holding([place.memory for place in places.values()]) as there:

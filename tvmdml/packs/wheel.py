@@ -17,7 +17,7 @@ from tvmdml.errors import InvalidArgument, message
 from tvmdml.library import files, installed
 from tvmdml.library import format as container
 from tvmdml.packs import building, listed, sources
-from tvmdml.packs.building import Built, Identity, PackPlan
+from tvmdml.packs.building import BuildPlan, Built, KernelIdentity
 
 SPEC = Path(__file__).parent / "library.toml"
 """What the library has, if nothing else is said."""
@@ -73,10 +73,10 @@ def build(
         raise InvalidArgument(message("pack wheel", "a spec without operations", "cases, networks, kernels or [[operators]]"))
     folder.mkdir(parents=True, exist_ok=True)
     built: dict[str, Built] = {}
-    known: dict[str, set[Identity]] = {}
+    known: dict[str, set[KernelIdentity]] = {}
     with tempfile.TemporaryDirectory(prefix="tvmdml-") as name:
         for target in sorted(spec.targets, key=len):
-            plan = PackPlan(spec, (target,))
+            plan = BuildPlan(spec, (target,))
             for machine in targets.elsewhere(target):
                 for other, kernels in known.items():
                     if machine.takes(other):

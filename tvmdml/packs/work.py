@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tvmdml.targets import Target
 
 
-class Job(NamedTuple):
+class CompileJob(NamedTuple):
     """A kernel to compile, given by the spec's line that needs it."""
 
     line: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Job(NamedTuple):
     key: bytes
 
 
-class Unit(NamedTuple):
+class CompiledUnit(NamedTuple):
     """A compiled kernel, or the reason why it could not be compiled."""
 
     key: bytes
@@ -49,12 +49,12 @@ def machine(text: str, code: str, knobs: Mapping[str, Mapping[str, Any]]) -> Tar
     return tuned.deciding(found, knobs, tuned.logs_of([]))
 
 
-def compile_units(jobs: Sequence[Job]) -> list[Unit]:
+def compile_units(jobs: Sequence[CompileJob]) -> list[CompiledUnit]:
     """Compile kernels. If one fails, its unit has the reason, and the others are compiled all the same."""
     return [_compile(job) for job in jobs]
 
 
-def _compile(job: Job) -> Unit:
+def _compile(job: CompileJob) -> CompiledUnit:
     from tvmdml.library import lines
     from tvmdml.library.records import kernel_key, symbol_of
 
@@ -69,6 +69,6 @@ def _compile(job: Job) -> Unit:
                 "the compiling process has another version of tvmdml than the building process: install the same version for both"
             )
         with whole():
-            return Unit(job.key, variant.unit(kernel.written(variant), symbol_of(job.key)))
+            return CompiledUnit(job.key, variant.unit(kernel.written(variant), symbol_of(job.key)))
     except Exception as error:  # any exception must reach the caller, also from another machine
-        return Unit(job.key, b"", f"{type(error).__name__}: {error}")
+        return CompiledUnit(job.key, b"", f"{type(error).__name__}: {error}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tvmdml.system.disk.stores import Artifact
-    from tvmdml.targets._program import Program
+    from tvmdml.targets._program import KernelProgram
     from tvmdml.tensors.arrays import NumpyArray
     from tvmdml.tensors.arrays.device_array import Device
 
@@ -67,7 +67,7 @@ class DeviceTarget(Target):
         return None
 
     @abc.abstractmethod
-    def program(self, function: PrimFunc) -> Program:
+    def program(self, function: PrimFunc) -> KernelProgram:
         """Compile a kernel.
 
         Raises:
@@ -75,7 +75,7 @@ class DeviceTarget(Target):
         """
 
     @abc.abstractmethod
-    def loaded(self, program: Program) -> Launcher:
+    def loaded(self, program: KernelProgram) -> Launcher:
         """Load a program, for ``launch``."""
 
     def lacking(self, function: PrimFunc) -> str:
@@ -100,20 +100,20 @@ class DeviceTarget(Target):
 
     def is_unit(self, content: bytes, symbol: str) -> bool:
         """Whether the content is a program."""
-        from tvmdml.targets._program import Program
+        from tvmdml.targets._program import KernelProgram
 
         try:
-            Program.from_bytes(content)
+            KernelProgram.from_bytes(content)
         except ValueError:
             return False
         return True
 
     def open(self, artifact: Artifact) -> Launcher:
         """Read a program, and load it on the device."""
-        from tvmdml.targets._program import Program
+        from tvmdml.targets._program import KernelProgram
 
         try:
-            return self.loaded(Program.from_bytes(artifact.content))
+            return self.loaded(KernelProgram.from_bytes(artifact.content))
         except ValueError as error:
             raise CompileError(f"{self.name}: a program of a pack cannot be loaded: {error}") from error
 
@@ -127,10 +127,10 @@ class DeviceTarget(Target):
         Raises:
             CompileError: the file is not a valid program.
         """
-        from tvmdml.targets._program import Program
+        from tvmdml.targets._program import KernelProgram
 
         try:
-            return self.loaded(Program.from_bytes(artifact.content))
+            return self.loaded(KernelProgram.from_bytes(artifact.content))
         except ValueError as error:
             raise CompileError(f"{self.name}: a stored kernel cannot be loaded: {error}.") from error
 
@@ -173,7 +173,7 @@ class DeviceTarget(Target):
 
 
 class _ProgramBuild(Build):
-    def __init__(self, target: DeviceTarget, program: Program) -> None:
+    def __init__(self, target: DeviceTarget, program: KernelProgram) -> None:
         self._target, self._program = target, program
 
     def write(self, folder: Path) -> Path | None:

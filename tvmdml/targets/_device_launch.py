@@ -16,7 +16,7 @@ from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvmdml.targets._device import DeviceTarget
-    from tvmdml.targets._program import Program
+    from tvmdml.targets._program import KernelProgram
     from tvmdml.tensors.arrays import NumpyArray
 
 
@@ -36,7 +36,7 @@ class DeviceLaunch(abc.ABC):
     """
 
     def __init__(
-        self, target: DeviceTarget, program: Program, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
+        self, target: DeviceTarget, program: KernelProgram, scalars: Sequence[int], temporaries: Sequence[tuple[str, int]]
     ) -> None:
         self.target = target
         try:

@@ -1,4 +1,4 @@
-"""``Program``: a device's compiled kernel as data, that is its functions and its launches. It is written to files and read back."""
+"""``KernelProgram``: a device's compiled kernel as data: its functions and its launches. It is written to files and read back."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class EvaluatedStep(NamedTuple):
     groups: tuple[int, int, int]
 
 
-class Program(NamedTuple):
+class KernelProgram(NamedTuple):
     """A kernel: buffers first, then integers."""
 
     images: tuple[Image, ...]
@@ -155,7 +155,7 @@ class Program(NamedTuple):
         return b"".join([_MAGIC, struct.pack("<I", len(header)), header, *(image.content for image in self.images)])
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> Program:
+    def from_bytes(cls, content: bytes) -> KernelProgram:
         """Read what ``to_bytes`` wrote.
 
         Raises:
@@ -176,7 +176,7 @@ class Program(NamedTuple):
 # -- Reading untrusted content --------------------------------------------------------------------------------------
 
 
-def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
+def _program(header: dict[str, Any], content: bytes, at: int) -> KernelProgram:
     images = []
     for given in header["images"]:
         image = Image(given["form"], content[at : at + _whole(given["bytes"], 1, len(content) - at)])
@@ -194,7 +194,7 @@ def _program(header: dict[str, Any], content: bytes, at: int) -> Program:
     functions = tuple(_function(given, len(images), parameters) for given in header["functions"])
     steps = tuple(_step(given, functions, parameters) for given in header["steps"])
     reads, writes = (_buffers(header[name], parameters) for name in ("reads", "writes"))
-    return Program(tuple(images), functions, steps, parameters, reads, writes)
+    return KernelProgram(tuple(images), functions, steps, parameters, reads, writes)
 
 
 def _function(given: dict[str, Any], images: int, parameters: int) -> DeviceFunction:

@@ -26,7 +26,7 @@ _LEAST_SUSPECT = 2.0
 class CompiledTrial:
     """A compiled candidate."""
 
-    def __init__(self, batch: Batch, index: int, library: CandidateLibrary) -> None:
+    def __init__(self, batch: CandidateBatch, index: int, library: CandidateLibrary) -> None:
         self.batch, self.index, self.library = batch, index, library
         self.complaints: list[tuple[Address, Outcome]] = []
         self.lanes = 0
@@ -35,7 +35,7 @@ class CompiledTrial:
         self.over = False
 
 
-class Batch:
+class CandidateBatch:
     """Candidates in progress."""
 
     def __init__(self, work: Path, workers: Workers, calls: Sequence[tuple[Any, ...]], thorough: bool) -> None:

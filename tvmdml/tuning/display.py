@@ -55,7 +55,7 @@ class Silent:
         """Nothing."""
 
 
-class Terminal:
+class ProgressDisplay:
     """Shows the progress on standard error, inside a ``with`` block.
 
     On a terminal the current job has a bar. It is redrawn when something happens, and not by its own thread, which would take time
@@ -76,7 +76,7 @@ class Terminal:
         self._drawn_at = self._said_at = float("-inf")
         self._seconds, self._trials = 0.0, 0
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> ProgressDisplay:
         """Start to draw, if there is a terminal."""
         if self._console.is_terminal:
             self._live.start()

@@ -22,8 +22,8 @@ from tvmdml.system.workers import Failure, Workers
 from tvmdml.targets import Target
 from tvmdml.targets.cpu import CpuTarget, host
 from tvmdml.tuning import lanes, parcels
-from tvmdml.tuning.batches import Batch, CompiledTrial, Compiling
-from tvmdml.tuning.lanes import Address, Lanes, Order
+from tvmdml.tuning.batches import CandidateBatch, CompiledTrial, Compiling
+from tvmdml.tuning.lanes import Address, LaneRequest, LaneStarter
 
 _COMPILE_TIMEOUT = 120.0
 _WITNESSES = 2
@@ -97,7 +97,7 @@ class Fleet:
         self._strikes: dict[Address, int] = {}
         self._trouble = ""
         self._works: dict[str, Path] = {}
-        self._batch: Batch | None = None
+        self._batch: CandidateBatch | None = None
         self._compiling: Compiling | None = None
 
     def __enter__(self) -> Fleet:
@@ -110,7 +110,7 @@ class Fleet:
         """
         environment = {"TVMDML_CACHE_DIR": str(self._cache), "TVMDML_PACKS": ""}
         self._folder = tempfile.TemporaryDirectory(prefix="tvmdml-")
-        self._starter = Lanes(environment)
+        self._starter = LaneStarter(environment)
         try:
             self._workers = Workers(self._jobs, environment, _COMPILE_TIMEOUT)
             end = time.monotonic() + self._patience
@@ -174,7 +174,7 @@ class Fleet:
             self._compiling.join()
         work = self._prepared(job)
         calls = [(job, knobs, self._machine.threads) for knobs in candidates]
-        batch = self._batch = Batch(work, self._workers, calls, thorough)
+        batch = self._batch = CandidateBatch(work, self._workers, calls, thorough)
         self._compiling = batch.compiling
         try:
             end = time.monotonic() + self._patience
@@ -210,11 +210,11 @@ class Fleet:
 
     # -- Trials -----------------------------------------------------------------------------------------------------
 
-    def _assign(self, batch: Batch) -> None:
+    def _assign(self, batch: CandidateBatch) -> None:
         """Give each idle server a candidate."""
         for lane in self._lanes:
             if lane.open and lane.trial is None and (trial := batch.next_for(lane.place, self.servers)) is not None:
-                order = Order(batch.work, self._machine.threads, trial.library, batch.thorough)
+                order = LaneRequest(batch.work, self._machine.threads, trial.library, batch.thorough)
                 lane.give(trial)
                 try:
                     lane.connection.send(order)
@@ -263,7 +263,7 @@ class Fleet:
 
     # -- Servers ----------------------------------------------------------------------------------------------------
 
-    def _step(self, batch: Batch | None = None) -> None:
+    def _step(self, batch: CandidateBatch | None = None) -> None:
         """Start missing lanes, and process all messages."""
         asking = sum(lane.place == _NOWHERE for lane in self._lanes)
         while time.monotonic() >= self._not_before and asking < max(1, min(self._free, _ASKING)):
@@ -288,7 +288,7 @@ class Fleet:
 
     def _hear(self, lane: _Lane, said: Any) -> None:
         match said:
-            case lanes.Waiting(free):
+            case lanes.ServerWait(free):
                 self._free, self._trouble = free, ""
             case lanes.Trouble(problem):
                 if problem != self._trouble:

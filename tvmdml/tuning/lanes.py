@@ -44,7 +44,7 @@ _GRACE = 5.0
 # -- Messages of lanes --------------------------------------------------------------------------------------------
 
 
-class Waiting(NamedTuple):
+class ServerWait(NamedTuple):
     """The tracker was asked for a server."""
 
     free: int
@@ -93,7 +93,7 @@ class Cannot(NamedTuple):
     problem: str
 
 
-class Order(NamedTuple):
+class LaneRequest(NamedTuple):
     """A request to a lane: try a candidate."""
 
     work: Path
@@ -113,7 +113,7 @@ class _Start(NamedTuple):
 # -- In the requesting process ------------------------------------------------------------------------------------
 
 
-class Lanes:
+class LaneStarter:
     """Starts lanes. Everything it started ends with it, and with this process, however this process ends.
 
     Args:
@@ -218,7 +218,7 @@ def _lane(parent: Connection[Any, Any], tracker: Address, key: str, avoid: froze
         return
     while True:
         signal.alarm(0)
-        order: Order = parent.recv()
+        order: LaneRequest = parent.recv()
         try:
             answer = _try(parent, session, order, timeout)
             session.rest()
@@ -231,7 +231,7 @@ def _lane(parent: Connection[Any, Any], tracker: Address, key: str, avoid: froze
             return
 
 
-def _try(parent: Connection[Any, Any], session: Any, order: Order, timeout: float) -> Done | Lost:
+def _try(parent: Connection[Any, Any], session: Any, order: LaneRequest, timeout: float) -> Done | Lost:
     from tvmdml.tuning import remote
 
     signal.alarm(round((6 if order.thorough else 4) * timeout + _GRACE))
@@ -278,7 +278,7 @@ def _requested(
         raise ValueError("it is not a TVM RPC tracker")
     base.sendjson(connection, [base.TrackerCode.SUMMARY])
     _, summary = _answer(connection)
-    parent.send(Waiting(int(summary["queue_info"].get(key, {}).get("free", 0))))
+    parent.send(ServerWait(int(summary["queue_info"].get(key, {}).get("free", 0))))
     while True:
         base.sendjson(connection, [base.TrackerCode.REQUEST, key, "", 1])
         if parent in wait([connection, parent]):

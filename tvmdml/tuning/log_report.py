@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import counted
 from tvmdml.library import log_files, logs
 from tvmdml.library.log_terms import Machine, Record, ShapeClass
-from tvmdml.library.logs import Found, Logs
+from tvmdml.library.logs import AppliedRecord, Logs
 from tvmdml.operators import tuned_as
 from tvmdml.system.console import Row, shown_seconds
 
@@ -66,7 +66,7 @@ class LogAnswer(NamedTuple):
     machine: Machine
     types: Mapping[str, str]
     shape_class: ShapeClass
-    found: Found | None
+    found: AppliedRecord | None
     distance: int | None
     """The distance from the class of the record that was found."""
     why: str

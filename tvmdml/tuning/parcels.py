@@ -48,7 +48,7 @@ class SentSample(NamedTuple):
     """The outputs as NumPy arrays (or bounds around them), in their shapes."""
 
 
-class Work(NamedTuple):
+class JobParcel(NamedTuple):
     """Everything that a session needs to know about a job."""
 
     desc: Operator
@@ -103,7 +103,7 @@ def build_library(job: Job, knobs: Knobs, threads: int) -> CandidateLibrary:
 
 
 def prepare(job: Job, threads: int, path: Path) -> str:
-    """Make a job's ``Work`` and write it to a file; returns the reason if that failed."""
+    """Make a job's ``JobParcel`` and write it to a file; returns the reason if that failed."""
     desc = lines.read(job.line, "tune")
     default = build_library(job, {}, threads)
     if default.problem:
@@ -111,14 +111,14 @@ def prepare(job: Job, threads: int, path: Path) -> str:
     shared = _shared.read(desc, job.in_place, "tune")
     samples = tuple(_sample(desc, shared, name, number) for number, name in enumerate(desc.samples() or ("",)))
     with open(path, "wb") as stream:
-        pickle.dump(Work(desc, shared, samples, default), stream, protocol=pickle.HIGHEST_PROTOCOL)
+        pickle.dump(JobParcel(desc, shared, samples, default), stream, protocol=pickle.HIGHEST_PROTOCOL)
     return ""
 
 
-def load(path: Path) -> Work:
+def load(path: Path) -> JobParcel:
     """Read what ``prepare`` wrote."""
     with open(path, "rb") as stream:
-        work: Work = pickle.load(stream)  # noqa: S301 - this process's parent wrote it
+        work: JobParcel = pickle.load(stream)  # noqa: S301 - this process's parent wrote it
     return work
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tvmdml.library.log_terms import Tuned
 from tvmdml.system.console import printable
 from tvmdml.tuning.display import title
-from tvmdml.tuning.rivals import Peer
+from tvmdml.tuning.rivals import Rival
 
 # Okabe and Ito's colours, which colour-blind people can distinguish; shapes repeat the information.
 _BLUE, _ORANGE, _VERMILION, _GREEN, _GREY = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#666666"
@@ -29,14 +29,14 @@ def convergence(tuned: Tuned) -> bytes:
     return _svg(figure)
 
 
-def winners(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> bytes:
+def winners(tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> bytes:
     """Winners compared with the defaults and the best peers, as SVG."""
     figure = _figure(12.0, _height(tuned))
     _draw_winners(figure, tuned, peers)
     return _svg(figure)
 
 
-def all_in_one(tuned: Sequence[Tuned], peers: Mapping[int, Peer], path: Path) -> None:
+def all_in_one(tuned: Sequence[Tuned], peers: Mapping[int, Rival], path: Path) -> None:
     """All pictures in one PNG file."""
     top, rows = _height(tuned), max(1, math.ceil(len(tuned) / _COLUMNS))
     height = top + 3.0 * rows
@@ -76,7 +76,7 @@ def _draw_convergence(axes: Any, tuned: Tuned) -> None:
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
-def _draw_winners(figure: Any, tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> None:
+def _draw_winners(figure: Any, tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> None:
     """A dot for each winner relative to the default, and beside it one relative to the best peer, if there are peers."""
     against = [("default", dict(enumerate(one.record.ratio for one in tuned)), _BLUE, "o")]
     if peers:

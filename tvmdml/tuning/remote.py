@@ -17,7 +17,7 @@ from tvmdml.system import imports
 from tvmdml.targets.cpu import bundle, host
 from tvmdml.tuning import parcels
 from tvmdml.tuning.noise import noise_of
-from tvmdml.tuning.parcels import CandidateLibrary, NumpyArray, SentSample, Work
+from tvmdml.tuning.parcels import CandidateLibrary, JobParcel, NumpyArray, SentSample
 
 _ROOM = 1 << 18
 """The maximum bytes of a machine's description that are read."""
@@ -95,7 +95,7 @@ class ServerSession:
         """Send everything that a job needs, unless the server has it already.
 
         Args:
-            path: a file with the job's ``Work``.
+            path: a file with the job's ``JobParcel``.
             threads: the number of threads that kernels may use.
 
         Returns:
@@ -176,11 +176,11 @@ class ServerSession:
     def _array(self, array: NumpyArray) -> Any:
         return self._empty(array.shape, str(array.dtype), self._device).copyfrom(array)
 
-    def _arguments(self, work: Work, place: int) -> list[Any]:
+    def _arguments(self, work: JobParcel, place: int) -> list[Any]:
         same = dict(work.desc.positions(work.shared))
         return [*(array for i, array in enumerate(self._inputs[place]) if i not in same), *self._outputs]
 
-    def _check(self, work: Work, contender: _Contender, place: int, sample: SentSample) -> str:
+    def _check(self, work: JobParcel, contender: _Contender, place: int, sample: SentSample) -> str:
         same = {output: source for source, output in work.desc.positions(work.shared)}
         for i, (junk, output) in enumerate(zip(self._junk, self._outputs, strict=True)):
             (self._inputs[place][same[i]] if i in same else junk).copyto(output)

@@ -15,7 +15,7 @@ from tvmdml.proof.bench.means import geometric_mean
 from tvmdml.system import installing
 from tvmdml.system.console import printable, shown_seconds
 from tvmdml.tuning.display import failures, knobs_in_words, title
-from tvmdml.tuning.rivals import Peer
+from tvmdml.tuning.rivals import Rival
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -45,7 +45,7 @@ def check(path: Path) -> None:
         raise InvalidArgument(f"--report: Matplotlib is not installed: {installing.command('tune')} installs it.")
 
 
-def write(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer] | None = None) -> None:
+def write(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Rival] | None = None) -> None:
     """Write a report.
 
     Args:
@@ -63,23 +63,23 @@ def write(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer] | None =
         raise InvalidArgument(message("--report", repr(str(path)), f"a file that can be written ({error.strerror})")) from None
 
 
-def _write_png(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> None:
+def _write_png(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> None:
     from tvmdml.tuning import pictures
 
     pictures.all_in_one(tuned, peers, path)
 
 
-def _write_html(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> None:
+def _write_html(path: Path, tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> None:
     path.write_text("\n".join(_page(tuned, peers)) + "\n", encoding="utf-8")
 
 
-_WRITERS: Mapping[str, Callable[[Path, Sequence[Tuned], Mapping[int, Peer]], None]] = {".html": _write_html, ".png": _write_png}
+_WRITERS: Mapping[str, Callable[[Path, Sequence[Tuned], Mapping[int, Rival]], None]] = {".html": _write_html, ".png": _write_png}
 
 
 # -- The page -----------------------------------------------------------------------------------------------------
 
 
-def _page(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[str]:
+def _page(tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> Iterator[str]:
     from tvmdml.tuning import pictures
 
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
@@ -99,7 +99,7 @@ def _page(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
-def _about(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[tuple[str, str]]:
+def _about(tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> Iterator[tuple[str, str]]:
     """Properties that are the same for all jobs, by name."""
     yield "machine", "; ".join(_once(_machine(one.machine) for one in tuned))
     yield "versions", "; ".join(_once(", ".join(f"{k} {v}" for k, v in one.record.versions.items()) for one in tuned))
@@ -118,7 +118,7 @@ class _Column(NamedTuple):
     """A column of the table of winners."""
 
     name: str
-    cell: Callable[[Tuned, Peer | None], str]
+    cell: Callable[[Tuned, Rival | None], str]
     number: bool = True
 
 
@@ -137,7 +137,7 @@ _COLUMNS = (
 )
 
 
-def _table(tuned: Sequence[Tuned], peers: Mapping[int, Peer]) -> Iterator[str]:
+def _table(tuned: Sequence[Tuned], peers: Mapping[int, Rival]) -> Iterator[str]:
     yield '<div class="wide"><table>\n<thead><tr>'
     for column in _COLUMNS:
         yield f'<th scope="col"{_numeric(column)}>{_text(column.name)}</th>'

@@ -17,7 +17,7 @@ from tvmdml.targets import Target
 from tvmdml.tuning.display import title
 
 
-class Peer(NamedTuple):
+class Rival(NamedTuple):
     """The best library for the same work as a winner."""
 
     name: str
@@ -33,7 +33,7 @@ class Peer(NamedTuple):
         return self.seconds / self.ours
 
 
-def peers_of(tuned: Sequence[Tuned], note: Callable[[str], None]) -> dict[int, Peer]:
+def peers_of(tuned: Sequence[Tuned], note: Callable[[str], None]) -> dict[int, Rival]:
     """Compare each winner for this processor with the installed libraries that do the same work.
 
     Args:
@@ -48,14 +48,14 @@ def peers_of(tuned: Sequence[Tuned], note: Callable[[str], None]) -> dict[int, P
     found = {}
     for place, one in enumerate(tuned):
         outcome = _best(one)
-        if isinstance(outcome, Peer):
+        if isinstance(outcome, Rival):
             found[place] = outcome
         else:
             note(f"{title(one.job)}: no peer: {outcome}")
     return found
 
 
-def _best(tuned: Tuned) -> Peer | str:
+def _best(tuned: Tuned) -> Rival | str:
     """The best peer, or the reason why there is none."""
     job = tuned.job
     if job.target.partition(":")[0] != "cpu":
@@ -70,7 +70,7 @@ def _best(tuned: Tuned) -> Peer | str:
     return _raced(wanted, tuned, target)
 
 
-def _raced(wanted: Work, tuned: Tuned, target: Target) -> Peer | str:
+def _raced(wanted: Work, tuned: Tuned, target: Target) -> Rival | str:
     options = runner.Options(measure.QUICK, target=target)
     with knobs.untuned(), knobs.using(**{tuned.record.operator: tuned.record.knobs}):
         result = runner.measured(Case("tuning", title(tuned.job), wanted), options)
@@ -78,7 +78,7 @@ def _raced(wanted: Work, tuned: Tuned, target: Target) -> Peer | str:
         return result.failures[0]
     if result.ours is None or result.best is None:
         return "no installed library does this"
-    return Peer(_who(result.best), result.best.seconds, result.ours.seconds)
+    return Rival(_who(result.best), result.best.seconds, result.ours.seconds)
 
 
 def _who(entry: ContenderResult) -> str:

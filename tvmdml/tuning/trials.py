@@ -42,7 +42,7 @@ _TICK = 1e-9
 _SHOWN = 300
 
 
-class Pace(NamedTuple):
+class TrialPace(NamedTuple):
     """How much time to take. A machine's disturbances come in bursts, so many short samples say more than a few long ones."""
 
     rounds: int
@@ -55,9 +55,9 @@ class Pace(NamedTuple):
     """The seconds, divided among the inputs, after which no further round starts."""
 
 
-TRIAL = Pace(rounds=81, least_rounds=3, seconds=0.00005, budget=0.03)
+TRIAL = TrialPace(rounds=81, least_rounds=3, seconds=0.00005, budget=0.03)
 """Good enough to find the candidates that are worth a closer look."""
-FINAL = Pace(rounds=3000, least_rounds=11, seconds=0.0001, budget=3.0)
+FINAL = TrialPace(rounds=3000, least_rounds=11, seconds=0.0001, budget=3.0)
 """For a reliable choice of the winner."""
 
 
@@ -88,12 +88,12 @@ def prepare(job: Job) -> str:
     return _defaults(job).problem
 
 
-def measure(job: Job, values: Knobs, pace: Pace = TRIAL) -> Outcome:
+def measure(job: Job, values: Knobs, pace: TrialPace = TRIAL) -> Outcome:
     """Check a candidate, and time it beside the defaults."""
     return confirm(job, [values], pace)[0]
 
 
-def confirm(job: Job, candidates: Sequence[Knobs], pace: Pace = FINAL) -> list[Outcome]:
+def confirm(job: Job, candidates: Sequence[Knobs], pace: TrialPace = FINAL) -> list[Outcome]:
     """Check candidates, and time all of them beside each other and the defaults."""
     default = _defaults(job)
     if default.problem:
@@ -161,7 +161,7 @@ class _Entrant:
         mine, other = self.first[-1], beside.first[len(self.first) - 1]
         return f"too slow: {mine:.2g} s, where the defaults take {other:.2g} s" if mine > max(SLOW_CALL, HOPELESS * other) else ""
 
-    def contender(self, i: int, pace: Pace) -> Contender:
+    def contender(self, i: int, pace: TrialPace) -> Contender:
         """This candidate on one of the inputs, in the form that clocks take."""
         return Contender("ours", "tvmdml", "a candidate", 0, self.calls[i], sample=pace.seconds)
 
@@ -193,7 +193,7 @@ class _Timing(NamedTuple):
 class _Race:
     """The defaults and candidates, timed in turns."""
 
-    def __init__(self, default: _Entrant, others: Sequence[_Entrant], pace: Pace) -> None:
+    def __init__(self, default: _Entrant, others: Sequence[_Entrant], pace: TrialPace) -> None:
         self._default, self._others, self._pace = default, list(others), pace
         self._counts = [self._count(i) for i in range(len(default.calls))]
 

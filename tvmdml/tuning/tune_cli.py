@@ -95,14 +95,14 @@ def tune(
     try:
         from tvmdml.tuning import report as reports
         from tvmdml.tuning import rivals
-        from tvmdml.tuning.display import Terminal
+        from tvmdml.tuning.display import ProgressDisplay
         from tvmdml.tuning.tuner import tune as run
 
         if report is not None:
             reports.check(report)
         wanted, named, graphs = _wanted(operator, operation, in_place, spec, dict(open_sizes), bench)
         found: list[Tuned] = []
-        with Terminal() as display:
+        with ProgressDisplay() as display:
             for target in targets or _here(named) or ("cpu",):
                 for several, count in _by_trials(wanted, graphs, target, trials):
                     found += run(

@@ -15,7 +15,7 @@ from fuzz.choices import Choices
 from fuzz.oracle import refusals
 from tvmdml.errors import CompileError
 from tvmdml.targets._device_launch import DeviceLaunch, Placed
-from tvmdml.targets._program import DeviceFunction, Image, Program, ProgramStep
+from tvmdml.targets._program import DeviceFunction, Image, KernelProgram, ProgramStep
 from tvmdml.tensors.arrays.device_array import DeviceArray
 
 EXAMPLES = 250
@@ -48,8 +48,8 @@ def one(choices: Choices) -> None:
 def check(content: bytes) -> None:
     """Read it, and launch it on three arrays with two integers, and otherwise."""
     with refusals(of=ValueError):
-        program = Program.from_bytes(content)
-        assert Program.from_bytes(program.to_bytes()) == program, "what is written is not what is read"
+        program = KernelProgram.from_bytes(content)
+        assert KernelProgram.from_bytes(program.to_bytes()) == program, "what is written is not what is read"
         for scalars, temporaries, count in (((9, 7), (), 3), ((9, 7), (("int32", 4),), 2), ((), (), 3), ((9, 7), (), 1)):
             with refusals(of=CompileError):
                 launch = _Dry(_TARGET, program, scalars, temporaries)
@@ -57,14 +57,14 @@ def check(content: bytes) -> None:
 
 
 @functools.cache
-def _program() -> Program:
+def _program() -> KernelProgram:
     images = (Image("spirv", b"\x03\x02\x23\x07"), Image("spirv", b"\x03\x02\x23\x07" * 3))
     functions = (DeviceFunction("one", 0, 2, ((0, "i"), (8, "q")), 16, (8, 1, 1)), DeviceFunction("two", 1, 1, (), 0, (64, 2, 1)))
     steps = (
         ProgramStep(1, (2,), (), (1, 1, 1)),
         ProgramStep(0, (0, 2), (("scalar", 4), ("*", ("scalar", 3), -2)), (("truncdiv", ("scalar", 3), 2), 1, ("scalar", 4))),
     )
-    return Program(images, functions, steps, 5, (0,), (2,))
+    return KernelProgram(images, functions, steps, 5, (0,), (2,))
 
 
 class _Dry(DeviceLaunch):

@@ -14,7 +14,7 @@ import pytest
 import tvmdml
 from tvmdml import TensorDesc, operators, targets
 from tvmdml.operators import Operator, _accuracy
-from tvmdml.operators._trial import Trial, flushing
+from tvmdml.operators._trial import OperatorTrial, flushing
 from tvmdml.targets.vulkan import subnormals
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 
@@ -68,7 +68,7 @@ def test_its_shader_is_valid(capabilities: Capabilities) -> None:
 def judged(desc: Operator, inputs: list[list[float]], found: Any, flushed: frozenset[str] = FLAT) -> str:
     """What is wrong with an output."""
     given = iter(inputs)
-    trial = Trial(desc, (), lambda kind, sizes: np.array(next(given), kind.numpy), flushed=flushed)
+    trial = OperatorTrial(desc, (), lambda kind, sizes: np.array(next(given), kind.numpy), flushed=flushed)
     places = trial.places()
     places["output_tensor"].array[:] = found
     return trial.problem(places)

@@ -16,7 +16,7 @@ from tvmdml.onnx.descriptors import NotConvertible
 from tvmdml.onnx.node import Node, Results, reshaped, rule
 from tvmdml.onnx.rules.resizing_open import by_open_weights
 from tvmdml.onnx.values import Value
-from tvmdml.operators._resampling_onnx import SIMPLE, Axis, axes_of
+from tvmdml.operators._resampling_onnx import SIMPLE, OnnxAxis, axes_of
 from tvmdml.operators._resampling_reference import weighed
 from tvmdml.tensors.arrays import NumpyArray
 from tvmdml.tensors.sizes import hint, is_open
@@ -26,7 +26,7 @@ _MOST_WEIGHTS = 1 << 24
 _MOST_PLACES = 1 << 22
 """So many places are compared with those of DirectML's operator, which has to be right for more of them."""
 
-_PLACES: Mapping[str, Callable[[Axis, NumpyArray], NumpyArray]] = {
+_PLACES: Mapping[str, Callable[[OnnxAxis, NumpyArray], NumpyArray]] = {
     "half_pixel": lambda axis, i: (i + 0.5) / axis.exact - 0.5,
     "half_pixel_symmetric": lambda axis, i: axis.shift + (i + 0.5) / axis.exact - 0.5,
     "pytorch_half_pixel": lambda axis, i: (i + 0.5) / axis.exact - 0.5 if axis.outputs > 1 else 0 * i,
@@ -38,7 +38,7 @@ _PLACES: Mapping[str, Callable[[Axis, NumpyArray], NumpyArray]] = {
 """Where an element of the result lies in the input, by ``coordinate_transformation_mode``."""
 
 
-def _cropped(axis: Axis, i: NumpyArray) -> NumpyArray:
+def _cropped(axis: OnnxAxis, i: NumpyArray) -> NumpyArray:
     last = axis.inputs - 1
     if axis.outputs == 1:
         return 0 * i + (axis.start + axis.end) * last / 2
@@ -104,7 +104,7 @@ def _of_none(node: Node) -> NumpyArray:
     return np.empty(sizes, node.dtype())
 
 
-def _coordinates(node: Node) -> tuple[str, list[Axis]]:
+def _coordinates(node: Node) -> tuple[str, list[OnnxAxis]]:
     """How places follow from each other, and the dimensions."""
     mode = node.text("coordinate_transformation_mode", "half_pixel")
     if mode not in _PLACES:
@@ -112,12 +112,12 @@ def _coordinates(node: Node) -> tuple[str, list[Axis]]:
     return mode, axes_of(described.read(node))
 
 
-def _is_moved(axis: Axis) -> bool:
+def _is_moved(axis: OnnxAxis) -> bool:
     """Whether a dimension does more than copy."""
-    return axis != Axis(axis.inputs, axis.inputs, 1.0, 0.0, 1.0)
+    return axis != OnnxAxis(axis.inputs, axis.inputs, 1.0, 0.0, 1.0)
 
 
-def _beyond(axis: Axis, mode: str, places: NumpyArray) -> NumpyArray:
+def _beyond(axis: OnnxAxis, mode: str, places: NumpyArray) -> NumpyArray:
     """Which places have the value of extrapolation."""
     outside: NumpyArray = (places < 0) | (places > axis.inputs - 1)
     return outside if mode == "tf_crop_and_resize" else np.zeros(axis.outputs, np.bool_)
@@ -172,7 +172,7 @@ def _nearest(node: Node) -> Results:
     return _filled(node, found, {i: _beyond(axes[i], mode, one) for i, one in places.items()})
 
 
-def _repeated(node: Node, x: Expression, mode: str, moved: Mapping[int, Axis]) -> Expression | None:
+def _repeated(node: Node, x: Expression, mode: str, moved: Mapping[int, OnnxAxis]) -> Expression | None:
     """Each element several times, if that is the result for all sizes: where the scale is an integer, places repeat."""
     times = {}
     for i, axis in moved.items():
@@ -195,13 +195,13 @@ _EVEN = ("half_pixel", "pytorch_half_pixel", "asymmetric")
 """Ways in which a place that is one period further is one element further."""
 
 
-def _is_exact(axis: Axis) -> bool:
+def _is_exact(axis: OnnxAxis) -> bool:
     """Whether places are exact in float32, so that those of one size show those of all: the scale is a power of 2."""
     number, divisor = axis.scale.as_integer_ratio()
     return axis.is_ratio and not (number & (number - 1) or divisor & (divisor - 1)) and max(number, divisor) <= 64
 
 
-def _places(mode: str, axis: Axis) -> NumpyArray:
+def _places(mode: str, axis: OnnxAxis) -> NumpyArray:
     """Where the elements of a result lie in the input, for rounding.
 
     With the ratio of the sizes places are exact. With another scale they are computed as ONNX Runtime and PyTorch do, in float32:
@@ -212,7 +212,7 @@ def _places(mode: str, axis: Axis) -> NumpyArray:
     return _PLACES[mode](axis, np.arange(axis.outputs, dtype=np.float32))
 
 
-def _taken(node: Node, axis: Axis, places: NumpyArray) -> NumpyArray:
+def _taken(node: Node, axis: OnnxAxis, places: NumpyArray) -> NumpyArray:
     """The element that is nearest to each place."""
     rounding = node.text("nearest_mode", "round_prefer_floor")
     if rounding == SIMPLE:
@@ -241,7 +241,7 @@ def _by_weights(node: Node) -> Results:
     return found.astype(kind) if found.dtype != kind else found
 
 
-def _weights(node: Node, axis: Axis, places: NumpyArray) -> NumpyArray:
+def _weights(node: Node, axis: OnnxAxis, places: NumpyArray) -> NumpyArray:
     """The weights of the input's elements for each of the result's."""
     kernel, reach = _KERNELS[node.text("mode", "")]
     narrow = min(axis.scale, 1.0) if node.integer("antialias", 0) else 1.0

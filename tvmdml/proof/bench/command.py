@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Request(NamedTuple):
+class BenchRequest(NamedTuple):
     """The command's options."""
 
     full: bool = False
@@ -58,7 +58,7 @@ class CheckedRequest(NamedTuple):
     old: BenchRun | None
 
 
-def prepare(request: Request) -> CheckedRequest:
+def prepare(request: BenchRequest) -> CheckedRequest:
     """Check a request.
 
     Raises:
@@ -78,7 +78,7 @@ def prepare(request: Request) -> CheckedRequest:
     return CheckedRequest(left, run, options, json_path, plot_path, page_path, request.old)
 
 
-def opened(run: BenchRun, request: Request) -> tuple[BenchRun, Path | None]:
+def opened(run: BenchRun, request: BenchRequest) -> tuple[BenchRun, Path | None]:
     """The run that is continued, if the request asks for that, and the file of results, which can be written.
 
     Raises:
@@ -94,7 +94,7 @@ def opened(run: BenchRun, request: Request) -> tuple[BenchRun, Path | None]:
     return run, path
 
 
-def select(request: Request) -> list[Case]:
+def select(request: BenchRequest) -> list[Case]:
     """The requested cases.
 
     Raises:
@@ -115,7 +115,7 @@ def select(request: Request) -> list[Case]:
     raise InvalidArgument(message("bench", asked + of, f"a part of a row's name ({', '.join(rows)}) or case's"))
 
 
-def plot_file(request: Request) -> Path | None:
+def plot_file(request: BenchRequest) -> Path | None:
     """The file of the picture, which can be drawn.
 
     Raises:
@@ -131,7 +131,7 @@ def plot_file(request: Request) -> Path | None:
     return path
 
 
-def page_file(request: Request) -> Path | None:
+def page_file(request: BenchRequest) -> Path | None:
     """The file of the page.
 
     Raises:
@@ -140,7 +140,7 @@ def page_file(request: Request) -> Path | None:
     return None if request.page_path is None else _file("--page", request.page_path, ".md")
 
 
-def html_file(request: Request) -> Path | None:
+def html_file(request: BenchRequest) -> Path | None:
     """The file of the page for browsers.
 
     Raises:

@@ -19,7 +19,7 @@ from tvmdml.genai.config import Config
 from tvmdml.genai.model import Model
 from tvmdml.genai.names import Step
 from tvmdml.proof.bench import measure, runner
-from tvmdml.proof.bench.measure import Contender, Timing
+from tvmdml.proof.bench.measure import CallTiming, Contender
 from tvmdml.proof.bench.models import peer_session
 from tvmdml.system.console import printable
 from tvmdml.targets import Target
@@ -65,7 +65,9 @@ def _decoder(model: Model, session: Any, values: Any, room: int) -> _Decoder:
     return _Decoder(model, session, values, past)
 
 
-def figures(folder: str, target: Target | None, threads: int | None, pace: measure.Pace = measure.QUICK) -> list[dict[str, Any]]:
+def figures(
+    folder: str, target: Target | None, threads: int | None, pace: measure.RacePace = measure.QUICK
+) -> list[dict[str, Any]]:
     """Measure a folder's decoder: a row for each length that the model has room for.
 
     Args:
@@ -100,7 +102,7 @@ def _row(
     peer: _Decoder | None,
     tokens: tuple[int, int],
     note: str,
-    pace: measure.Pace,
+    pace: measure.RacePace,
 ) -> dict[str, Any]:
     contenders, read = [], []
     for role, library, decoder in (("ours", "tvmdml", own), ("peer", "ONNX Runtime", peer)):
@@ -109,7 +111,7 @@ def _row(
             run()
             read.append(np.array(logits(), np.float32))
             contenders.append(Contender(role, library, what, count, run))
-    timings: list[Timing] = measure.race(contenders, pace)
+    timings: list[CallTiming] = measure.race(contenders, pace)
     ours, *other = (timing.median for timing in timings)
     row = dict.fromkeys(COLUMNS, "") | {"model": name, "threads": count, "what": what, "tvmdml": f"{1e3 * ours:.3g} ms"}
     if not other:

@@ -15,7 +15,7 @@ from typing import Any
 from tvmdml import targets
 from tvmdml.kernels import tensorir as T
 from tvmdml.proof.bench import inputs
-from tvmdml.proof.bench.measure import SAMPLE, Contender, Timing
+from tvmdml.proof.bench.measure import SAMPLE, CallTiming, Contender
 from tvmdml.proof.bench.work import Traffic
 from tvmdml.system import imports
 from tvmdml.targets._device import DeviceTarget
@@ -114,7 +114,7 @@ def contenders(traffic: Traffic, threads: int) -> list[Contender]:
     ]
 
 
-def seconds(timed: Sequence[tuple[Contender, Timing]], of: str = "memory") -> float | None:
+def seconds(timed: Sequence[tuple[Contender, CallTiming]], of: str = "memory") -> float | None:
     """The limit of memory: the sum over the kinds of traffic of their fastest loop's 10th percentile; of a launch, the median.
 
     ``None`` if nothing was timed.

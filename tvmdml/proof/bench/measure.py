@@ -20,7 +20,7 @@ import numpy as np
 from tvmdml.system import not_collected
 
 
-class Pace(NamedTuple):
+class RacePace(NamedTuple):
     """How much time a race may use."""
 
     rounds: int
@@ -30,8 +30,8 @@ class Pace(NamedTuple):
     least_rounds: int = 5
 
 
-QUICK = Pace(rounds=9, budget=0.8)
-FULL = Pace(rounds=25, budget=1.5)
+QUICK = RacePace(rounds=9, budget=0.8)
+FULL = RacePace(rounds=25, budget=1.5)
 
 SAMPLE = 0.001
 """The least duration of a sample, in seconds."""
@@ -75,7 +75,7 @@ class Contender:
             call()
 
 
-class Timing(NamedTuple):
+class CallTiming(NamedTuple):
     """Seconds per call."""
 
     median: float
@@ -100,7 +100,7 @@ class Sample(NamedTuple):
 
     seconds: float
     host: float = 0.0
-    """As in ``Timing``."""
+    """As in ``CallTiming``."""
 
 
 class Clock(Protocol):
@@ -157,7 +157,7 @@ PROCESSOR = WallClock(time.process_time)
 """The processor's time of this process: for work of one thread, which other programs of the machine disturb less."""
 
 
-def race(contenders: Sequence[Contender], pace: Pace, clock: Clock = WALL) -> list[Timing]:
+def race(contenders: Sequence[Contender], pace: RacePace, clock: Clock = WALL) -> list[CallTiming]:
     """Time all contenders. They must have been called before, so that no first call is timed."""
     gc.collect()
     with not_collected():
@@ -197,6 +197,6 @@ def settle() -> None:
             return
 
 
-def _timing(samples: Sequence[Sample], calls: int) -> Timing:
+def _timing(samples: Sequence[Sample], calls: int) -> CallTiming:
     low, median, high = (float(q) for q in np.quantile([sample.seconds for sample in samples], (0.1, 0.5, 0.9)))
-    return Timing(median, low, high, len(samples), calls, float(np.median([sample.host for sample in samples])))
+    return CallTiming(median, low, high, len(samples), calls, float(np.median([sample.host for sample in samples])))

@@ -19,7 +19,7 @@ from tvmdml.onnx import command
 from tvmdml.onnx.model import load
 from tvmdml.onnx.running import Runnable
 from tvmdml.proof.bench import measure, runner
-from tvmdml.proof.bench.measure import Contender, Timing
+from tvmdml.proof.bench.measure import CallTiming, Contender
 from tvmdml.system import installing
 from tvmdml.system.console import printable
 from tvmdml.targets import Target, resolve
@@ -34,9 +34,9 @@ class Figures(NamedTuple):
 
     model: str
     threads: int
-    ours: Timing
+    ours: CallTiming
     """Seconds of a run with arrays that lie as they are read."""
-    peer: Timing | None
+    peer: CallTiming | None
     """Of ONNX Runtime, if it is installed and takes the model."""
     difference: float
     """The largest difference of an output's element from ONNX Runtime's, as a part of its largest element.
@@ -79,7 +79,7 @@ def figures(
     sizes: Mapping[str, int],
     target: Target | None,
     threads: int | None,
-    pace: measure.Pace = measure.QUICK,
+    pace: measure.RacePace = measure.QUICK,
     precision: str = PRECISIONS[0],
 ) -> Figures:
     """Measure a model, in turns with ONNX Runtime in this process. Inputs are random, the same in each run.

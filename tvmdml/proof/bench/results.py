@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvmdml.errors import InvalidArgument, message
-from tvmdml.proof.bench.measure import Timing
+from tvmdml.proof.bench.measure import CallTiming
 
 if TYPE_CHECKING:
     from tvmdml.targets import Target
@@ -44,7 +44,7 @@ class ContenderResult:
     library: str
     name: str
     threads: int
-    timing: Timing | None = None
+    timing: CallTiming | None = None
     note: str = ""
     problem: str = ""
     """Why there is no timing."""
@@ -288,7 +288,7 @@ def entry_of(entry: dict[str, Any]) -> ContenderResult:
     """An entry as JSON has it."""
     timing = entry["timing"]
     if timing is not None:
-        timing = Timing(**_fields(Timing, {**_LATER_TIMING, **timing}))
+        timing = CallTiming(**_fields(CallTiming, {**_LATER_TIMING, **timing}))
         if not all(isinstance(number, (int, float)) and number >= 0 for number in timing):
             raise TypeError("a timing that is not made of numbers")
     return ContenderResult(**{**_fields(ContenderResult, entry), "timing": timing})

@@ -18,7 +18,7 @@ from tvmdml.library import finding
 from tvmdml.operators._contract import Role
 from tvmdml.proof.bench import blas, checks, inputs, limits, logs_in_force, measure, peers, venues
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.measure import Contender, Pace
+from tvmdml.proof.bench.measure import Contender, RacePace
 from tvmdml.proof.bench.peers import Attempt
 from tvmdml.proof.bench.results import BenchRun, CaseResult, ContenderResult
 from tvmdml.proof.bench.task import Task, kind
@@ -35,7 +35,7 @@ OURS = "tvmdml"
 class Options(NamedTuple):
     """How to measure."""
 
-    pace: Pace
+    pace: RacePace
     thorough: bool = False
     """Whether to compare with every library."""
     threads: int | None = None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, message
 from tvmdml.proof.bench import command, logs_in_force, results
-from tvmdml.proof.bench.command import Request
+from tvmdml.proof.bench.command import BenchRequest
 from tvmdml.proof.bench.results import BenchRun, CaseResult
 from tvmdml.proof.bench.sources import ModelSource, exported, sources
 from tvmdml.system import children
@@ -60,7 +60,7 @@ def points(full: bool, text: str = "", threads: int | None = None) -> list[Point
     raise InvalidArgument(message("--models --filter", repr(text), f"a part of a model's name: {names}"))
 
 
-def run(request: Request, note: Callable[[str], object]) -> BenchRun:
+def run(request: BenchRequest, note: Callable[[str], object]) -> BenchRun:
     """Measure what the request's file lacks; a file has every line as soon as it is measured.
 
     Raises:
@@ -168,7 +168,7 @@ def summary(run: BenchRun) -> Iterator[str]:
             yield f"{len(ratios)} models, threads {threads}: geometric mean {mean:.2f}, lowest {ratios[worst]:.2f} ({worst})"
 
 
-def report(request: Request, note: Callable[[str], object], table: Callable[[Any, Any], object]) -> int:
+def report(request: BenchRequest, note: Callable[[str], object], table: Callable[[Any, Any], object]) -> int:
     """Carry the command out; returns the exit code."""
     plot_path, html_path = command.plot_file(request), command.html_file(request)
     found = run(request, note)

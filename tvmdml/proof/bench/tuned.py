@@ -17,9 +17,9 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Value
 from tvmdml.proof.bench import checks, command, logs_in_force, measure, results, runner, venues
 from tvmdml.proof.bench.cases import Case
-from tvmdml.proof.bench.command import Request
+from tvmdml.proof.bench.command import BenchRequest
 from tvmdml.proof.bench.means import geometric_mean
-from tvmdml.proof.bench.measure import Contender, Pace, Timing
+from tvmdml.proof.bench.measure import CallTiming, Contender, RacePace
 from tvmdml.proof.bench.runner import Options, Room
 from tvmdml.proof.bench.task import Task
 from tvmdml.proof.bench.venues import Venue
@@ -30,7 +30,7 @@ from tvmdml.tensors.arrays.device_array import DeviceArray
 
 SCHEMA = "tvmdml-bench-tuned"
 VERSION = 1
-PACE = Pace(rounds=41, budget=2.5, least_rounds=11)
+PACE = RacePace(rounds=41, budget=2.5, least_rounds=11)
 """More samples than in other races: most ratios are near 1."""
 
 
@@ -44,8 +44,8 @@ class TunedRow(NamedTuple):
     """The knobs that the log sets to other values than the defaults."""
     same: bool = False
     """Whether both give the same kernel, launched in the same way. Then nothing is measured."""
-    default: Timing | None = None
-    tuned: Timing | None = None
+    default: CallTiming | None = None
+    tuned: CallTiming | None = None
     problem: str = ""
     """Why there are no times."""
     folder: str = ""
@@ -94,7 +94,7 @@ class _Pair:
         self._name, self._target = case.name, target
         self._work = dataclasses.replace(case.work, door=door)
 
-    def row(self, venue: Venue, pace: Pace) -> TunedRow:
+    def row(self, venue: Venue, pace: RacePace) -> TunedRow:
         """Compare the two kernels, and time them if they differ."""
         desc = self._work.describe().canonical()
         log = logs_in_force.used(desc, self._work.shared(), self._target)
@@ -107,7 +107,7 @@ class _Pair:
         except Exception as error:  # a defect in one kernel must not stop the run: the row reports it
             return row._replace(problem=f"{type(error).__name__}: {error}")
 
-    def _race(self, row: TunedRow, venue: Venue, pace: Pace) -> TunedRow:
+    def _race(self, row: TunedRow, venue: Venue, pace: RacePace) -> TunedRow:
         task = Task(self._work)
         room = runner.room(task, self._target)  # one for both: the addresses of arrays may change times by some per cent
         with knobs.untuned():
@@ -143,7 +143,7 @@ def _wipe(task: Task, room: Room) -> None:
 # -- The command --------------------------------------------------------------------------------------------------
 
 
-def run(request: Request) -> int:
+def run(request: BenchRequest) -> int:
     """Measure the requested cases, store and show them; returns the exit code.
 
     Raises:

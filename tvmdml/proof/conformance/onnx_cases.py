@@ -20,7 +20,7 @@ from tvmdml.operators._accuracy import Expected, within_steps
 from tvmdml.operators._contract import NumpyArray, Role
 from tvmdml.operators._pointwise import Pointwise
 from tvmdml.operators._reduction import Reduction
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.proof.conformance.checks import Check, is_taken
 from tvmdml.proof.conformance.references import line, tried
 from tvmdml.targets import Target
@@ -164,7 +164,7 @@ class NodeCheck(Check):
         given = descriptors.bound(self.desc, self.kind, self.inputs)
         present = [(name, tensor) for name, tensor in self.desc.tensors(Role.INPUT) if tensor is not None]
         waiting = iter([_as_input(given[name], tensor) for name, tensor in present if name in given])
-        trial = Trial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
+        trial = OperatorTrial(self.desc, (), lambda data_type, sizes: next(waiting), _told(self.desc, self.outputs))
         return tried(self.desc, target, trial)
 
 

@@ -16,7 +16,7 @@ from tvmdml.errors import InvalidArgument, Unsupported, message
 from tvmdml.library import lines
 from tvmdml.operators import Operator, _shared
 from tvmdml.operators._contract import Shared
-from tvmdml.operators._trial import Trial
+from tvmdml.operators._trial import OperatorTrial
 from tvmdml.proof.conformance import cases
 from tvmdml.proof.conformance.checks import Check, is_taken
 from tvmdml.proof.conformance.fills import FILLS
@@ -41,7 +41,7 @@ class ReferenceCase(Check):
         # A case's seed does not depend on the other cases.
         number = zlib.crc32(self.what.encode())
         values = functools.partial(FILLS[fill], np.random.default_rng([seed, number]))
-        return tried(desc, target, Trial(desc, shared, values, shift=number % 4, flushed=target.flushed()))
+        return tried(desc, target, OperatorTrial(desc, shared, values, shift=number % 4, flushed=target.flushed()))
 
 
 def line(desc: Operator, shared: Shared = ()) -> str:
@@ -49,7 +49,7 @@ def line(desc: Operator, shared: Shared = ()) -> str:
     return lines.toml(lines.of(desc), _shared.write(desc, shared))
 
 
-def tried(desc: Operator, target: Target, trial: Trial) -> str:
+def tried(desc: Operator, target: Target, trial: OperatorTrial) -> str:
     """Compile an operator, allowing extensions, and call it; returns what is wrong, empty if nothing is."""
     desc.validate(NEWEST_FEATURE_LEVEL, extensions=True)
     operator = CompiledOperator(desc, target)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from tvmdml.errors import TvmdmlError, counted
-from tvmdml.proof.doctor.terms import BROKEN, LIMITED, Check, Finding
+from tvmdml.proof.doctor.terms import BROKEN, LIMITED, CheckFinding, MachineCheck
 from tvmdml.system import children
 
 PATIENCE = 90.0
@@ -108,39 +108,41 @@ def answer(name: str) -> None:
     print("\n" + json.dumps(_made(check)), flush=True)  # noqa: T201 - the parent process reads it
 
 
-def _checks() -> tuple[Check, ...]:
+def _checks() -> tuple[MachineCheck, ...]:
     from tvmdml.proof.doctor.checks import CHECKS
 
     return CHECKS
 
 
-def _made(check: Check) -> list[Finding]:
-    found: list[Finding] = []
+def _made(check: MachineCheck) -> list[CheckFinding]:
+    found: list[CheckFinding] = []
     try:
         found.extend(check.look())
     except TvmdmlError as error:
-        found.append(Finding(BROKEN, str(error)))
+        found.append(CheckFinding(BROKEN, str(error)))
     except ImportError as error:
         words = f"the Python package {error.name or 'that it requires'} cannot be imported: {error}"
-        found.append(Finding(BROKEN, words, "Reinstall tvmdml with pip, which also installs its dependencies."))
+        found.append(CheckFinding(BROKEN, words, "Reinstall tvmdml with pip, which also installs its dependencies."))
     except Exception as error:  # anything else that can go wrong on an unknown machine
-        found.append(Finding(BROKEN, f"this could not be checked: {type(error).__name__}: {error}"))
+        found.append(CheckFinding(BROKEN, f"this could not be checked: {type(error).__name__}: {error}"))
     return found
 
 
-def _asked(name: str) -> list[Finding]:
+def _asked(name: str) -> list[CheckFinding]:
     """Run a check in a separate process; returns its findings."""
     command = children.command(_CHILD.format(name=name))
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         return [
-            Finding(BROKEN, f"no answer within {PATIENCE:g} s", "The machine may be very busy, or the driver may hang. Try again.")
+            CheckFinding(
+                BROKEN, f"no answer within {PATIENCE:g} s", "The machine may be very busy, or the driver may hang. Try again."
+            )
         ]
     except OSError as error:
-        return [Finding(BROKEN, f"the process for this check could not be started: {error}")]
+        return [CheckFinding(BROKEN, f"the process for this check could not be started: {error}")]
     with contextlib.suppress(ValueError, TypeError, IndexError):
-        return [Finding(*one) for one in json.loads(done.stdout.splitlines()[-1])]
+        return [CheckFinding(*one) for one in json.loads(done.stdout.splitlines()[-1])]
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     said = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "no error message")
-    return [Finding(BROKEN, f"the process that ran this check crashed ({how}): {said}")]
+    return [CheckFinding(BROKEN, f"the process that ran this check crashed ({how}): {said}")]

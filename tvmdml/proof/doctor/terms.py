@@ -9,7 +9,7 @@ OK, LIMITED, BROKEN, ABSENT = "ok", "limited", "broken", "absent"
 """It works; it works, but something is missing or slow; it fails; it is not installed, and is not required."""
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """One result of a check."""
 
     state: str
@@ -21,11 +21,11 @@ class Finding(NamedTuple):
     """Whether it shows that kernels can run here."""
 
 
-class Check(NamedTuple):
+class MachineCheck(NamedTuple):
     """One check."""
 
     group: str
     name: str
-    look: Callable[[], Iterable[Finding]]
+    look: Callable[[], Iterable[CheckFinding]]
     apart: bool = False
     """Whether it runs code that may crash or hang, and therefore runs in a separate process."""

@@ -10,7 +10,7 @@ from tvmdml.errors import DeviceError, InvalidArgument, TvmdmlError, message
 from tvmdml.system import not_collected
 from tvmdml.targets import Launch, Launcher, Machine, ReadySequence, SequenceStep, Target
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets._program import DeviceFunction, Program
+from tvmdml.targets._program import DeviceFunction, KernelProgram
 from tvmdml.targets.cuda import architectures, driver
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ class CudaTarget(DeviceTarget):
             for info in found
         ]
 
-    def program(self, function: PrimFunc) -> Program:
+    def program(self, function: PrimFunc) -> KernelProgram:
         """Compile for all architectures."""
         return compile_function(function, self.architectures)
 
-    def loaded(self, program: Program) -> Launcher:
+    def loaded(self, program: KernelProgram) -> Launcher:
         """Keep the program as it is; a device loads it at its first launch there."""
         from tvmdml.targets.cuda.launch import Loaded
 
@@ -198,7 +198,7 @@ def _relative(name: str, info: driver.DeviceInfo | None) -> CudaTarget:
     return CudaTarget((name,), info)
 
 
-def translate(function: PrimFunc) -> tuple[str, Program]:
+def translate(function: PrimFunc) -> tuple[str, KernelProgram]:
     """The CUDA C++ of a TensorIR function, and its program without the images.
 
     Raises:
@@ -212,10 +212,10 @@ def translate(function: PrimFunc) -> tuple[str, Program]:
         emitted = {name: emit(device_function) for name, device_function in lowered.functions.items()}
     steps, reads, writes = launches(lowered, emitted, {name: number for number, name in enumerate(emitted)})
     functions = tuple(DeviceFunction(f.name, -1, len(f.buffers), f.block, f.block_bytes, f.threads) for f in emitted.values())
-    return unit(list(emitted.values())), Program((), functions, steps, len(lowered.parameters), reads, writes)
+    return unit(list(emitted.values())), KernelProgram((), functions, steps, len(lowered.parameters), reads, writes)
 
 
-def compile_function(function: PrimFunc, names: Sequence[str]) -> Program:
+def compile_function(function: PrimFunc, names: Sequence[str]) -> KernelProgram:
     """The program of a TensorIR function, with machine code for architectures.
 
     Raises:

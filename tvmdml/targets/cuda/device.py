@@ -16,7 +16,7 @@ from tvmdml.targets.cuda import header as c
 from tvmdml.targets.cuda import streams, survey, timer
 from tvmdml.targets.cuda.context import Context
 from tvmdml.targets.cuda.graphs import Graphs
-from tvmdml.targets.cuda.launching import LaunchArguments, Launcher, Prepared
+from tvmdml.targets.cuda.launching import DeviceLauncher, LaunchArguments, Prepared
 from tvmdml.targets.cuda.memory import Memory, MemoryUse, Pool
 from tvmdml.targets.cuda.modules import Module
 from tvmdml.targets.cuda.survey import DeviceInfo
@@ -36,7 +36,7 @@ class Device:
         context: its primary context; the caller's current context is always restored.
         streams: orders work between streams.
         graphs: makes graphs of prepared launches.
-        launch: run a kernel; see ``Launcher.run``.
+        launch: run a kernel; see ``DeviceLauncher.run``.
     """
 
     def __init__(self, cuda: Any, info: DeviceInfo) -> None:
@@ -46,7 +46,7 @@ class Device:
         self.streams = streams.Streams(context)
         self.graphs = Graphs(context, self.streams)
         self.spare_events: list[int] = []
-        self._launcher = Launcher(context)
+        self._launcher = DeviceLauncher(context)
         self.launch = self._launcher.run
         # Such a device reads the host's memory directly, so the driver may return before it has taken a copy.
         self._reads_host = bool(self.attribute(c.CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS))

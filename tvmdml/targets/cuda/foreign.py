@@ -39,7 +39,7 @@ _MAX_BYTES = 2**63 - 1
 _ADDRESSES = 2**64
 
 
-class Foreign:
+class ForeignMemory:
     """Another library's memory, kept alive.
 
     Attributes:
@@ -91,7 +91,7 @@ class Foreign:
         return self.library.empty(target, (nbytes,), np.dtype(np.uint8)).memory
 
     @contextmanager
-    def together(self, others: Sequence[Foreign]) -> Iterator[None]:
+    def together(self, others: Sequence[ForeignMemory]) -> Iterator[None]:
         """Inside, one stream also serves the others' memory: it first waits for their streams, and they wait for it afterwards."""
         stream = self.stream()
         apart = {other.stream() for other in others} - {stream}
@@ -196,7 +196,7 @@ class _Torch(ArrayLibrary):
         if not address and 0 not in shape:
             raise self._hidden(tensor, where, "it has no memory of its own")
         target, device = _HOMES[index]
-        return DeviceArray(target, Foreign(self, tensor, address, device, shape, strides, dtype), 0, shape, dtype, strides)
+        return DeviceArray(target, ForeignMemory(self, tensor, address, device, shape, strides, dtype), 0, shape, dtype, strides)
 
     def stream(self, index: int) -> int:
         return handle(self._raw_stream(index))
@@ -208,7 +208,7 @@ class _Torch(ArrayLibrary):
             raise Unsupported(message("a result", f"data type {dtype}", "PyTorch's own types", advice))
         index = number(target)
         tensor, strides = self._empty(shape, dtype=kind, device=self._devices[index]), packed(shape, dtype.itemsize)
-        memory = Foreign(self, tensor, tensor.data_ptr(), _HOMES[index][1], shape, strides, dtype)
+        memory = ForeignMemory(self, tensor, tensor.data_ptr(), _HOMES[index][1], shape, strides, dtype)
         return DeviceArray(target, memory, 0, shape, dtype, strides)
 
     def restore(self, array: DeviceArray) -> Any:
@@ -257,7 +257,7 @@ class _Cupy(ArrayLibrary):
     def view(self, array: Any, where: str, write: bool) -> DeviceArray:
         data, dtype, shape, strides = array.data, array.dtype, array.shape, array.strides
         target, device = _HOMES[data.device_id]
-        return _placed(Foreign(self, array, data.ptr, device, shape, strides, dtype), target)
+        return _placed(ForeignMemory(self, array, data.ptr, device, shape, strides, dtype), target)
 
     def stream(self, index: int) -> int:
         return handle(self._current_stream(index).ptr)
@@ -344,7 +344,7 @@ class _Other(ArrayLibrary):
                 raise InvalidArgument(message(where, given, "memory of the array's device", _ITS_LIBRARY))
             target, device = _HOMES[there]
         held = (array, capsule)
-        memory = Foreign(self, held, found.address, device, shape, strides, found.dtype, found.writeable, stream)
+        memory = ForeignMemory(self, held, found.address, device, shape, strides, found.dtype, found.writeable, stream)
         return _placed(memory, target)
 
     def _by_interface(self, array: Any, where: str) -> DeviceArray:
@@ -368,7 +368,7 @@ class _Other(ArrayLibrary):
         except TypeError:
             allowed = "None, 1 (the legacy default stream), 2 (the per-thread one), or a stream's handle"
             raise InvalidArgument(message(where, f"stream {said['stream']!r}", allowed, _ITS_LIBRARY)) from None
-        return _placed(Foreign(self, array, address, device, shape, strides, dtype, not read_only, stream), target)
+        return _placed(ForeignMemory(self, array, address, device, shape, strides, dtype, not read_only, stream), target)
 
 
 _ITS_LIBRARY = "Ask its library for another array, or copy it to the CPU first."
@@ -459,7 +459,7 @@ def _library(array: Any) -> ArrayLibrary:
     return found
 
 
-def _placed(memory: Foreign, target: CudaTarget) -> DeviceArray:
+def _placed(memory: ForeignMemory, target: CudaTarget) -> DeviceArray:
     """The whole array in a piece of foreign memory, of which only the first element's address is known."""
     low = sum((n - 1) * step for n, step in zip(memory.shape, memory.strides, strict=True) if step < 0 < n)
     memory.address += low

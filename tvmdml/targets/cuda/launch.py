@@ -16,7 +16,7 @@ from tvmdml.tensors.arrays.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from tvmdml.targets._device import DeviceTarget
-    from tvmdml.targets._program import Program
+    from tvmdml.targets._program import KernelProgram
     from tvmdml.targets.cuda.driver import Device, Prepared
     from tvmdml.targets.cuda.graphs import CapturedGraph
     from tvmdml.tensors.arrays import NumpyArray
@@ -27,7 +27,7 @@ _Dims = tuple[int, int, int]
 class Loaded:
     """A program. Its functions are loaded on a device at the first launch there."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: KernelProgram) -> None:
         self.program = program
         self._functions: dict[int, tuple[int, ...]] = {}
 

@@ -42,7 +42,7 @@ class _Slot:
         self.extra = _extra(self.parameters, self.size)
 
 
-class Launcher:
+class DeviceLauncher:
     """Launches kernels on a device."""
 
     def __init__(self, context: Context) -> None:
@@ -100,7 +100,7 @@ class Prepared:
     ``run`` never waits and allocates nothing on the device, so it can be captured.
     """
 
-    def __init__(self, launcher: Launcher, launches: Sequence[LaunchArguments]) -> None:
+    def __init__(self, launcher: DeviceLauncher, launches: Sequence[LaunchArguments]) -> None:
         self._launcher, self._context, self._launch = launcher, launcher.context, launcher.launch
         self._launches: list[tuple[LaunchArguments, Any, Any]] = []
         self._held: list[Any] = []

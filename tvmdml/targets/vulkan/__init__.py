@@ -11,7 +11,7 @@ from tvmdml.errors import DeviceError, InvalidArgument, Lacking, Unsupported, me
 from tvmdml.system import not_collected
 from tvmdml.targets import Launch, Launcher, Machine, ReadySequence, SequenceStep, Target
 from tvmdml.targets._device import DeviceTarget
-from tvmdml.targets._program import DeviceFunction, Image, Program
+from tvmdml.targets._program import DeviceFunction, Image, KernelProgram
 from tvmdml.targets.vulkan import driver, physical
 from tvmdml.targets.vulkan.capabilities import PROFILES, Capabilities
 
@@ -183,11 +183,11 @@ class VulkanTarget(DeviceTarget):
             given = f"{nbytes} bytes on {self.name}"
             raise Unsupported(message(where, given, allowed, "Work in smaller parts, or on another device."))
 
-    def program(self, function: PrimFunc) -> Program:
+    def program(self, function: PrimFunc) -> KernelProgram:
         """Compile to SPIR-V."""
         return compile_function(function, self.capabilities)
 
-    def loaded(self, program: Program) -> Launcher:
+    def loaded(self, program: KernelProgram) -> Launcher:
         """Create pipelines from a program's shaders."""
         from tvmdml.targets.vulkan.launch import Loaded
 
@@ -228,7 +228,7 @@ def _relative(name: str, found: Capabilities, info: driver.DeviceInfo | None) ->
     return VulkanTarget(name, found, info)
 
 
-def compile_function(function: PrimFunc, capabilities: Capabilities) -> Program:
+def compile_function(function: PrimFunc, capabilities: Capabilities) -> KernelProgram:
     """The program of a TensorIR function.
 
     Raises:
@@ -253,7 +253,7 @@ def compile_function(function: PrimFunc, capabilities: Capabilities) -> Program:
         for number, (name, shader) in enumerate(shaders.values())
     )
     steps, reads, writes = launches(lowered, emitted, numbers)
-    return Program(images, functions, steps, len(lowered.parameters), reads, writes)
+    return KernelProgram(images, functions, steps, len(lowered.parameters), reads, writes)
 
 
 TARGET = VulkanTarget

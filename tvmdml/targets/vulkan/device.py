@@ -19,7 +19,7 @@ from tvmdml.targets.vulkan.commands import Queue
 from tvmdml.targets.vulkan.connection import Connection
 from tvmdml.targets.vulkan.descriptors import DescriptorSet, DescriptorSets, Layouts
 from tvmdml.targets.vulkan.loader import Instance, OutOfMemory
-from tvmdml.targets.vulkan.memory import CACHED, LOCAL, MAPPED, SMALL, Memory, Pool, Slice
+from tvmdml.targets.vulkan.memory import CACHED, LOCAL, MAPPED, SMALL, Memory, MemorySlice, Pool
 from tvmdml.targets.vulkan.physical import Physical
 from tvmdml.targets.vulkan.pipelines import Pipeline, Pipelines
 from tvmdml.targets.vulkan.prepared import BufferBinding, DispatchArguments, Groups, Prepared
@@ -414,7 +414,7 @@ class Device:
                 "memory", given, f"what the driver has ({error.why})", "Drop arrays, or work in smaller parts."
             ) from error
 
-    def _copy(self, source: Slice, source_offset: int, target: Slice, target_offset: int, nbytes: int) -> int:
+    def _copy(self, source: MemorySlice, source_offset: int, target: MemorySlice, target_offset: int, nbytes: int) -> int:
         """Record a copy; returns its batch."""
         region = c.VkBufferCopy(srcOffset=source.offset + source_offset, dstOffset=target.offset + target_offset, size=nbytes)
 
@@ -465,7 +465,7 @@ class Device:
         return DeviceError(f"{self.info.name}: {message(where, given, allowed, advice)}")
 
 
-def _content(part: Slice, offset: int, nbytes: int) -> Bytes:
+def _content(part: MemorySlice, offset: int, nbytes: int) -> Bytes:
     """The bytes of a slice that the host can access."""
     begin = part.offset + offset
     return part.block.content[begin : begin + nbytes]

@@ -13,7 +13,7 @@ from tvmdml.targets.vulkan.timestamps import Event, has_timestamps
 
 if TYPE_CHECKING:
     from tvmdml.targets._device import DeviceTarget
-    from tvmdml.targets._program import Program
+    from tvmdml.targets._program import KernelProgram
     from tvmdml.targets.vulkan.driver import Device, Pipeline, Prepared
     from tvmdml.tensors.arrays.device_array import DeviceArray
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Loaded:
     """A program with its pipelines."""
 
-    def __init__(self, device: Device, program: Program) -> None:
+    def __init__(self, device: Device, program: KernelProgram) -> None:
         self.program = program
         self._ready = self._made(device)
 

@@ -46,7 +46,7 @@ class MemoryBlock:
         self.slices, self.taken = slices, 0
 
 
-class Slice:
+class MemorySlice:
     """A part of a block."""
 
     __slots__ = ("block", "buffer", "last_use", "offset", "size")
@@ -67,7 +67,7 @@ class Memory:
 
     __slots__ = ("__weakref__", "device", "nbytes", "reach", "slice")
 
-    def __init__(self, device: Owner, nbytes: int, part: Slice) -> None:
+    def __init__(self, device: Owner, nbytes: int, part: MemorySlice) -> None:
         self.device, self.nbytes, self.slice = device, nbytes, part
         self.reach = nbytes + 3 & ~3
 
@@ -76,7 +76,7 @@ class _Loan(weakref.ref[Memory]):
     """The pool's record of a memory object, with its slice, which outlives the object."""
 
     __slots__ = ("slice",)
-    slice: Slice
+    slice: MemorySlice
 
 
 class Pool:
@@ -114,7 +114,7 @@ class Pool:
         self.cached = bool(best.propertyFlags & CACHED)
         self._mapped, self._alignment, self._largest = mapped, max(alignment, _LEAST), largest
         self._forget = forget
-        self._free: dict[int, list[Slice]] = {}
+        self._free: dict[int, list[MemorySlice]] = {}
         self._loans: set[_Loan] = set()
         # Memory can be dropped on any thread at any time, even while the pool is in use or during an interrupt. Therefore it is
         # only recorded, by a function that runs no Python code.
@@ -181,7 +181,7 @@ class Pool:
         step = max(self._alignment, 1 << max(nbytes - 1, 1).bit_length() >> 3)
         return max(-(-nbytes // step) * step, self._alignment)
 
-    def _reuse(self, size: int, idle: bool) -> Slice | None:
+    def _reuse(self, size: int, idle: bool) -> MemorySlice | None:
         if size <= SMALL:
             sizes = [size]
         else:
@@ -199,12 +199,12 @@ class Pool:
                     return found
         return None
 
-    def _cut(self, size: int) -> Slice:
+    def _cut(self, size: int) -> MemorySlice:
         """A slice of a new block; the block's other slices are free."""
         least, most = _SHARED
         count = max(1, min(max(least, 16 * size), most) // size) if size <= SMALL else 1
         block = self._new_block(size, count)
-        parts = [Slice(block, number * size, size) for number in range(count)]
+        parts = [MemorySlice(block, number * size, size) for number in range(count)]
         if rest := parts[1:]:
             self._free.setdefault(size, []).extend(reversed(rest))
             self.idle += size * len(rest)
@@ -237,11 +237,11 @@ class Pool:
         self._blocks += 1
         return MemoryBlock(buffer, memory, total, content, count)
 
-    def _parts(self, block: MemoryBlock) -> list[Slice]:
+    def _parts(self, block: MemoryBlock) -> list[MemorySlice]:
         size = block.size // block.slices
         return [part for part in self._free[size] if part.block is block]
 
-    def _destroy(self, block: MemoryBlock, parts: list[Slice]) -> None:
+    def _destroy(self, block: MemoryBlock, parts: list[MemorySlice]) -> None:
         del self._empty[block]
         size = block.size // block.slices
         self._free[size] = [part for part in self._free[size] if part.block is not block]

@@ -70,7 +70,7 @@ class Identity(NamedTuple):
     cache_uuid: bytes
 
 
-class Limits(NamedTuple):
+class DeviceLimits(NamedTuple):
     """A device's limits that do not affect generated code."""
 
     storage_alignment: int
@@ -88,7 +88,7 @@ class Physical(NamedTuple):
     handle: int
     info: DeviceInfo
     identity: Identity
-    limits: Limits
+    limits: DeviceLimits
     queue_family: int
     memory: Any
     """``VkPhysicalDeviceMemoryProperties``."""
@@ -148,7 +148,7 @@ def _look_at(instance: Instance, handle: int) -> Physical:
     driver = f"{vulkan12.driverName.decode()} {vulkan12.driverInfo.decode()}".strip() or f"driver {core.driverVersion:#x}"
     info = DeviceInfo(0, core.deviceName.decode(), kind, driver, version_text(core.apiVersion), problem, capabilities)
     bits = families[compute[0]].timestampValidBits if compute else 0
-    limits = Limits(
+    limits = DeviceLimits(
         storage_alignment=core.limits.minStorageBufferOffsetAlignment,
         max_storage_range=core.limits.maxStorageBufferRange,
         max_groups=tuple(core.limits.maxComputeWorkGroupCount),

@@ -19,12 +19,12 @@ _SCOPES = {"shared": "Workgroup", "shared.dyn": "Workgroup", "local": "Function"
 class View(NamedTuple):
     """A buffer as the function sees it: memory, with an element type."""
 
-    memory: Parameter | Allocation
+    memory: StorageBuffer | Allocation
     scalar: Scalar
 
 
 @dataclass(eq=False)
-class Parameter:
+class StorageBuffer:
     """A storage buffer that the caller binds, with one variable for each type and number of lanes used to access it."""
 
     name: str
@@ -67,7 +67,7 @@ class ShaderMemory:
         self.is_exchanged = False
         """Whether threads see what others write to storage buffers while the kernel still runs."""
         self._restrict = restrict
-        self._parameters: list[Parameter] = []
+        self._parameters: list[StorageBuffer] = []
         self._views: dict[int, View] = {}
         self._loaded: dict[int, int] = {}
 
@@ -75,7 +75,7 @@ class ShaderMemory:
 
     def parameter(self, node: Any, name: str, scalar: Scalar) -> None:
         """Add the next storage buffer."""
-        parameter = Parameter(name, len(self._parameters))
+        parameter = StorageBuffer(name, len(self._parameters))
         self._parameters.append(parameter)
         self._views[node.__chandle__()] = View(parameter, scalar)
 
@@ -129,7 +129,7 @@ class ShaderMemory:
     def pointer(self, node: Any, index: int, write: bool, read: bool = False) -> Pointer:
         """A pointer to the element at an index."""
         memory, scalar = self._view(node)
-        if isinstance(memory, Parameter):
+        if isinstance(memory, StorageBuffer):
             memory.written |= write
             memory.read |= read or not write
             stored = Scalar("uint", 8) if scalar == BOOL else _unsigned(scalar)
@@ -180,7 +180,7 @@ class ShaderMemory:
         """Load contiguous elements, ``words`` words at once."""
         memory, scalar = self._view(node)
         module, stored = self.module, UINT
-        if isinstance(memory, Parameter):
+        if isinstance(memory, StorageBuffer):
             memory.read = True
         else:
             stored = self._kept(memory, scalar)
@@ -191,13 +191,13 @@ class ShaderMemory:
                 continue
             block = module.result("Load", module.vector(stored, words), pointer)
             found += [module.pure("CompositeExtract", module.type(stored), block, word) for word in range(words)]
-        return tuple(self.arithmetic.unpack(scalar, found) if isinstance(memory, Parameter) else found)
+        return tuple(self.arithmetic.unpack(scalar, found) if isinstance(memory, StorageBuffer) else found)
 
     def store_words(self, node: Any, base: int, index: Scalar, values: tuple[int, ...], words: int) -> None:
         """Store contiguous elements, ``words`` words at once."""
         memory, scalar = self._view(node)
         module, stored, packed = self.module, UINT, list(values)
-        if isinstance(memory, Parameter):
+        if isinstance(memory, StorageBuffer):
             memory.written = True
             packed = self.arithmetic.pack(scalar, values)
         else:
@@ -208,7 +208,7 @@ class ShaderMemory:
             module.emit("Store", pointer, whole)
 
     def _blocks(
-        self, memory: Parameter | Allocation, scalar: Scalar, base: int, index: Scalar, lanes: int, words: int
+        self, memory: StorageBuffer | Allocation, scalar: Scalar, base: int, index: Scalar, lanes: int, words: int
     ) -> Iterator[int]:
         """Pointers to the blocks of words that contain contiguous elements."""
         arithmetic = self.arithmetic
@@ -217,7 +217,7 @@ class ShaderMemory:
         first = arithmetic.binary("RShift", unsigned, base, arithmetic.constant(unsigned, elements.bit_length() - 1))
         for block in range(lanes // elements):
             place = arithmetic.binary("Add", unsigned, first, arithmetic.constant(unsigned, block)) if block else first
-            if isinstance(memory, Parameter):
+            if isinstance(memory, StorageBuffer):
                 yield self._element(memory, UINT, words, place)
             else:
                 stored = self._kept(memory, scalar)
@@ -234,7 +234,7 @@ class ShaderMemory:
     def _words_type(self, words: int) -> int:
         return self.module.type(UINT) if words == 1 else self.module.vector(UINT, words)
 
-    def _element(self, memory: Parameter, stored: Scalar, lanes: int, index: int) -> int:
+    def _element(self, memory: StorageBuffer, stored: Scalar, lanes: int, index: int) -> int:
         """A pointer to an element of a storage buffer, which is accessed as an array of scalars or vectors."""
         kind = self._words_type(lanes) if lanes > 1 else self.module.type(stored)
         number = memory.variables.get((stored, lanes))
@@ -263,7 +263,7 @@ class ShaderMemory:
 
     # -- Variables
 
-    def _bind(self, memory: Parameter, stored: Scalar, kind: int, lanes: int) -> int:
+    def _bind(self, memory: StorageBuffer, stored: Scalar, kind: int, lanes: int) -> int:
         if stored.bits < 32:
             self.module.require(f"StorageBuffer{stored.bits}BitAccess")
         number = self.module.variable("StorageBuffer", self.module.block(kind, lanes * stored.bits // 8))

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 
-class Attention(nn.Module):
+class AttentionLayer(nn.Module):
     """Attention of several heads, with a product for each of query, key and value."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -34,7 +34,7 @@ class Layer(nn.Module):
     def __init__(self, width: int, heads: int, after: bool = False) -> None:
         super().__init__()
         self.one, self.two = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mix = Attention(width, heads)
+        self.mix = AttentionLayer(width, heads)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.after = after
 

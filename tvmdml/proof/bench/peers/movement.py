@@ -308,56 +308,56 @@ def _by_torch_new(task: Task, threads: int) -> Attempt:
 
 # -- ONNX Runtime -------------------------------------------------------------------------------------------------
 
-Node = tuple[list[NumpyArray], dict[str, NumpyArray], dict[str, Any]]
+NodeInputs = tuple[list[NumpyArray], dict[str, NumpyArray], dict[str, Any]]
 """Inputs, constants by name, attributes."""
 
 
-def _axis_node(task: Task, *arrays: NumpyArray) -> Node:
+def _axis_node(task: Task, *arrays: NumpyArray) -> NodeInputs:
     return list(arrays), {}, {"axis": task.work["axis"]}
 
 
-def _plain_node(task: Task, *arrays: NumpyArray) -> Node:
+def _plain_node(task: Task, *arrays: NumpyArray) -> NodeInputs:
     return list(arrays), {}, {}
 
 
-def _gather_node(task: Task, x: NumpyArray, indices: NumpyArray) -> Node:
+def _gather_node(task: Task, x: NumpyArray, indices: NumpyArray) -> NodeInputs:
     return [x, indices.reshape(-1)], {}, {"axis": task.work["axis"]}
 
 
-def _blocks_node(task: Task, x: NumpyArray) -> Node:
+def _blocks_node(task: Task, x: NumpyArray) -> NodeInputs:
     by_depth = dict(task.work.attributes).get("order", "depth_column_row") == "depth_column_row"
     mode = {} if task.work.operator.startswith("SPACE") else {"mode": "DCR" if by_depth else "CRD"}
     return [x], {}, {"blocksize": task.work["block_size"], **mode}
 
 
-def _slice_node(task: Task, x: NumpyArray) -> Node:
+def _slice_node(task: Task, x: NumpyArray) -> NodeInputs:
     parts = window(task)
     numbers = ([p.start for p in parts], [p.stop for p in parts], list(range(x.ndim)), [p.step for p in parts])
     return [x], {f"c{i}": np.array(own, np.int64) for i, own in enumerate(numbers)}, {}
 
 
-def _numbers_node(task: Task, x: NumpyArray, numbers: Sequence[int], **attributes: Any) -> Node:
+def _numbers_node(task: Task, x: NumpyArray, numbers: Sequence[int], **attributes: Any) -> NodeInputs:
     return [x], {"c": np.array(numbers, np.int64)}, attributes
 
 
-def _padding_node(task: Task, x: NumpyArray) -> Node:
+def _padding_node(task: Task, x: NumpyArray) -> NodeInputs:
     around = np.array([n for side in zip(*pads(task), strict=True) for n in side], np.int64)
     return [x], {"pads": around, "fill": np.array(fill(task), x.dtype)}, {}
 
 
-def _one_hot_node(task: Task, indices: NumpyArray, values: NumpyArray) -> Node:
+def _one_hot_node(task: Task, indices: NumpyArray, values: NumpyArray) -> NodeInputs:
     axis, depth = task.work["axis"], task.desc.outputs()[0].sizes[task.work["axis"]]
     return [np.squeeze(indices, axis)], {"depth": np.array([depth], np.int64), "values": values.reshape(-1)}, {"axis": axis}
 
 
-def _fold_node(task: Task, columns: NumpyArray) -> Node:
+def _fold_node(task: Task, columns: NumpyArray) -> NodeInputs:
     sizes = {"image": task.desc.outputs()[0].sizes[2:], "block": task.work["window_sizes"]}
     around = [*task.work["start_padding"], *task.work["end_padding"]]
     steps = {name: list(task.work[name]) for name in ("strides", "dilations")}
     return [columns], {name: np.array(own, np.int64) for name, own in sizes.items()}, {"pads": around, **steps}
 
 
-ONNX: dict[str, Callable[..., Node]] = {
+ONNX: dict[str, Callable[..., NodeInputs]] = {
     "depth_to_space": _blocks_node,
     "fold": _fold_node,
     "fused_scatter": lambda task, *arrays: (list(arrays), {}, {"axis": task.work["axis"], "reduction": "add"}),

@@ -17,7 +17,7 @@ KIND = Kind(close=True, steps=64, weights=("filter_tensor",))
 """Sums of floats."""
 
 
-class Layer(NamedTuple):
+class LayerCase(NamedTuple):
     """A layer of a network: square filters on a square image."""
 
     channels: int
@@ -49,42 +49,42 @@ class Layer(NamedTuple):
 
 
 RESNET = (
-    Layer(3, 64, 224, 7, 2, 3),
-    Layer(64, 64, 56, 1),
-    Layer(64, 64, 56, 3, 1, 1),
-    Layer(64, 256, 56, 1),
-    Layer(256, 64, 56, 1),
-    Layer(256, 128, 56, 1),
-    Layer(128, 128, 56, 3, 2, 1),
-    Layer(128, 512, 28, 1),
-    Layer(256, 512, 56, 1, 2),
-    Layer(512, 128, 28, 1),
-    Layer(128, 128, 28, 3, 1, 1),
-    Layer(512, 256, 28, 1),
-    Layer(256, 256, 28, 3, 2, 1),
-    Layer(256, 1024, 14, 1),
-    Layer(512, 1024, 28, 1, 2),
-    Layer(1024, 256, 14, 1),
-    Layer(256, 256, 14, 3, 1, 1),
-    Layer(1024, 512, 14, 1),
-    Layer(512, 512, 14, 3, 2, 1),
-    Layer(512, 2048, 7, 1),
-    Layer(1024, 2048, 14, 1, 2),
-    Layer(2048, 512, 7, 1),
-    Layer(512, 512, 7, 3, 1, 1),
+    LayerCase(3, 64, 224, 7, 2, 3),
+    LayerCase(64, 64, 56, 1),
+    LayerCase(64, 64, 56, 3, 1, 1),
+    LayerCase(64, 256, 56, 1),
+    LayerCase(256, 64, 56, 1),
+    LayerCase(256, 128, 56, 1),
+    LayerCase(128, 128, 56, 3, 2, 1),
+    LayerCase(128, 512, 28, 1),
+    LayerCase(256, 512, 56, 1, 2),
+    LayerCase(512, 128, 28, 1),
+    LayerCase(128, 128, 28, 3, 1, 1),
+    LayerCase(512, 256, 28, 1),
+    LayerCase(256, 256, 28, 3, 2, 1),
+    LayerCase(256, 1024, 14, 1),
+    LayerCase(512, 1024, 28, 1, 2),
+    LayerCase(1024, 256, 14, 1),
+    LayerCase(256, 256, 14, 3, 1, 1),
+    LayerCase(1024, 512, 14, 1),
+    LayerCase(512, 512, 14, 3, 2, 1),
+    LayerCase(512, 2048, 7, 1),
+    LayerCase(1024, 2048, 14, 1, 2),
+    LayerCase(2048, 512, 7, 1),
+    LayerCase(512, 512, 7, 3, 1, 1),
 )
 MOBILENET = tuple(
-    Layer(channels, channels, size, 3, stride, 1, channels)
+    LayerCase(channels, channels, size, 3, stride, 1, channels)
     for channels, size, stride in (
         *((32, 112, 1), (96, 112, 2), (144, 56, 1), (144, 56, 2), (192, 28, 1)),
         *((192, 28, 2), (384, 14, 1), (576, 14, 1), (576, 14, 2), (960, 7, 1)),
     )
 )
-BACKWARD = (Layer(256, 128, 14, 4, 2, 1, backward=True), Layer(128, 64, 28, 2, 2, backward=True))
+BACKWARD = (LayerCase(256, 128, 14, 4, 2, 1, backward=True), LayerCase(128, 64, 28, 2, 2, backward=True))
 OF_INTEGERS = (RESNET[2], RESNET[3], RESNET[10], RESNET[16])
 
 
-def convolution(layer: Layer, dtype: str = "float32", batch: int = 1, door: str = "initialized") -> Work:
+def convolution(layer: LayerCase, dtype: str = "float32", batch: int = 1, door: str = "initialized") -> Work:
     """CONVOLUTION of a layer, whose filters are given once, as those of peers are."""
     x, w = Operand((batch, layer.channels, layer.size, layer.size), dtype, "unit"), Operand(layer.filter_sizes, dtype, "unit")
     direction = "BACKWARD" if layer.backward else "FORWARD"
@@ -92,13 +92,13 @@ def convolution(layer: Layer, dtype: str = "float32", batch: int = 1, door: str 
     return Work.on("CONVOLUTION", x, w, door=door, **layer.numbers(), **own)
 
 
-def integers(layer: Layer) -> Work:
+def integers(layer: LayerCase) -> Work:
     """CONVOLUTION_INTEGER with a zero point of the image."""
     x, w = Operand((1, layer.channels, layer.size, layer.size), "uint8"), Operand(layer.filter_sizes, "int8")
     return Work.on("CONVOLUTION_INTEGER", x, Operand((1,), "uint8"), w, door="initialized", **layer.numbers())
 
 
-def quantized(layer: Layer) -> Work:
+def quantized(layer: LayerCase) -> Work:
     """QUANTIZED_LINEAR_CONVOLUTION of a layer."""
     x, w = Operand((1, layer.channels, layer.size, layer.size), "uint8"), Operand(layer.filter_sizes, "int8")
     one, zero = Operand((1,)), Operand((1,), "uint8")
