@@ -81,53 +81,39 @@ def test_joins_are_no_work_where_their_inputs_are_written_by_kernels(name: str, 
         assert np.array_equal(one, right)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("batch", [1, 2])
-def test_parts_of_a_branch_are_written_once(batch: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def conv(image: Expression, filters: int, size: int) -> Expression:
+    weights = RNG.standard_normal((filters, image.shape[1], size, size)).astype(np.float32)
+    pad = [size // 2] * 2
+    return tvmdml.activation_relu(tvmdml.convolution(image, weights, start_padding=pad, end_padding=pad))
+
+
+def half(x: Expression) -> Expression:
     """As in YOLOv8: a join has both halves of an image, and what is computed of one of them."""
-    graph = tvmdml.Graph()
-    x = graph.input((batch, 16, 20, 18), name="x")
-
-    def conv(image: Expression, filters: int, size: int) -> Expression:
-        weights = RNG.standard_normal((filters, image.shape[1], size, size)).astype(np.float32)
-        pad = [size // 2] * 2
-        return tvmdml.activation_relu(tvmdml.convolution(image, weights, start_padding=pad, end_padding=pad))
-
     both = conv(x, 64, 3)
     inner = conv(conv(both[:, 32:], 32, 3), 32, 3) + both[:, 32:]
-    outputs = [conv(conv(tvmdml.join([both[:, :32], both[:, 32:], inner], axis=1), 96, 3), 8, 1)]
-    compiled = graph.compile(outputs)
-    with monkeypatch.context() as patch:
-        patch.setattr(passes, "PASSES", tuple(one for one in passes.PASSES if one[1] is not passes.joins.run))
-        plain = graph.compile(outputs)
-    assert compiled.kernel_count == plain.kernel_count - 1
-    given = {"x": RNG.standard_normal((batch, 16, 20, 18)).astype(np.float32)}
-    (found,), (right,) = compiled(given), plain(given)
-    assert np.array_equal(found, right)
-    tvmdml.save_graph(compiled, tmp_path / "joined.graph")
-    assert np.array_equal(tvmdml.load_graph(tmp_path / "joined.graph")(given)[0], right)
+    return conv(conv(tvmdml.join([both[:, :32], both[:, 32:], inner], axis=1), 96, 3), 8, 1)
 
 
-@pytest.mark.full
-def test_branches_of_images_write_into_what_joins_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    graph = tvmdml.Graph()
-    x = graph.input((1, 16, 20, 18), name="x")
-
-    def conv(image: Expression, filters: int, size: int) -> Expression:
-        weights = RNG.standard_normal((filters, image.shape[1], size, size)).astype(np.float32)
-        pad = [size // 2] * 2
-        return tvmdml.activation_relu(tvmdml.convolution(image, weights, start_padding=pad, end_padding=pad))
-
+def nested(x: Expression) -> Expression:
     skip = conv(x, 32, 3)
     pooled = tvmdml.max_pooling(conv(skip, 64, 3), window_sizes=[3, 3], strides=[1, 1], start_padding=[1, 1], end_padding=[1, 1])
     deep = tvmdml.join([conv(skip, 32, 1), tvmdml.join([skip, pooled], axis=1), conv(skip, 16, 3)], axis=1)
-    outputs = [conv(conv(deep, 96, 3), 8, 1)]
+    return conv(conv(deep, 96, 3), 8, 1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("network", "batch", "joins"), [(half, 1, 1), (half, 2, 1), (nested, 1, 2)])
+def test_branches_of_images_write_into_what_joins_them(
+    network: Any, batch: int, joins: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    graph = tvmdml.Graph()
+    outputs = [network(graph.input((batch, 16, 20, 18), name="x"))]
     compiled = graph.compile(outputs)
     with monkeypatch.context() as patch:
         patch.setattr(passes, "PASSES", tuple(one for one in passes.PASSES if one[1] is not passes.joins.run))
         plain = graph.compile(outputs)
-    assert compiled.kernel_count == plain.kernel_count - 2
-    given = {"x": RNG.standard_normal((1, 16, 20, 18)).astype(np.float32)}
+    assert compiled.kernel_count == plain.kernel_count - joins
+    given = {"x": RNG.standard_normal((batch, 16, 20, 18)).astype(np.float32)}
     (found,), (right,) = compiled(given), plain(given)
     assert np.array_equal(found, right)
     tvmdml.save_graph(compiled, tmp_path / "joined.graph")

@@ -187,28 +187,23 @@ def test_the_planted_library_runs_where_its_user_is_trusted(cache: Path, library
         marker.unlink(missing_ok=True)
 
 
-@needs_root
-@pytest.mark.parametrize("which", ["manifest", "artifact"])
-def test_a_file_of_another_users_is_compiled_again_and_replaced(cache: Path, which: str) -> None:
+@pytest.mark.parametrize(
+    ("which", "mode"),
+    [*(pytest.param(one, None, marks=needs_root) for one in (0, 1)), (1, 0o664), (1, 0o646), (1, 0o666)],
+    ids=["manifest of another's", "artifact of another's", "0o664", "0o646", "0o666"],
+)
+def test_a_file_that_others_may_have_written_is_compiled_again_and_replaced(cache: Path, which: int, mode: int | None) -> None:
     assert call("round") == (1, [])
-    path = entry()[which == "artifact"]
-    os.chown(path, STRANGER, -1)
+    path = entry()[which]
+    if mode is None:
+        os.chown(path, STRANGER, -1)
+    else:
+        path.chmod(mode)
     compiled, (said,) = call("round")
     assert compiled == 1
-    assert f"{path} belongs to user {STRANGER}" in said
+    assert (f"{path} belongs to user {STRANGER}" if mode is None else f"can write to {path} (mode {mode:04o})") in said
     assert call("round") == (0, [])
-    assert path.stat().st_uid == 0
-
-
-@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666], ids=oct)
-def test_a_file_that_others_may_write_is_compiled_again_and_replaced(cache: Path, mode: int) -> None:
-    assert call("round") == (1, [])
-    path = entry()[1]
-    path.chmod(mode)
-    compiled, (said,) = call("round")
-    assert compiled == 1
-    assert f"can write to {path} (mode {mode:04o})" in said
-    assert call("round") == (0, [])
+    assert path.stat().st_uid == os.geteuid()
     assert not path.stat().st_mode & 0o022
 
 
@@ -247,7 +242,9 @@ def test_what_was_checked_is_what_is_read(cache: Path, place: Path) -> None:
         (cache / "kernels").rename(place / "moved")
         shutil.copytree(place / "moved", cache / "kernels")
         manifest.write_text("{}")
-        assert folder.read(manifest.name, 1 << 20) == content
+        assert folder.read(manifest.name, len(content)) == content
+        with pytest.raises(OSError, match=f"is not a regular file of at most {len(content) - 1} bytes"):
+            folder.read(manifest.name, len(content) - 1)
     assert stores.read(cache, "kernels", manifest.parent.name, manifest.name) == b"{}"
 
 

@@ -98,17 +98,6 @@ CONVOLUTIONS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str, draw: Draw) -> None:
-    way, make = CONVOLUTIONS[name]
-    head = make()
-    cpu = targets.resolve("cpu")
-    for follower in draw(FOLLOWERS):
-        desc = agrees(head, follower(head.output_tensor), cpu, name)
-        assert kernel_for(desc, cpu).name == kernel_for(head, cpu).name == way
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("level", ["cpu:x86-64-v2", "cpu:x86-64-v3"])
 def test_processors_without_masks(level: str, draw: Draw) -> None:
     target = targets.resolve(level)
@@ -129,14 +118,15 @@ PRODUCTS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", PRODUCTS)
-def test_products(name: str, draw: Draw) -> None:
-    way, make = PRODUCTS[name]
-    head = make()
+@pytest.mark.parametrize("head", [*CONVOLUTIONS.items(), *PRODUCTS.items()], ids=lambda head: head[0])
+def test_convolutions_and_products(head: tuple[str, tuple[str, Callable[[], Any]]], draw: Draw) -> None:
+    name, (way, make) = head
+    first = make()
     cpu = targets.resolve("cpu")
     for follower in draw(FOLLOWERS):
-        desc = agrees(head, follower(head.output_tensor), cpu, name)
+        desc = agrees(first, follower(first.output_tensor), cpu, name)
         assert kernel_for(desc, cpu).name == way
+        assert name in PRODUCTS or kernel_for(first, cpu).name == way
 
 
 def reduction(cls: Any, sizes: tuple[int, ...], layout: str = "packed", dtype: str = "float32", **given: Any) -> Any:

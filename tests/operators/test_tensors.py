@@ -14,7 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import ALL
 
-from tvmdml import AxisDirection, FeatureLevel, InvalidArgument, RoundingMode, TensorDataType, TensorDesc, TensorFlags, TvmdmlError
+from tvmdml import (
+    AxisDirection,
+    FeatureLevel,
+    InvalidArgument,
+    RoundingMode,
+    TensorDataType,
+    TensorDesc,
+    TensorFlags,
+    TvmdmlError,
+    tensors,
+)
 from tvmdml.kernels.layout import collapse
 from tvmdml.tensors import packed_strides
 
@@ -259,9 +269,13 @@ def test_a_permuted_and_padded_tensor_is_always_writable(order: list[int], sizes
     TensorDesc("uint8", tuple(sizes), tuple(strides)).check_writable("x")
 
 
-def test_an_interleaved_layout_without_a_nesting_order_is_writable() -> None:
-    # Neither stride exceeds the other dimension's extent, but 3a = 2b has no solution within the sizes.
-    TensorDesc("uint8", (2, 3), (3, 2)).check_writable("x")
+def test_interleaved_layouts_are_accepted_exactly_when_no_address_is_shared() -> None:
+    """All small ones: of (2, 3) with strides (3, 2) no stride exceeds the other dimension's extent, and 3a = 2b has no solution."""
+    pairs = itertools.product(itertools.product(range(2, 6), repeat=2), itertools.product(range(10), repeat=2))
+    triples = itertools.product(itertools.product((2, 3), repeat=3), itertools.product(range(7), repeat=3))
+    for sizes, strides in (*pairs, *triples):
+        addresses = _addresses(sizes, strides)
+        assert tensors._addresses_are_distinct(sizes, strides) == (len({*addresses}) == len(addresses)), (sizes, strides)
 
 
 @given(DIMENSIONS)

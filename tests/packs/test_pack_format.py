@@ -100,7 +100,7 @@ def test_equal_contents_are_equal_bytes(folder: Path, file: bytes) -> None:
     assert (folder / "again.tvmdml").read_bytes() == file[:-256]
 
 
-def test_records_are_found_by_what_they_are_about(folder: Path) -> None:
+def test_records_are_found_by_what_they_are_about(folder: Path, file: bytes) -> None:
     pack = Pack(folder / "whole.tvmdml")
     for kernel in contents().kernels:
         key = kernel_key(kernel.target, kernel.operator, kernel.kernel, kernel.parameters)
@@ -109,6 +109,9 @@ def test_records_are_found_by_what_they_are_about(folder: Path) -> None:
         key = operation_key(operation.target, operation.line, operation.in_place)
         assert (pack.find(key), pack.operation(key), pack.kernel(key)) == (None, operation, None)
     assert (pack.find(bytes(16)), pack.kernel(bytes(16)), pack.operation(bytes(16))) == (None, None, None)
+    for number in (-1, pack.part_count):
+        with pytest.raises(PackError, match=f"there is no part {number}"):
+            pack.part(number)
     pack.close()
     with pytest.raises(PackError, match="cannot be read"):
         pack.content(0)
@@ -141,6 +144,13 @@ def test_what_could_not_be_read_is_not_written(tmp_path: Path, change: dict[str,
     with pytest.raises(PackError):
         write(tmp_path / "x.tvmdml", contents()._replace(**change))
     assert not list(tmp_path.iterdir())
+
+
+def test_parts_have_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "MAX_PART_BYTES", 44)
+    write(tmp_path / "x.tvmdml", contents())
+    with pytest.raises(PackError, match=r"given 45 bytes, suffix '\.o'; allowed: up to 44 bytes"):
+        write(tmp_path / "y.tvmdml", contents()._replace(parts=[*contents().parts[:2], Part(".o", bytes(45))]))
 
 
 def test_a_pack_takes_its_place_at_once_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
