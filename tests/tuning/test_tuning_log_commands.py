@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import call
 from support import diagonal_desc, nonzero_desc, round_desc, tensor, top_k_desc
-from tuning_records import HERE, ROWS, THERE, call, contents, record, rows, write
+from tuning_records import HERE, ROWS, THERE, contents, record, rows, write
 
 from tvmdml import targets
 from tvmdml.library import lines, log_files, log_lines, logs

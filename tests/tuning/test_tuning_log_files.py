@@ -14,9 +14,10 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from commands import call
 from hypothesis import given, settings
 from support import nonzero_desc, tensor, top_k_desc
-from tuning_records import HERE, ROWS, THERE, call, changed, contents, found, installed_bits, record, rows, write
+from tuning_records import HERE, ROWS, THERE, changed, contents, found, installed_bits, record, rows, write
 
 from tvmdml.errors import InvalidArgument
 from tvmdml.library import log_files, log_lines, logs
