@@ -344,16 +344,6 @@ def no_word_of_the_validation_layer() -> Iterator[None]:
         assert not said, "\n".join(said)
 
 
-@pytest.fixture(autouse=True)
-def bits_of_subnormals(request: pytest.FixtureRequest) -> None:
-    """Tests that compare them are about devices that have them; conformance says what others may answer."""
-    if request.node.get_closest_marker("subnormals") is None:
-        return
-    for name in ("target", "device"):
-        if name in request.fixturenames and (types := request.getfixturevalue(name).flushed()):
-            pytest.skip(f"the device takes subnormals of {', '.join(sorted(types))} for 0")
-
-
 @pytest.fixture
 def draw(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
     """``draw(candidates, count)``: so many of them, with --full others when the source changes; all with --every-case."""

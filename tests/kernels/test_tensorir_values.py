@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from drawn import of
-from support import Array, seeded, special_values
+from support import Array, seeded, special_values, with_subnormals
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, operators, targets
@@ -186,10 +186,9 @@ SOME = 4
 @pytest.mark.full(first=1)
 @pytest.mark.some(25)
 @pytest.mark.parametrize("name", WORDS)
-@pytest.mark.subnormals
 def test_words_give_the_same_bits_on_every_target(target: Target, name: str, pytestconfig: pytest.Config) -> None:
     rng = of(pytestconfig.getoption("--case-seed"), "words", target.kind, name)
-    types = WORDS[name].types
+    types = with_subnormals(target, WORDS[name].types)
     count = len(types) if pytestconfig.getoption("--every-case") else min(SOME, len(types))
     for number, dtype in enumerate(rng.sample(types, count)):
         level = targets.resolve("cpu:x86-64-v2") if target.kind == "cpu" and number % 2 else target

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Array, assert_same_bits, random_bits, seeded, special_values
+from support import Array, assert_same_bits, random_bits, seeded, special_values, with_subnormals
 
 import tvmdml
 from tvmdml import InvalidArgument, TensorDataType, TensorDesc
@@ -119,8 +119,8 @@ def test_a_float64_becomes_a_float16_with_one_rounding(target: Target) -> None:
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("source", BYTE_TYPES, ids=str)
-@pytest.mark.subnormals
 def test_a_number_becomes_a_bool_by_not_being_0(source: TensorDataType, target: Target) -> None:
+    with_subnormals(target, [source])
     x = _values(source)
     found = tvmdml.cast(x, "bool", device=target.name)
     assert_same_bits(found, x != 0)

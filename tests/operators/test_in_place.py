@@ -190,12 +190,12 @@ LAYOUTS = {
 
 
 def problem(desc: Operator, target: Target, shared: Shared) -> str:
-    return tried(desc, target, OperatorTrial(desc, shared, functools.partial(any_values, seeded(desc.exactly(), shared))))
+    values = functools.partial(any_values, seeded(desc.exactly(), shared))
+    return tried(desc, target, OperatorTrial(desc, shared, values, flushed=target.flushed()))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.subnormals
 def test_every_way_gives_the_reference_s_results(layout: str, target: Target) -> None:
     """With the default schedule; test_pointwise.py has the family's."""
     desc = binary(specimens.Mixed, LAYOUTS[layout])
@@ -205,7 +205,6 @@ def test_every_way_gives_the_reference_s_results(layout: str, target: Target) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("layout", ["packed", "parts of lines", "transposed", "spread"])
-@pytest.mark.subnormals
 def test_two_outputs_each_in_an_input_s_memory(layout: str, target: Target) -> None:
     desc = parted(LAYOUTS[layout])
     for shared in ways(desc):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Array, reference, run, seeded, special_values
+from support import Array, reference, run, seeded, special_values, with_subnormals
 
 import tvmdml
 from tvmdml import TensorDataType, TensorDesc, operators, targets
@@ -101,9 +101,8 @@ def test_every_processor_gives_the_same_bits(name: str, draw: Draw) -> None:
 
 @pytest.mark.full(first=1)
 @pytest.mark.drawn("name", FUNCTIONS, 10)
-@pytest.mark.subnormals
 def test_every_device_gives_the_processors_bits(name: str, device: Target, draw: Draw) -> None:
-    for dtype in draw(("float32", "float16", "float64")):
+    for dtype in draw(with_subnormals(device, ["float32", "float16", "float64"])):
         x = patterns(dtype, 1 << 11)
         desc = desc_of(name, x)
         _assert_same(run(desc, targets.resolve("cpu"), x)[0], run(desc, device, x)[0])
@@ -180,9 +179,9 @@ ANGLES = [
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
-@pytest.mark.subnormals
 def test_angles_of_points(dtype: str, target: Target) -> None:
     """Zeros and infinities as in C; points all over the plane within the bound; and the processor's bits."""
+    with_subnormals(target, [dtype])
     y, x, angle = (np.array(some, dtype) for some in zip(*ANGLES, strict=True))
     _assert_same(tvmdml.atan_yx(y, x, device=target.name), angle)
     some = patterns(dtype, 1 << 11)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from support import ALL, Array, assert_same_bits, random_bits, seeded, special_values
+from support import ALL, Array, assert_same_bits, random_bits, seeded, special_values, with_subnormals
 
 import tvmdml
 from tvmdml import TensorDataType, operators
@@ -187,10 +187,9 @@ def test_unkind_values_give_what_numpy_gives(name: str, draw: Draw) -> None:
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", BINARY)
-@pytest.mark.subnormals
 def test_all_pairs_of_unkind_values_give_what_numpy_gives(name: str, target: Target, draw: Draw) -> None:
     """Of drawn types: code for the CPU is proven at each of its levels in test_levels.py, too."""
-    for data_type in draw(types_of(name), 2 if target.kind == "cpu" else 1):
+    for data_type in draw(with_subnormals(target, types_of(name)), 2 if target.kind == "cpu" else 1):
         assert_told(name, BINARY[name], target.name, *pairs(data_type))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Array, assert_same_bits, random_bits, reference, run, seeded, special_values
+from support import Array, assert_same_bits, random_bits, reference, run, seeded, special_values, with_subnormals
 
 import tvmdml
 from tvmdml import InvalidArgument, TensorDataType, TensorDesc, TvmdmlError, targets
@@ -105,11 +105,11 @@ def float_pairs(dtype: str, count: int) -> tuple[Array, Array]:
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.subnormals
 def test_powers_of_floats(dtype: str, target: Target) -> None:
     """Within the bound; zeros, infinities and NaN are NumPy's, which are C's; and the processor's bits."""
     if dtype == "float64" and target.kind != "cpu":
         return
+    with_subnormals(target, [dtype])
     x, y = float_pairs(dtype, 1 << (14 if target.kind == "cpu" else 10))
     desc = tvmdml.ElementWisePow.of(*2 * [TensorDesc(dtype, x.shape)])  # type: ignore[arg-type]
     (actual,), expected = run(desc, target, x, y), reference(desc, x, y)
@@ -125,10 +125,10 @@ EXPONENTS = (0.0, -0.0, 1.0, 2.0, 3.0, -1.0, 0.5, -0.5, 2.5, -3.0, 1e30, np.inf,
 
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.subnormals
 def test_constant_powers_of_floats(dtype: str, target: Target) -> None:
     if dtype == "float64" and target.kind != "cpu":
         return
+    with_subnormals(target, [dtype])
     x = np.concatenate(
         [special_values(TensorDataType.of(dtype, "")), random_bits(seeded(dtype), TensorDataType.of(dtype, ""), (500,))]
     )
@@ -144,7 +144,7 @@ def test_integers_to_powers_of_floats(base: TensorDataType, target: Target) -> N
     """Integral ones are exact, others those of float32, cut toward zero."""
     if target.kind != "cpu" and base.tvm not in ("int8", "uint32", "int64"):
         return
-    for dtype in FLOATS if target.kind == "cpu" else ("float32",):
+    for dtype in FLOATS if target.kind == "cpu" else with_subnormals(target, ["float32"]):
         x, y = pairs(base, TensorDataType.of(dtype, ""))
         small = seeded(base, dtype).uniform(-4, 4, 400)
         x = np.concatenate([x, *2 * [np.resize(values(base), 400)]])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import Drawn
-from support import seeded
+from support import seeded, with_subnormals
 
 import tvmdml
 from tvmdml import TensorDesc, targets
@@ -89,9 +89,9 @@ SEVERAL = {
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("fill", ["mixed", "normal"])
-@pytest.mark.subnormals
 def test_threads_with_several_channels_agree_with_the_reference(name: str, fill: str, device: Target) -> None:
     desc, choice = SEVERAL[name]
+    with_subnormals(device, ["float32"])
     drawn = Drawn(Case(desc, fill=fill), device, knobs=SHARED)
     kernel = drawn.kernel()
     assert kernel is not None
