@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 pytestmark = pytest.mark.skipif(bool(cuda_emulator.missing()), reason=cuda_emulator.missing())
 
-NOT_READY, ILLEGAL_ADDRESS, TIMEOUT, STACK_ERROR, MISALIGNED, FAILED = 600, 700, 702, 714, 716, 719
+OUT_OF_MEMORY, NOT_READY, ILLEGAL_ADDRESS, TIMEOUT, STACK_ERROR, MISALIGNED, FAILED = 2, 600, 700, 702, 714, 716, 719
 CAPTURE_UNSUPPORTED, INVALIDATED, UNJOINED, ISOLATION, IMPLICIT = 900, 901, 904, 905, 906
 NON_BLOCKING, THREAD_LOCAL = 1, 1
 
@@ -378,6 +378,18 @@ def test_memory_is_freed_in_turn(cuda: Driver, capfd: pytest.CaptureFixture[str]
     with fails(ILLEGAL_ADDRESS):
         cuda("cuStreamSynchronize", other)
     assert "freed before its turn" in capfd.readouterr().err
+
+
+def test_a_device_has_the_memory_that_a_variable_says(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TVMDML_EMULATED_MEMORY", "1.5M")
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    assert free.value == total.value == 3 << 19
+    memory = cuda.allocate(1 << 20)
+    with fails(OUT_OF_MEMORY):
+        cuda.allocate(1 << 20)
+    cuda("cuMemFree_v2", memory)
+    cuda("cuMemFree_v2", cuda.allocate(1 << 20))
 
 
 def _captured(cuda: Driver, stream: ctypes.c_void_p) -> ctypes.c_void_p:
