@@ -18,7 +18,7 @@ from tvmdml.operators._matrix_blocks_fused import BlockwiseGemm
 from tvmdml.schedules.gpu import Numbers, checked, require, require_few_rounds, strided
 from tvmdml.schedules.gpu._bits import BitMatrix
 from tvmdml.schedules.gpu._matrix_loads import aligned
-from tvmdml.schedules.gpu._matrix_writer import Writer
+from tvmdml.schedules.gpu._matrix_writer import Writer, passed
 from tvmdml.schedules.gpu._words import load
 from tvmdml.targets._device import DeviceTarget
 
@@ -53,18 +53,17 @@ def kernel(desc: Matrix, own: BlockwiseGemm, contraction: Contraction, target: D
     groups = max(1, min(total, target.max_groups, knobs.most_groups))
     steps = -(-whole // lanes) + -(-(depth - whole * matrix.places) // lanes) + -(-results // threads) * (lanes + 1)
     require_few_rounds(desc, target, -(-total // groups) * (steps + 3))
-    given = contraction.numbers()
-    known = tuple(number if number in (0, 1) else -1 for number in given)
+    known, integers = passed(contraction)
     numbers = Numbers(
         max(contraction.span, columns + threads * some, total + groups, depth + 4 * threads, *matrix.spans),
         groups=(groups,),
         total=total,
         parts=parts(),
         whole=whole,
-        each=tuple(number for number, one in zip(given, known, strict=True) if one < 0),
         steps=matrix.numbers,
         words=matrix.raising,
         plain=("steps",),
+        **integers,
     )
     require(desc, target, *sorted(matrix.types(desc)))
     itemsize = own.a_tensor.data_type.itemsize

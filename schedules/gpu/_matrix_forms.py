@@ -23,6 +23,17 @@ class MatrixTile(NamedTuple):
         """The threads of a group, without tensor cores."""
         return (self.rows // self.own_rows) * (self.columns // self.own_columns)
 
+    @property
+    def sums(self) -> int:
+        """The sums of a thread, without tensor cores."""
+        return self.own_rows * self.own_columns
+
+    def wider(self) -> MatrixTile:
+        """The same with twice as many sums for each thread."""
+        if self.own_rows <= self.own_columns:
+            return self._replace(own_rows=2 * self.own_rows)
+        return self._replace(own_columns=2 * self.own_columns)
+
     def groups(self, rows: int, columns: int) -> int:
         """How many tiles a result has."""
         return -(-rows // self.rows) * -(-columns // self.columns)

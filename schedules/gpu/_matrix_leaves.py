@@ -21,6 +21,9 @@ from tvmdml.targets._device import DeviceTarget
 _ROW = 16
 """Bytes of a row or column of the small matrices that tensor cores multiply; padding of as many lets rows begin in other banks."""
 
+_TOGETHER = 512
+"""The multiplications of a loop's round, for compilers that unroll nothing of this length."""
+
 
 class _Own:
     """A thread's sums are its own."""
@@ -41,19 +44,23 @@ class Plain(_Own):
 
     crosses = False
 
-    def __init__(self, tile: MatrixTile, step: int, stages: int, computed: str, types: Sequence[str], packed: bool) -> None:
+    def __init__(
+        self, tile: MatrixTile, step: int, stages: int, computed: str, types: Sequence[str], packed: bool, unrolls: bool
+    ) -> None:
         width = 8 if computed == "float64" else 4
         self.packed = packed and computed == "float32"
         """Whether two neighbouring sums are added to at once."""
         self.name = "plain packed" if self.packed else "plain"
         self.tile, self.stages, self.computed = tile, stages, computed
         # With fewer products the compiler is told of fewer registers than a large tile needs.
-        self.step = max(16 if tile.own_rows * tile.own_columns > 32 else 8, step if width == 4 else min(step, 8))
+        self.step = max(16 if tile.sums > 32 else 8, step if width == 4 else min(step, 8))
+        # Pairs are not unrolled by compilers that unroll. A driver for the CPU moves all sums at the end of a round.
+        self._together = self.step if self.packed else 1 if unrolls else min(self.step, max(1, _TOGETHER // tile.sums))
         self.stored = (computed, computed)
         self.keeps_type = all(one == computed for one in types) and computed != "int32"
         self.has_words = self.keeps_type and width == 4
         self.threads = tile.threads
-        self.sums = tile.own_rows * tile.own_columns
+        self.sums = tile.sums
         self.rounds = tile.own_rows
         self.slab_rows = tile.rows // tile.own_rows
         self.slab_pitch = tile.columns
@@ -92,27 +99,31 @@ class Plain(_Own):
 
     def multiply(self, writer: TileWriter, stage: Any) -> None:
         """The products that are in shared memory, added to the thread's sums in order."""
+        begins = [None if stage is None else T.let(stage * self.size(which)) for which in (0, 1)]
+        together = T.const(self._together, "int32")
+        rounds = T.const(self.step // self._together, "int32")
+        with T.loop(rounds) as some, T.unroll(T.const(0, "int32"), together) as k:
+            self._product(writer, begins, T.let(some * together + k))
+
+    def _product(self, writer: TileWriter, begins: Sequence[Any], k: Any) -> None:
+        """The products of one inner coordinate, added to the thread's sums."""
         tile = self.tile
         owns, sides = (tile.own_rows, tile.own_columns), (tile.rows, tile.columns)
-        begins = [None if stage is None else T.let(stage * self.size(which)) for which in (0, 1)]
-        count = T.const(self.step, "int32")
-        # A compiler unrolls what it knows, which pairs are not.
-        with T.unroll(T.const(0, "int32"), count) if self.packed else T.loop(count) as k:
-            factors: list[list[Any]] = []
-            for which in (0, 1):
-                lanes = self._lanes(owns[which])
-                spread = sides[which] // owns[which] * lanes
-                row = k * self._pitch(which) + self._places[which] * lanes
-                row = T.let(row if begins[which] is None else row + begins[which])
-                memory = writer.parts[which].memory
-                factors.append([one for part in range(owns[which] // lanes) for one in load(memory, row + part * spread, lanes)])
-            for i, a in enumerate(factors[0]):
-                for j, b in enumerate(factors[1]):
-                    place = i * tile.own_columns + j
-                    if not self.packed:
-                        T.store(writer.own, place, multiply_add(a, b, writer.own[place]))
-                    elif j % 2 == 0:
-                        T.multiply_add_pair(writer.own, place, a, (b, factors[1][j + 1]))
+        factors: list[list[Any]] = []
+        for which in (0, 1):
+            lanes = self._lanes(owns[which])
+            spread = sides[which] // owns[which] * lanes
+            row = k * self._pitch(which) + self._places[which] * lanes
+            row = T.let(row if begins[which] is None else row + begins[which])
+            memory = writer.parts[which].memory
+            factors.append([one for part in range(owns[which] // lanes) for one in load(memory, row + part * spread, lanes)])
+        for i, a in enumerate(factors[0]):
+            for j, b in enumerate(factors[1]):
+                place = i * tile.own_columns + j
+                if not self.packed:
+                    T.store(writer.own, place, multiply_add(a, b, writer.own[place]))
+                elif j % 2 == 0:
+                    T.multiply_add_pair(writer.own, place, a, (b, factors[1][j + 1]))
 
     def declare(self, parts: Sequence[FactorTile]) -> Any:
         """Shared memory for both factors; returns the slab, which is there when they are no longer needed."""

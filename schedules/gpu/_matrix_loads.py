@@ -14,7 +14,7 @@ from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import INSIDE, both, coordinate
 from tvmdml.schedules.gpu._matrix_forms import Leaf, TileWriter
-from tvmdml.schedules.gpu._words import words
+from tvmdml.schedules.gpu._words import save, words
 
 _BYTES = 16
 """The most that are moved together."""
@@ -43,17 +43,21 @@ class Moved(NamedTuple):
     """What is outside is not read: where it would be is linear in all coordinates."""
     loose: bool = False
     """Runs of bytes may begin anywhere: their words are made of those that they are in."""
+    turned: bool = False
+    """Four neighbouring products of four rows or columns, which change places: rows or columns are neighbours in shared memory."""
     even: bool = False
     """Four products are there as a whole or not at all, and as far apart as others."""
 
     def slots(self, leaf: Leaf, which: int) -> int:
         """How many runs, or blocks of four by four, a thread moves of a factor's part."""
         side = (leaf.tile.rows, leaf.tile.columns)[which]
+        if self.turned:
+            return int(-(-side * leaf.step // (leaf.threads * 16))) * 4
         return int(-(-side * leaf.step // (leaf.threads * (16 if self.crossed else self.packed * self.run))))
 
     def __str__(self) -> str:
         """What the code depends on."""
-        ways = [way for way in ("copied", "crossed", "flat", "predicated", "loose", "even") if getattr(self, way)]
+        ways = [way for way in ("copied", "crossed", "flat", "predicated", "loose", "turned", "even") if getattr(self, way)]
         return " ".join(("inner" if self.inner_first else "own", str(self.run), *ways))
 
 
@@ -88,11 +92,15 @@ def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy:
     if run == size == 1 and leaf.crosses and _may_be_loose(contraction, operand, 3 if inner_first else which + 1):
         many = _BYTES if inner_first else 4
         return Moved(inner_first, many, size, copied=False, crossed=not inner_first, flat=flat, loose=True)
+    turned = leaf.has_words and inner_first and run == 1 and not can_copy
+    if turned and (turned := _run(operand, contraction.sizes, _end(contraction, 3), 4) == 4):
+        run = 4
     whole = leaf.keeps_type and run * size >= 4 and not filled
     copied = whole and can_copy
     run = run if copied or (whole and leaf.has_words) else 1
     linear = bool(operand.rules) and all(rule.kind == INSIDE for rule in operand.rules)
-    return Moved(inner_first, run, size, copied, flat=flat, predicated=linear and (copied or (predicates and run == 1)))
+    predicated = linear and (copied or (predicates and run == 1))
+    return Moved(inner_first, run, size, copied, flat=flat, predicated=predicated, turned=turned)
 
 
 def _may_be_loose(contraction: Contraction, operand: Operand, group: int) -> bool:
@@ -351,6 +359,34 @@ def _first_bytes(word: Any, count: Any) -> Any:
     others = T.let(T.max(T.const(0, "int32"), T.min(T.const(4, "int32"), 4 - count)))
     kept = T.shift_right(T.const(0xFFFFFFFF, "uint32"), T.reinterpret(T.min(others, T.const(3, "int32")) * 8, "uint32"))
     return T.Select(others < T.const(4, "int32"), word & kept, T.const(0, "uint32"))
+
+
+class Turned(FactorLoads):
+    """Words whose neighbours in memory are products, four of each of four rows or columns: each product's are stored together."""
+
+    def _slot(self, slot: int) -> tuple[Any, Any, bool]:
+        """Of a row or column of a thread's block: its number, and its first product; whether all threads have such a block."""
+        threads, (block, row) = self.writer.leaf.threads, divmod(slot, 4)
+        place = T.let(self.writer.thread + block * threads) if block else self.writer.thread
+        second = T.let(T.truncdiv(place, T.const(self.step // 4, "int32")))
+        first = T.let((place - second * (self.step // 4)) * 4)
+        return T.let(second * 4 + row), first, (block + 1) * threads * 16 <= self.tile * self.step
+
+    def load(self, first: Any) -> None:
+        """The blocks of the next products, to registers."""
+        blocks = self.tile * self.step // 16
+        with nullcontext() if blocks >= self.writer.leaf.threads else T.when(self.writer.thread < T.const(blocks, "int32")):
+            super().load(first)
+
+    def keep(self, stage: Any) -> None:
+        """The blocks, from registers to shared memory."""
+        for slot in range(0, self.slots, 4):
+            own, inner, every = self._slot(slot)
+            with nullcontext() if every else T.when(own < T.const(self.tile, "int32")):
+                for k in range(4):
+                    place = self.writer.leaf.place(self.which, own, inner + k)
+                    place = T.let(place if stage is None else place + stage * self.writer.leaf.size(self.which))
+                    save(self.memory, T.multiple(place, 4), [self._held[4 * (slot + i) + k] for i in range(4)])
 
 
 class Crossed(FactorLoads):

@@ -14,10 +14,30 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, position, reduction, strided
 from tvmdml.schedules.gpu._matrix_bits import BitPart
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace
-from tvmdml.schedules.gpu._matrix_loads import Crossed, FactorLoads, Moved
+from tvmdml.schedules.gpu._matrix_loads import Crossed, FactorLoads, Moved, Turned
 
 _BAND = 8
 """Groups that run at the same time have tiles of so many rows of tiles: they read the same parts of the second factor."""
+
+
+def passed(contraction: Contraction) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """A contraction's integers that are constants, with -1 for the others; and the others, which are passed at launch, by name."""
+    given = contraction.numbers()
+    known = tuple(number if number in (0, 1) else -1 for number in given)
+    named: dict[str, tuple[int, ...]] = dict.fromkeys(("inner", "outer", "each"), ())
+    for name, number, one in zip(_names(contraction), given, known, strict=True):
+        named[name] += (number,) if one < 0 else ()
+    return known, named
+
+
+def _names(contraction: Contraction) -> list[str]:
+    """The name of each integer's group: ``inner`` and ``outer`` have the sizes that coordinates are divided by."""
+    names = [
+        ("inner" if i == 3 else "outer") if place else "each"
+        for i, own in enumerate(contraction.groups)
+        for place in range(len(own))
+    ]
+    return names + ["each"] * (len(contraction.numbers()) - len(names))
 
 
 class Writer:
@@ -115,8 +135,9 @@ class Writer:
             if self.after is not None:
                 self.after.keep(f)
             n = self.numbers.declare(f)
-            waiting = iter(n.each)
-            self.c = self.form.expressions([next(waiting) if one < 0 else one for one in self.known])
+            waiting = {name: iter(getattr(n, name)) for name in ("inner", "outer", "each")}
+            names = zip(_names(self.form), self.known, strict=True)
+            self.c = self.form.expressions([next(waiting[name]) if one < 0 else one for name, one in names])
             ranks = [len(sizes) for sizes in self.c.groups]
             self.starts = [sum(ranks[:i]) for i in range(4)]
             self.sizes = [self._product(sizes) for sizes in self.c.groups]
@@ -129,7 +150,10 @@ class Writer:
         """The launch that multiplies, and one that adds."""
         with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
             self.thread = thread
-            self.parts = [(Crossed if way.crossed else FactorLoads)(self, which, way) for which, way in enumerate(self.moved)]
+            self.parts = [
+                (Crossed if way.crossed else Turned if way.turned else FactorLoads)(self, which, way)
+                for which, way in enumerate(self.moved)
+            ]
             if self.bits is not None:
                 self.bits.begin(self.buffers, n.bits, self.sizes[3], n.words)
                 self.parts[1] = BitPart(self, 1, self.moved[1], self.bits)

@@ -25,12 +25,12 @@ def load(buffer: Any, at: Any, count: int) -> list[Any]:
 
 
 def save(buffer: Any, at: Any, values: Sequence[Any]) -> None:
-    """Store neighbouring words at once."""
+    """Store neighbours at once."""
     count = len(values)
     if count == 1:
         T.store(buffer, at, values[0])
         return
-    held = T.local("uint32", count)
+    held = T.local(str(buffer.dtype), count)
     for i, value in enumerate(values):
         T.store(held, i, value)
     T.store(buffer, T.run(at, count), held[T.run(T.const(0, "int32"), count)])

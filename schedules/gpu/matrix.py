@@ -33,7 +33,7 @@ from tvmdml.schedules.gpu._matrix_held import Held, held_shape
 from tvmdml.schedules.gpu._matrix_leaves import Cores, Plain, has_cores
 from tvmdml.schedules.gpu._matrix_loads import Moved, are_near, is_inner_first, moved
 from tvmdml.schedules.gpu._matrix_tiles import TILES, busy_groups, chosen
-from tvmdml.schedules.gpu._matrix_writer import WholeSums, Writer
+from tvmdml.schedules.gpu._matrix_writer import WholeSums, Writer, passed
 from tvmdml.targets._device import DeviceTarget
 
 _BUSY = {"sm_75": 64, "sm_86": 64, "sm_87": 16, "sm_110": 16, "sm_121": 32}
@@ -100,7 +100,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
             step = step if bits is None else min(max(step, bits.per_word), bits.period)
             return Held(tile, step, stages, types, shape, target.subgroup_size, inner_first, shifted, bits is not None)
         step = max(step, 0 if bits is None else bits.per_word)
-        return Plain(tile, step, stages, contraction.computed, types, target.has("packed_floats"))
+        return Plain(tile, step, stages, contraction.computed, types, target.has("packed_floats"), target.has("unrolled_loops"))
 
     can_copy, some = knobs.stages > 1 and target.has("async_copies"), leaf_of(next(iter(TILES.values())), 8, 1)
     sizes = [getattr(desc, one.name).data_type.itemsize for one in (contraction.a, contraction.b)]
@@ -132,8 +132,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     if target.max_rounds is not None and rounds > target.max_rounds:
         given = f"{rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
-    given_numbers = contraction.numbers()
-    known = tuple(number if number in (0, 1) else -1 for number in given_numbers)
+    known, integers = passed(contraction)
     adding = max(1, min(-(-count // threads), most))
     numbers = Numbers(
         max(
@@ -147,7 +146,8 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         tiles=(-(-rows // tile.rows), -(-columns // tile.columns)),
         steps=steps,
         blocks=blocks,
-        each=tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0),
+        divisors=("inner", "outer"),
+        **integers,
         **({} if bits is None else {"bits": bits.numbers, "words": bits.raising, "plain": ("bits",)}),
     )
     stored = {tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None} if bits is None else bits.types(desc)
@@ -179,11 +179,9 @@ def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: A
     if target.max_rounds is not None and rounds > target.max_rounds:
         given = f"{rounds} rounds of loops in a thread on {target.name}"
         refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
-    given_numbers = contraction.numbers()
-    known = tuple(number if number in (0, 1) else -1 for number in given_numbers)
-    each = tuple(number for number, one in zip(given_numbers, known, strict=True) if one < 0)
+    known, integers = passed(contraction)
     span = max(contraction.span, several * (total + groups * threads))
-    numbers = Numbers(span, groups=(groups,), total=total, each=each)
+    numbers = Numbers(span, groups=(groups,), total=total, divisors=("outer",), **integers)
     types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
     require(desc, target, *types, contraction.computed)
     writer = WholeSums(

@@ -293,19 +293,30 @@ def test_what_one_architecture_of_a_list_has_changes_no_bit(cuda: Target) -> Non
 @pytest.mark.full(first=1)
 @pytest.mark.parametrize("name", sorted(TILES, key=lambda name: name != "32x32"))
 def test_tiles_of_floats_are_exact_and_moved_in_vectors(vulkan: VulkanTarget, name: str) -> None:
-    """Four neighbours at once in a group's memory, and from a tensor where they are aligned."""
+    """Four neighbours at once in a group's memory, and from a tensor where they are aligned, whatever they are neighbours along."""
     rng, given, tile = seeded(name), {"tile": name, "algorithm": "tiles"}, TILES[name]
-    for columns in (132, 131):
-        a, b = (rng.integers(-8, 9, size).astype(F32) for size in ((70, 270), (270, columns)))
+    for depth, columns in ((270, 132), (270, 131), (272, 131)):
+        a, b = (rng.integers(-8, 9, size).astype(F32) for size in ((70, depth), (depth, columns)))
         desc = tvmdml.Gemm.of(*described(a, b))
         way, got = product(vulkan, desc, given, a, b, None)
         assert_same_bits(got, a @ b, way)
         with knobs.using(matrix=given):
             function = kernel_for(desc.canonical(), vulkan).build()
         code = compile_function(function, vulkan.capabilities).images[0].content
-        aligned = columns % 4 == 0
-        assert (4 in widths(code)) is aligned
-        assert widths(code, "Workgroup").count(4) >= tile.own_rows // 4 + tile.own_columns // 4 + aligned
+        aligned, turned = columns % 4 == 0, depth % 4 == 0
+        assert (4 in widths(code)) is (aligned or turned)
+        assert widths(code, "Workgroup").count(4) >= tile.own_rows // 4 + tile.own_columns // 4 + aligned + 4 * turned
+
+
+def test_loads_for_the_multiplications_of_a_large_tile(vulkan: VulkanTarget) -> None:
+    """A thread of a GPU has 8 x 8 sums; that of a CPU has 16 x 16, as its registers are memory anyway."""
+    desc = tvmdml.Gemm.of(*described(np.zeros((128, 64), F32), np.zeros((64, 128), F32)))
+    for (_, target), staged, read in zip(vulkan.variants(), (6, 16), (32, 16), strict=True):
+        with knobs.using(matrix={"tile": "128x128", "algorithm": "tiles"}):
+            function = kernel_for(desc.canonical(), target).build()
+        code = compile_function(function, target.capabilities).images[0].content
+        assert [name for name, _ in instructions(code)].count("FMul") == 512
+        assert widths(code, "Workgroup").count(4) == staged + read
 
 
 def test_threads_with_several_sums_of_a_row_or_a_column(vulkan: VulkanTarget) -> None:

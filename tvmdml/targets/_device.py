@@ -59,7 +59,8 @@ class DeviceTarget(Target):
     def has(self, feature: str) -> bool:
         """Whether the device has an optional feature: ``int64``, ``float64``, ``subgroup_ballot``, ``tensor_cores`` …
 
-        With ``predicates``, what is read under a condition costs no more than what is read always.
+        With ``predicates``, what is read under a condition costs no more than what is read always. With ``unrolled_loops``, its
+        compilers unroll long loops of a few rounds.
         """
 
     def matrices(self, dtype: str) -> tuple[int, int, int] | None:

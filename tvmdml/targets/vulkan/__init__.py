@@ -117,7 +117,7 @@ class VulkanTarget(DeviceTarget):
         """By the name of a capability, or by ``subgroup_`` and a group of operations."""
         if feature.startswith("subgroup_") and feature != "subgroup_extended_types":
             return feature.removeprefix("subgroup_") in self.capabilities.subgroup
-        if feature in ("tensor_cores", "async_copies", "packed_floats", "predicates"):
+        if feature in ("tensor_cores", "async_copies", "packed_floats", "predicates", "unrolled_loops"):
             return False
         return bool(getattr(self.capabilities, feature))
 
