@@ -93,6 +93,12 @@ class AttentionBlocks:
     def _store(self, at: Any, value: Any) -> None:
         T.store(self.scratch, T.run(at, self.form.lanes), value)
 
+    def enter(self) -> None:
+        """What a task begins with."""
+
+    def leave(self) -> None:
+        """What a task ends with."""
+
     def unit(self, batch: Any, head: Any, block: Any) -> None:
         """A block of query rows of a head."""
         steps, form = self.steps, self.form

@@ -7,7 +7,7 @@ Instructions take subnormal sums for 0; FMA does not.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import CHAIN, bfloat16, multiply_add
@@ -17,6 +17,8 @@ from tvmdml.schedules.cpu._sums import Sums, zeros
 
 _WORDS = CHAIN // 2
 """Those of half a block."""
+_TILE = 4, 2
+"""Rows and vectors of the tile of two panels."""
 _FEATURE = "avx512bf16"
 _SHUFFLES = {
     "swapped": [i ^ 1 for i in range(32)],
@@ -91,12 +93,68 @@ class TileBfloat16(TilePairs):  # type: ignore[misc] # as above
     """Words of places 16 apart, the first one below, for tiles."""
 
     group, unit, parts, apart = 2, 16, 1, CHAIN
+    order: ClassVar[str] = "halves"
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+        """What values are multiplied by before they are rounded, where their places are contiguous."""
 
     def pairs(self, raw: Any) -> tuple[Any, ...]:
-        return (_words("halves", raw),)
+        return (_words(self.order, raw if self.scale == 1 else T.hold(raw * T.like(raw, self.scale))),)
 
     def woven_pairs(self, raws: list[Any]) -> tuple[Any, ...]:
-        return (_joined(*raws[::-1]),)
+        if T.lanes(raws[0]) == CHAIN and T.has_instructions(_FEATURE):
+            return (_words("halves", T.Shuffle(self._by_half(raws), list(range(2 * CHAIN)))),)
+        upper, lower = self._by_half(raws)[::-1]
+        return (_joined(upper, lower),)
+
+    def _by_half(self, raws: list[Any]) -> list[Any]:
+        """The values of lower and of upper halves."""
+        return raws
+
+
+class NeighbouringPairs(TileBfloat16):
+    """Words of ``Bfloat16``, packed as for tiles."""
+
+    apart = 1
+    order = "swapped"
+
+    def _by_half(self, raws: list[Any]) -> list[Any]:
+        return raws[::-1]
+
+
+def product_of_panels(words: Any, a: Any, b: Any, sums: Any, at: Any, units: Any, first: Any = None) -> None:
+    """Sums of two panels of 32 lines of ``NeighbouringPairs`` over so many units of places, in vectors of columns.
+
+    ``first`` says whether they begin with 0, and not with what is in memory; ``None``: they do.
+    """
+    lanes, (rows, vectors), arithmetic = CHAIN, _TILE, Bfloat16()
+    width, unit = 2 * CHAIN, 2 * CHAIN * arithmetic.unit
+
+    with T.loop(T.i64(width // rows)) as group, T.loop(T.i64(width // (vectors * lanes))) as part:
+        own_a, own_b = T.hold(a + group * (rows * arithmetic.unit)), T.hold(b + part * (vectors * lanes))
+        to = T.hold(at + group * (rows * width) + part * (vectors * lanes))
+
+        def run(i: int, j: int, to: Any = to) -> Any:
+            return T.run(to + i * width + j * lanes, lanes)
+
+        def before(i: int, j: int, run: Any = run) -> Any:
+            return zeros(lanes) if first is None else T.hold(T.Select(T.splat(first, lanes), zeros(lanes), sums[run(i, j)]))
+
+        totals = Sums(rows, vectors, before, arithmetic.step)
+        with T.loop(units) as u:
+            halves = [Sums(rows, vectors, lambda i, j: zeros(lanes), arithmetic.step) for _ in range(2)]
+            for half, own in enumerate(halves):
+                with T.loop(T.i64(_WORDS)) as k:
+                    word = T.hold(k + half * _WORDS)
+                    along = [T.hold(words[T.run(own_b + u * unit + word * width + j * lanes, lanes)]) for j in range(vectors)]
+                    own.add(lambda i, word=word: words[own_a + u * unit + i * arithmetic.unit + word], along)
+            for i in range(rows):
+                for j in range(vectors):
+                    totals.set(i, j, T.hold(totals.get(i, j) + T.hold(halves[0].get(i, j) + halves[1].get(i, j))))
+        for i in range(rows):
+            for j in range(vectors):
+                T.store(sums, run(i, j), totals.get(i, j))
 
 
 class Bfloat16Product(ProductLoops):  # type: ignore[misc] # as above

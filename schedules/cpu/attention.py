@@ -1,6 +1,7 @@
 """Attention on the CPU, without a matrix of all scores.
 
 - ``blocks``: many query rows. A block of them goes over blocks of keys (``_attention_blocks.py``).
+- ``rounded_blocks``: the same of factors that are rounded to bfloat16 (``_attention_bfloat16.py``).
 - ``few``: few query rows. Keys and values are read once, in parts (``_attention_rows.py``).
 """
 
@@ -14,10 +15,12 @@ from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._attention_steps import AttentionSteps, DescribedAttention, Joined, numbers, with_numbers
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.cpu import TASKS_PER_THREAD, per_task, share, split
+from tvmdml.schedules.cpu import TASKS_PER_THREAD, _attention_bfloat16, per_task, share, split
+from tvmdml.schedules.cpu._attention_bfloat16 import RoundedBlocks
 from tvmdml.schedules.cpu._attention_blocks import AttentionBlocks, BlockForm, scratch_sizes
 from tvmdml.schedules.cpu._attention_rows import FewRows, Fews, few_scratch, found_size
 from tvmdml.schedules.cpu._attention_tiles import registers
+from tvmdml.schedules.cpu._matrix_writer import has_tiles_of_pairs
 from tvmdml.targets import Target
 
 KNOBS = Knobs(
@@ -33,9 +36,13 @@ KNOBS = Knobs(
 
 
 def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kernel:
-    """Blocks of query rows, or parts of keys for few of them, are divided among tasks."""
+    """AttentionBlocks of query rows, or parts of keys for few of them, are divided among tasks."""
     d = desc.described()
     s, own = d.sizes, registers(target)
+    if desc.BFLOAT16:
+        form = _attention_bfloat16.form_of(s.rows, _units(desc, d))
+        room = _attention_bfloat16.scratch_of(form, s.channels, s.value_channels)
+        return _in_blocks(desc, target, knobs, form, _Writer(desc, d, form, shared, has_tiles_of_pairs(target)), room)
     group = s.heads // s.joint
     if s.rows * group <= knobs.most_rows:
         few = FewRows(own, int(s.rows == 1), knobs.part_keys, _units(desc, d))
@@ -55,15 +62,22 @@ def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kerne
     while parts > 1 and s.batch * s.heads * -(-s.rows // (own.lanes * vectors * parts)) < 4 * target.tasks():
         parts //= 2
     form = BlockForm(own, vectors, knobs.keys, parts, _units(desc, d))
+    room = (sum(scratch_sizes(form, s.channels, s.value_channels)),)
+    return _in_blocks(desc, target, knobs, form, _Writer(desc, d, form, shared), room)
+
+
+def _in_blocks(desc: Attention, target: Target, knobs: Any, form: BlockForm, writer: _Writer, room: tuple[int, ...]) -> Kernel:
+    """The kernel of blocks of query rows, whose tasks have so many floats each, and words."""
+    s = writer.d.sizes
     blocks = -(-s.rows // form.block)
     units = s.batch * s.heads * blocks
     products = units * form.block * s.total * (s.channels + s.value_channels)
     tasks = min(split(products, target, knobs.task_products, knobs.tasks_per_thread), units)
-    writer = _Writer(desc, d, form, shared)
-    size = sum(scratch_sizes(form, s.channels, s.value_channels))
     module, *also = desc.modules()
-    scalars = (tasks, size, blocks, *numbers(d))
-    return Kernel(module, "blocks", writer.parameters, writer.function, scalars, (("float32", tasks * size),), tuple(also))
+    temporaries = tuple((kind, tasks * size) for kind, size in zip(("float32", "int32"), room, strict=False))
+    scalars = (tasks, *room, blocks, *numbers(writer.d))
+    way = "rounded_blocks" if desc.BFLOAT16 else "blocks"
+    return Kernel(module, way, writer.parameters, writer.function, scalars, temporaries, tuple(also))
 
 
 def _units(desc: Attention, d: DescribedAttention) -> tuple[str, ...]:
@@ -80,8 +94,10 @@ def _units(desc: Attention, d: DescribedAttention) -> tuple[str, ...]:
 class _Writer:
     """Writes the kernel."""
 
-    def __init__(self, desc: Attention, d: DescribedAttention, form: BlockForm | FewRows, shared: Shared) -> None:
-        self.desc, self.d, self.form, self.shared = desc, d, form, shared
+    def __init__(
+        self, desc: Attention, d: DescribedAttention, form: BlockForm | FewRows, shared: Shared, in_tiles: bool = False
+    ) -> None:
+        self.desc, self.d, self.form, self.shared, self.in_tiles = desc, d, form, shared, in_tiles
         s, mask = d.sizes, desc.mask()
         self.parameters: tuple[tuple[str, Any], ...] = (
             ("operator", desc.NAME),
@@ -97,15 +113,19 @@ class _Writer:
             ("contiguous", " ".join(form.units)),
             ("numbers", len(list(numbers(d)))),
             ("shared", shared),
+            ("tiles", in_tiles),
         )
 
     def function(self) -> T.PrimFunc:
         with T.function() as f:
             buffers = f.tensors(self.desc, self.shared)
             scratch = f.buffer("scratch", "float32")
+            words = f.buffer("words", "int32") if self.desc.BFLOAT16 else None
             if isinstance(self.form, FewRows):
                 parts_of = f.buffer("parts", "float32")
-            self.tasks, size, blocks = (f.scalar(name) for name in ("tasks", "size", "blocks"))
+            self.tasks, size = f.scalar("tasks"), f.scalar("size")
+            room = None if words is None else f.scalar("room")
+            blocks = f.scalar("blocks")
             given = iter(f.scalars("n", len(list(numbers(self.d)))))
             steps = AttentionSteps(self.desc, self._known(with_numbers(self.d, given)), buffers)
             for own in (steps.d.keys, steps.d.values):
@@ -114,17 +134,23 @@ class _Writer:
             if isinstance(self.form, FewRows):
                 self._few(steps, self.form, scratch, parts_of, size, blocks)
             else:
-                self._blocks(steps, self.form, scratch, size, blocks)
+                self._blocks(steps, self.form, scratch, size, blocks, words, room)
         return f.result()
 
-    def _blocks(self, steps: AttentionSteps, form: BlockForm, scratch: Any, size: Any, blocks: Any) -> None:
+    def _blocks(self, steps: AttentionSteps, form: BlockForm, scratch: Any, size: Any, blocks: Any, words: Any, room: Any) -> None:
         s = steps.d.sizes
 
         def task(number: Any) -> None:
-            work = AttentionBlocks(steps, form, scratch, T.let(number * size))
+            place = T.let(number * size)
+            if words is None:
+                work = AttentionBlocks(steps, form, scratch, place)
+            else:
+                work = RoundedBlocks(steps, form, scratch, place, words, T.let(number * room), self.in_tiles)
             begin, end = share(number, self.tasks, T.let(s.batch * s.heads * blocks))
+            work.enter()
             with T.loop(T.let(end - begin)) as i:
                 work.unit(*T.unravel(begin + i, (s.batch, s.heads, blocks)))
+            work.leave()
 
         per_task(self.tasks, task)
 

@@ -118,6 +118,31 @@ def _padding(kernel: tuple[int, ...]) -> dict[str, list[int]]:
     return {name: [kernel[0] // 2] * len(kernel) for name in ("start_padding", "end_padding")}
 
 
+@pytest.mark.parametrize("is_read", [False, True], ids=["", "weights are a result"])
+@pytest.mark.parametrize("scaled", ["Div", "Mul", ""])
+def test_attention_rounds_its_factors(scaled: str, is_read: bool) -> None:
+    random = seeded(scaled)
+    x = {name: random.standard_normal((2, 50, 3, 40)).astype(np.float32) for name in "qkv"}
+    x["m"] = np.where(random.standard_normal((2, 1, 1, 50)) > 1, -1e4, 0).astype(np.float32)
+    orders = {"q": (1, 3), "k": (3, 1), "v": (1, 3)}
+    nodes = [helper.make_node("Transpose", [name], [f"{name}t"], perm=[0, 2, *order]) for name, order in orders.items()]
+    nodes.append(helper.make_node("MatMul", ["qt", "kt"], ["p"]))
+    nodes.append(helper.make_node(scaled or "Identity", ["p", "s"] if scaled else ["p"], ["r"]))
+    nodes += [helper.make_node("Add", ["r", "m"], ["a"]), helper.make_node("Softmax", ["a"], ["w"], axis=-1)]
+    nodes += [helper.make_node("MatMul", ["w", "vt"], ["o"]), helper.make_node("Transpose", ["o"], ["y"], perm=[0, 2, 1, 3])]
+    scale = np.array({"Div": 40**0.5, "Mul": 40**-0.5, "": 1.0}[scaled], np.float32)
+    infos = [helper.make_tensor_value_info(name, FLOAT, one.shape) for name, one in x.items()]
+    results = [helper.make_tensor_value_info(name, FLOAT, None) for name in ("y", "w")[: 1 + is_read]]
+    graph = helper.make_graph(nodes, "attention", infos, results, [onnx.numpy_helper.from_array(scale, "s")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    exact = tvmdml.onnx.load(made).run(None, x)
+    loaded = tvmdml.onnx.load(made, precision="bf16")
+    found = loaded.run(None, x)
+    assert ("FUSED_BFLOAT16_ATTENTION" in kernels(loaded)) != is_read
+    assert np.abs(found[0] - exact[0]).max() < 2e-2 * np.abs(exact[0]).max()
+    assert np.array_equal(found[0], exact[0]) == is_read
+
+
 def test_graphs_have_a_precision() -> None:
     x, w = (seeded(name).standard_normal(sizes).astype(np.float32) for name, sizes in (("x", (20, 64)), ("w", (64, 32))))
     for precision in ("exact", "bf16"):

@@ -14,6 +14,7 @@ from support import Array, assert_outputs_agree, assert_same_bits, desc_of, seed
 
 from tvmdml import targets
 from tvmdml.library.scheduling import kernel_for
+from tvmdml.operators._attention_bfloat16_fused import KEYS, Bfloat16Attention
 from tvmdml.operators._matrix_bfloat16_fused import Bfloat16Convolution, Bfloat16Gemm, rounded
 from tvmdml.targets.cpu import host
 
@@ -57,6 +58,60 @@ def product(a: Array, b: Array) -> Array:
             halves.append(own)
         total = total + (halves[0] + halves[1])
     return total
+
+
+class Heads(NamedTuple):
+    """The sizes of an attention."""
+
+    heads: int
+    rows: int
+    keys: int
+    channels: int
+    values: int
+    biased: bool = False
+
+
+@pytest.mark.parametrize(
+    "heads", [Heads(2, 40, 70, 64, 64), Heads(3, 33, 300, 40, 40, True), Heads(1, 5, 20, 7, 19, True)], ids=str
+)
+@pytest.mark.parametrize("equal", [False, True], ids=["", "equal scores"])
+def test_attention_has_the_same_sums_everywhere(heads: Heads, equal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With equal scores all weights are 1, and a result is a sum of products divided by the number of keys."""
+    random, keys = seeded(str(heads)), min(heads.keys, KEYS) if equal else heads.keys
+
+    def rows(count: int, channels: int) -> Array:
+        made = random.standard_normal((1, count, heads.heads, channels)).astype(np.float32)
+        return made.transpose(0, 2, 1, 3)
+
+    q, k, v = rows(heads.rows, heads.channels), rows(keys, heads.channels), rows(keys, heads.values)
+    bias = random.standard_normal((1, heads.heads, heads.rows, keys)).astype(np.float32) if heads.biased and not equal else None
+    q = q * np.float32(0) if equal else q
+    y = rows(heads.rows, heads.values)
+    desc = Bfloat16Attention.of(
+        *map(desc_of, (q, k, v)), bias if bias is None else desc_of(bias), output_tensor=desc_of(y), scale=0.2
+    )
+    inputs: list[Array | None] = [q, k, v, bias]
+    found: dict[str, Array] = {}
+
+    def add(name: str, target: str) -> None:
+        for at_end in (True, False):
+            (own,) = run(Work(desc, targets.resolve(target)), inputs, "kernel", Place(at_end), Place(not at_end))
+            assert_outputs_agree(desc, [own], desc.reference(*inputs))
+            found[name] = own.copy()
+
+    for name in processors():
+        add(name, f"cpu:{name}")
+    if not amx.missing():
+        with amx.tiles(monkeypatch) as tiles:
+            add("tiles", tiles.name)
+            assert dict(kernel_for(desc, targets.resolve(tiles.name)).parameters)["tiles"] is True
+    if equal:
+        expected = product(np.ones((1, heads.heads, heads.rows, keys), np.float32), v) / np.float32(keys)
+        for one in found.values():
+            assert_same_bits(one, expected)
+    wide = [one for name, one in found.items() if name.startswith("x86-64-v4") or name == "tiles"]
+    for one in wide[1:]:  # powers have the same bits, too
+        assert_same_bits(one, wide[0])
 
 
 def processors() -> list[str]:

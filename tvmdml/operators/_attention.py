@@ -43,6 +43,8 @@ class Attention(Operator):
     CONSTANT_SHAPES = "where heads are follows from the sizes"
     POSITIONS: ClassVar[str] = ""
     """The name of the tensor that is added to the scores."""
+    BFLOAT16: ClassVar[bool] = False
+    """Whether factors, which are float32, are rounded to bfloat16."""
 
     if TYPE_CHECKING:  # the fields stand in DirectML's order, in each class
         bias_tensor: OptionalInput

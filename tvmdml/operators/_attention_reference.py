@@ -192,6 +192,20 @@ def _weighed(desc: Any, query: NumpyArray, keys: NumpyArray, values: NumpyArray,
     return found, np.where(np.broadcast_to(none, error.shape) & ~anything, 0.0, np.where(anything, np.nan, error))
 
 
+def weighed(
+    desc: Any, query: NumpyArray, keys: NumpyArray, values: NumpyArray, bias: NumpyArray | None
+) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    """The results of all heads, their errors, and the weighed sums of the values' magnitudes; a bias is added to scores."""
+    s = desc.sizes()
+    found, error, sums = (np.zeros((s.batch, s.heads, s.rows, s.value_channels)) for _ in range(3))
+    for b, n in np.ndindex(s.batch, s.heads):
+        one = slice(b, b + 1), slice(n, n + 1)
+        more = _More(None if bias is None else bias[one], None, None, np.ones((1, 1, s.total, 1), bool), None)
+        found[one], error[one] = _weighed(desc, query[one], keys[one], values[one], more)
+        sums[one] = _weighed(desc, query[one], keys[one], np.abs(values[one]), more)[0]
+    return found, error, sums
+
+
 def _by_row(weights: NumpyArray, seen: NumpyArray, values: NumpyArray) -> NumpyArray:
     """Products without the values that a row does not see, which may be NaN."""
     product = np.nan_to_num(weights) * 1.0 @ np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
