@@ -1,42 +1,48 @@
 """Convolutions as products whose first factor is what filters meet in an image with channels last, read while it is packed.
 
 A row of that factor is a place of the output; its places are the channels of one tap after those of another. Outside of the image
-there are zeros. Filters lie in the same order.
+there are zeros. Filters lie in the same order. Channels of a tap begin with a new unit; behind the last one there are zeros, too.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from types import SimpleNamespace
 from typing import Any
 
 from tvmdml.kernels import tensorir_values as T
 from tvmdml.kernels.contraction import Contraction, Operand
 from tvmdml.kernels.movement import Linear
+from tvmdml.operators._matrix_bfloat16_fused import padded
 from tvmdml.schedules.cpu._gemm_arithmetic import TilePairs
 from tvmdml.schedules.cpu._gemm_panels import Packer
 from tvmdml.schedules.cpu._gemm_tile_rows import PairRows
 from tvmdml.schedules.cpu._matrix_writer import PlainContraction
+from tvmdml.schedules.cpu._part import load_part
 from tvmdml.schedules.cpu._tiles import SIDE, transposed
+from tvmdml.tensors import TensorDesc
 
 CHANNELS = TilePairs.PLACES
-"""Channels are a multiple of this: what is packed at once is then of one tap."""
+"""Channels that are packed at once, which are of one tap."""
 NAMES = (
-    *("image_step", "row_step", "column_step", "height", "width", "channels", "taps_across", "output_height", "output_width"),
-    *("stride_y", "stride_x", "dilation_y", "dilation_x", "padding_y", "padding_x"),
+    *("image_step", "row_step", "column_step", "height", "width", "channels", "present", "run", "taps_across"),
+    *("output_height", "output_width", "stride_y", "stride_x", "dilation_y", "dilation_x", "padding_y", "padding_x"),
 )
 """The integers of a launch that say where an image is."""
 
 
 def product_of(desc: Any) -> PlainContraction | None:
-    """The convolution as a product; ``None`` if it is none of images whose channels are last, and are enough."""
+    """The convolution as a product; ``None`` if it is none of images and filters whose channels are last."""
     x, w, y = desc.input_tensor, desc.filter_tensor, desc.output_tensor
     if desc.backward or desc.turned or desc.group_count != 1 or any(desc.output_padding) or x.rank not in (3, 4):
         return None
-    (filters, channels), along = desc.filters(), desc.along()
+    (filters, present), along = desc.filters(), desc.along()
+    channels = padded(present)
     rows = [(y.sizes[0], *y.sizes[2:])]
     addends = [(name, _as_rows(tensor.sizes, tensor.layout)) for name, tensor in desc.addends()]
     result, ordered = _as_rows(y.sizes, y.layout), _as_rows((1, *w.sizes[1:]), w.layout) in ((0, 1), (channels, 1))
-    if channels % CHANNELS or x.layout[1] != 1 or result is None or not ordered:
+    if x.layout[1] != 1 or result is None or not ordered or not _is_whole(w, channels):
         return None
     if any(step is None for _, step in addends):
         return None
@@ -51,7 +57,8 @@ def product_of(desc: Any) -> PlainContraction | None:
     image = (
         *planes,
         *(*own, *(one.image for one in along)),
-        *(channels, along[-1].kernel),
+        *(channels, present, along[-1].kernel * channels * (x.layout[-1] * along[-1].dilation == present == channels)),
+        along[-1].kernel,
         *(*own, *(one.output for one in along)),
         *(*own, *(one.stride for one in along)),
         *(*own, *(one.dilation for one in along)),
@@ -75,6 +82,13 @@ def product_of(desc: Any) -> PlainContraction | None:
     )
 
 
+def _is_whole(filters: TensorDesc, channels: Any) -> bool:
+    """Whether memory has so many channels for each tap."""
+    whole = math.prod((filters.sizes[0], *filters.sizes[2:])) * channels
+    room = max(filters.span_in_bytes, filters.total_tensor_size_in_bytes or 0)
+    return bool(filters.layout[0] * filters.sizes[0] >= whole and room >= whole * filters.data_type.itemsize)
+
+
 def _as_rows(sizes: Any, layout: Any) -> tuple[int, int] | None:
     """The steps of places and of channels, if places follow each other evenly."""
     pairs = list(zip(sizes, layout, strict=True))
@@ -92,6 +106,16 @@ class _Image(Packer):  # type: ignore[misc] # mypy knows these modules by anothe
 
     image: SimpleNamespace
     """The integers by their names."""
+    is_ragged: bool
+    """Whether the last channels of a tap do not fill a unit."""
+
+    def _read(self, line: Any, channel: Any) -> Any:
+        """A unit of channels, where their place's begin, from one on."""
+        if not self.is_ragged:
+            return T.hold(self.factor.buffer[T.run(T.hold(line + channel), CHANNELS)])
+        end = T.hold(T.cast(self.image.present - channel, "int32"))
+        nothing = T.splat(T.const(0, "float32"), CHANNELS)
+        return T.hold(load_part(self.factor.buffer, T.hold(line + channel), T.const(0, "int32"), end, nothing))
 
     def _line_of(self, i: Any) -> tuple[Any, Any, Any]:
         """Where the image of a line's place is, and the first row and column that its filters meet."""
@@ -103,16 +127,15 @@ class _Image(Packer):  # type: ignore[misc] # mypy knows these modules by anothe
             T.hold(x * n.stride_x - n.padding_x),
         )
 
-    def _first(self) -> tuple[Any, Any, Any]:
+    def _first(self, n: SimpleNamespace) -> tuple[Any, Any, Any]:
         """The first tap: its number, and its row and column."""
-        n = self.image
         first = T.hold(T.truncdiv(self.place, n.channels))
         row = T.hold(T.truncdiv(first, n.taps_across))
         return first, row, T.hold(first - row * n.taps_across)
 
-    def _taps(self, beginning: tuple[Any, Any, Any], body: Any) -> None:
+    def _taps(self, n: SimpleNamespace, body: Any, beginning: tuple[Any, Any, Any]) -> None:
         """Call ``body(y, x, channel, unit, units)`` for each tap: its place, its first channel, and the units of channels."""
-        n, (first, row, column) = self.image, beginning
+        first, row, column = beginning
         ty, tx = T.Variable("int64", row), T.Variable("int64", column)
         end = T.hold(self.place + self.count)
         with T.loop(T.hold(T.truncdiv(end - 1, n.channels) - first + 1)) as i:
@@ -132,10 +155,13 @@ class _Image(Packer):  # type: ignore[misc] # mypy knows these modules by anothe
 
 
 class ImageRows(_Image, PairRows):  # type: ignore[misc] # as above
-    """Panels for matrix tiles."""
+    """Panels for matrix tiles. The taps of a row are as one with all their channels, where these lie side by side, inside."""
 
     def _along(self) -> None:
-        n, size, beginning = self.image, self.arithmetic.unit * self.width, self._first()
+        n, size = self.image, self.arithmetic.unit * self.width
+        of_rows = SimpleNamespace(**{**vars(n), "channels": T.hold(T.max(n.run, T.i64(1))), "taps_across": T.i64(1)})
+        first, first_of_rows = self._first(n), self._first(of_rows)
+        last = T.hold((n.taps_across - 1) * n.dilation_x)
         nothing = T.splat(T.const(0, "int32"), SIDE)
         with T.loop(T.i64(self.width)) as i:
             base, y0, x0 = self._line_of(i)
@@ -143,12 +169,12 @@ class ImageRows(_Image, PairRows):  # type: ignore[misc] # as above
 
             def tap(dy: Any, dx: Any, channel: Any, unit: Any, units: Any) -> None:
                 y, x = T.hold(y0 + dy), T.hold(x0 + dx)
-                line = T.hold(base + y * n.row_step + x * n.column_step + channel)
+                line = T.hold(base + y * n.row_step + x * n.column_step)
                 start = T.hold(to + unit * size)
 
                 def read() -> None:
                     with T.loop(units) as k:
-                        raw = T.hold(self.factor.buffer[T.run(line + k * CHANNELS, CHANNELS)])
+                        raw = self._read(line, T.hold(channel + k * CHANNELS))
                         self._parts(T.hold(start + k * size), self.arithmetic.pairs(raw))
 
                 def skip() -> None:
@@ -157,7 +183,9 @@ class ImageRows(_Image, PairRows):  # type: ignore[misc] # as above
 
                 T.either(self._inside(y, x), read, skip)
 
-            self._taps(beginning, tap)
+            whole = T.hold(T.And(n.run > T.i64(0), T.And(x0 >= T.i64(0), x0 + last < n.width)))
+            rows, taps = (functools.partial(self._taps, *one) for one in ((of_rows, tap, first_of_rows), (n, tap, first)))
+            T.either(whole, rows, taps)
 
 
 class ImageColumns(_Image):
@@ -173,16 +201,16 @@ class ImageColumns(_Image):
             for base, y0, x0 in lines:
                 y, x = T.hold(y0 + dy), T.hold(x0 + dx)
                 inside = self._inside(y, x)
-                at = base + y * n.row_step + x * n.column_step + channel
+                at = base + y * n.row_step + x * n.column_step
                 places.append((inside, T.hold(T.Select(inside, at, base))))
             with T.loop(units) as k:
                 for start in reversed(range(0, self.width, SIDE)):
                     packed = []
                     for inside, line in places[start : start + SIDE]:
-                        raw = T.hold(self.factor.buffer[T.run(line + T.Select(inside, k, T.i64(0)) * CHANNELS, CHANNELS)])
+                        raw = self._read(line, T.hold(T.Select(inside, channel + k * CHANNELS, T.i64(0))))
                         raw = T.hold(T.Select(T.splat(inside, CHANNELS), raw, zeros))
                         packed.append(T.hold(self.arithmetic.many(0, raw)))
                     for word, column in enumerate(transposed(packed + [nothing] * (SIDE - len(packed)))):
                         self._put(T.hold((unit + k) * SIDE + word), start, column)
 
-        self._taps(self._first(), tap)
+        self._taps(n, tap, self._first(n))

@@ -377,9 +377,18 @@ class _ImageTiles(_Tiles):
     def _more(self) -> tuple[int, ...]:
         return self.plain.image
 
+    @property
+    def _is_ragged(self) -> bool:
+        numbers = dict(zip(self.MORE, self.plain.image, strict=True))
+        return bool(numbers["channels"] != numbers["present"])
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        return (*super().parameters(), ("ragged", self._is_ragged))
+
     def _prepare(self, product: ProductLoops, tensors: dict[str, Any], more: list[Any]) -> None:
         packer = _gemm_image.ImageRows if isinstance(self.arithmetic, TilePairs) else _gemm_image.ImageColumns
         product.a = packer(product.a.factor, self.arithmetic)
+        product.a.is_ragged = self._is_ragged
         product.a.image = SimpleNamespace(**dict(zip(self.MORE, more, strict=True)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ class Case(NamedTuple):
     here: list[Any]
     runtime: list[Any]
     reference: list[Any]
+    loaded: Mapping[str, str] = {}  # of ``load``
 
 
 def f(*numbers: float) -> Any:
@@ -259,6 +260,14 @@ CASES: dict[tuple[str, str], Case] = {
     ("MaxRoiPool", "NaN"): Case(
         [line(1, NAN, 3), f(0, 0, 0, 2, 0).reshape(1, 5)], {"pooled_shape": [1, 1]}, [line(NAN)], [line(3)], [REFUSED]
     ),
+    ("MatMul", 'weights, and factors of more than 8 bits, where precision="bf16"'): Case(
+        [np.full((1, 32), 1 + 2**-8, F), np.ones((32, 1), F)],
+        {"known": [1]},
+        [[[32]]],
+        [[[32.125]]],
+        [[[32.125]]],
+        {"precision": "bf16"},
+    ),
     ("MatMulNBits", "an accuracy_level of 4"): Case(
         [f(127, 0.4, *[0] * 14).reshape(1, 16), np.full((1, 1, 8), 0x99, np.uint8), f(1)],
         {"K": 16, "N": 1, "bits": 4, "block_size": 16, "accuracy_level": 4, "known": [1, 2], "domain": CONTRIB},
@@ -412,13 +421,13 @@ CASES: dict[tuple[str, str], Case] = {
 }
 
 
-def answer(operators: str, case: Case, run: Callable[[Any, Any], Any], may_refuse: bool = True) -> list[Any]:
+def answer(operators: str, case: Case, run: Callable[[Any, Any, Mapping[str, str]], Any], may_refuse: bool = True) -> list[Any]:
     """The results of all operators of a row, with ``REFUSED`` in place of those of an operator that is refused."""
     results: list[Any] = []
     for kind in operators.split(", "):
         model, feeds = single(kind, case.inputs[kind] if isinstance(case.inputs, dict) else case.inputs, **case.about)
         try:
-            results.extend(np.asarray(array) for array in run(model, feeds))
+            results.extend(np.asarray(array) for array in run(model, feeds, case.loaded))
         except Exception:
             if not may_refuse:
                 raise
@@ -441,7 +450,7 @@ def same(given: Any, right: Any) -> bool:
     return bool(np.array_equal(given, right))
 
 
-def others(library: str, run: Callable[[Any, Any], Any], may_refuse: bool = True) -> dict[str, Any]:
+def others(library: str, run: Callable[[Any, Any, Mapping[str, str]], Any], may_refuse: bool = True) -> dict[str, Any]:
     """The rows of which a library's answers are not those in the table."""
     wrong = {}
     for (operators, text), case in CASES.items():
@@ -479,7 +488,7 @@ def test_the_answers_of_a_row_differ() -> None:
 
 @pytest.mark.full
 def test_answers_here_are_those_of_the_table() -> None:
-    assert not others("here", lambda model, feeds: tvmdml.onnx.load(model)(feeds), may_refuse=False)
+    assert not others("here", lambda model, feeds, loaded: tvmdml.onnx.load(model, **loaded)(feeds), may_refuse=False)
 
 
 @pytest.mark.full
@@ -490,7 +499,7 @@ def test_answers_of_onnx_runtime_are_those_of_the_table() -> None:
     options.log_severity_level = 4  # models that are refused are no news
     options.intra_op_num_threads = 1
 
-    def run(model: Any, feeds: Any) -> Any:
+    def run(model: Any, feeds: Any, _: Mapping[str, str]) -> Any:
         session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return session.run(None, feeds)
 
@@ -503,4 +512,4 @@ def test_answers_of_the_reference_are_those_of_the_table() -> None:
     needs("onnx", "1.23")
     from onnx.reference import ReferenceEvaluator
 
-    assert not others("reference", lambda model, feeds: ReferenceEvaluator(model).run(None, feeds))
+    assert not others("reference", lambda model, feeds, _: ReferenceEvaluator(model).run(None, feeds))

@@ -153,6 +153,11 @@ def test_graphs_have_a_precision() -> None:
         factors = (x, w) if precision == "exact" else (rounded(x), rounded(w))
         exact = factors[0].astype(np.float64) @ factors[1].astype(np.float64)
         assert np.abs(found - exact).max() < 1e-5 * np.abs(exact).max()
+    graph = tvmdml.Graph(precision="bf16")
+    own, other, narrow = (graph.input(sizes, name=name) for name, sizes in (("x", (20, 64)), ("y", (64, 32)), ("z", (20, 8))))
+    said = str(graph.compile([tvmdml.gemm(own, other), tvmdml.gemm(narrow, graph.constant(w[:8]))]).explain())
+    for why in ("no factor is a weight", f"a sum has fewer than {LEAST_PRODUCTS[False]} products"):
+        assert f"tiles of GEMM; float32: {why}" in said
     with pytest.raises(tvmdml.InvalidArgument, match="Graph precision: given 'half'; allowed: 'exact' or 'bf16'"):
         tvmdml.Graph(precision="half")
 

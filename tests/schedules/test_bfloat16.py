@@ -12,6 +12,7 @@ import pytest
 from fenced import Place, Work, run
 from support import Array, assert_outputs_agree, assert_same_bits, desc_of, seeded
 
+import tvmdml
 from tvmdml import targets
 from tvmdml.library.scheduling import kernel_for
 from tvmdml.operators._attention_bfloat16_fused import KEYS, Bfloat16Attention
@@ -178,8 +179,11 @@ _CASES = {
 _USUAL = {"strides": 1, "dilations": 1, "start_padding": 0, "end_padding": 0, "output_padding": 0}
 
 
-def convolved(case: Case, x: Array, w: Array) -> Array:
-    """What filters meet as a matrix, channels of a tap after those of another, times the filters."""
+def convolved(case: Case, x: Array, w: Array, filled: str = "") -> Array:
+    """What filters meet as a matrix, channels of a tap after those of another, times the filters.
+
+    ``filled``: what begins with a new step, of "taps" or "rows" of them.
+    """
     rank = len(case.kernel)
     strides, dilations, start, end = (case.numbers.get(name, [usual] * rank) for name, usual in list(_USUAL.items())[:4])
     padded = np.pad(x, ((0, 0), (0, 0), *zip(start, end, strict=True)))
@@ -188,10 +192,52 @@ def convolved(case: Case, x: Array, w: Array) -> Array:
     windows = windows[
         (slice(None), slice(None), *(slice(None, None, n) for n in strides), *(slice(None, None, n) for n in dilations))
     ]
-    met = np.moveaxis(windows, 1, -1)
+    met, filters = np.moveaxis(windows, 1, -1), np.moveaxis(w, 1, -1)
+    if filled:
+        across = 2 if filled == "rows" else 1
+        met, filters = (one.reshape(*one.shape[:-across], math.prod(one.shape[-across:])) for one in (met, filters))
+        met, filters = (np.pad(one, (*[(0, 0)] * (one.ndim - 1), (0, -one.shape[-1] % 32))) for one in (met, filters))
     rows = met.reshape(*met.shape[: 1 + rank], -1)
-    found = product(rows.reshape(-1, rows.shape[-1]), np.moveaxis(w, 1, -1).reshape(len(w), -1).T)
+    found = product(rows.reshape(-1, rows.shape[-1]), filters.reshape(len(w), -1).T)
     return np.moveaxis(found.reshape(*rows.shape[:-1], -1), -1, 1)
+
+
+_GRAPHS = {
+    "channels that do not fill a step": Case((2, 40, 7, 9), 33, (3, 3), {"start_padding": [1, 2], "end_padding": [0, 1]}),
+    "steps of one tap": Case((1, 40, 8, 9), 17, (1, 1), {"strides": [2, 2]}),
+    "few channels": Case((2, 3, 21, 23), 20, (7, 7), {"strides": [2, 2], "start_padding": [3, 3], "end_padding": [3, 2]}),
+    "patches": Case((1, 3, 16, 24), 32, (8, 8), {"strides": [8, 8]}),
+    "few channels of a line": Case((2, 5, 40), 18, (9,), {"start_padding": [4], "end_padding": [4]}),
+}
+
+
+@pytest.mark.parametrize("name", list(_GRAPHS))
+def test_convolutions_of_graphs_have_the_same_bits_everywhere(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters and images are arranged first. An infinity of the image is where filters meet it, and nowhere else."""
+    case, random = _GRAPHS[name], seeded(name)
+    x = random.standard_normal(case.sizes).astype(np.float32)
+    w = random.standard_normal((case.filters, case.sizes[1], *case.kernel)).astype(np.float32)
+    x[0, 0].flat[-1] = np.inf
+    rows = case.sizes[1] < 32 and case.kernel[-1] > 1
+    with np.errstate(all="ignore"):
+        expected = convolved(case, x, w, "rows" if rows else "taps")
+    numbers = {name: [usual] * len(case.kernel) for name, usual in _USUAL.items()} | case.numbers
+
+    def check(target: str) -> None:
+        graph = tvmdml.Graph(precision="bf16")
+        given = graph.input(x.shape, name="x")
+        compiled = graph.compile(tvmdml.convolution(given, graph.constant(w), **numbers), target=target)
+        assert "tiles of FUSED_BFLOAT16_CONVOLUTION" in str(compiled.explain())
+        (found,) = compiled({"x": x})
+        finite = np.isfinite(expected)
+        assert np.array_equal(finite, np.isfinite(found))
+        assert_same_bits(found[finite], expected[finite])
+
+    for processor in processors():
+        check(f"cpu:{processor}")
+    if not amx.missing():
+        with amx.tiles(monkeypatch) as tiles:
+            check(tiles.name)
 
 
 def last(array: Array) -> Array:
@@ -204,7 +250,7 @@ def test_convolutions_have_the_same_bits_everywhere(name: str, monkeypatch: pyte
     case, random = _CASES[name], seeded(name)
     x = random.standard_normal(case.sizes).astype(np.float32)
     w = random.standard_normal((case.filters, case.sizes[1], *case.kernel)).astype(np.float32)
-    expected = convolved(case, x, w)
+    expected = convolved(case, x, w, "taps")
     for order in (last, np.ascontiguousarray):
         y = order(expected)
         numbers = {name: [usual] * len(case.kernel) for name, usual in _USUAL.items()} | case.numbers

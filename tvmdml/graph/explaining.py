@@ -117,7 +117,8 @@ def reports(name: str, calls: Sequence[Call], program: Program, plan: Plan) -> R
     lines: list[tuple[str, str]] = []
     for call in (copied.origins[0] for copied in calls):  # of a graph with open sizes, calls are copies
         number = kernels.pop(call, None)
-        fate = program.notes.get(call, "not needed for the outputs") if number is None else kernel(number)
+        note = program.notes.get(call, "" if number is not None else "not needed for the outputs")
+        fate = "; ".join(filter(None, (None if number is None else kernel(number), note)))
         lines.append((str(call), fate))
     lines += [(f"added: {call}", kernel(number)) for call, number in kernels.items() if calls]
     plain = sum(node.array.nbytes for node in plan.constants)

@@ -4,15 +4,18 @@ They are no operators of DirectML, and have no functions: ``graph/passes/precisi
 
 A sum has one order on all processors, that of matrix tiles (AMX): of each 32 places of the contraction, the first 16 products are
 added in order, each by one rounding, and so are the last 16; their sum is added to the sum before. Subnormals count as 0. Places of
-a convolution are the channels of one tap after those of another.
+a convolution are the channels of one tap after those of another; of several taps, those of each begin with a new step of 32.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
-from tvmdml.kernels.contraction import Contraction
-from tvmdml.kernels.movement import Linear
+from tvmdml.kernels.contraction import CHAIN, Contraction, Operand
+from tvmdml.kernels.movement import INSIDE, CoordinateRule, Linear
 from tvmdml.operators._accuracy import Expected
 from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._matrix import Matrix
@@ -60,7 +63,25 @@ class Bfloat16Convolution(Rounded, Convolution):
             return Linear(one.base, (*one.steps[:first], *taps))
 
         found = own.with_operands(lambda operand: operand.with_linears(map(turned, operand.linears())))
-        return found._replace(inner=(*own.inner[1:], own.inner[0]))
+        found = found._replace(inner=(*own.inner[1:], own.inner[0]))
+        channels, whole = own.inner[0], padded(own.inner[0])
+        if channels == whole or math.prod(own.inner[1:]) == 1:
+            return found
+
+        def within(operand: Operand) -> Operand:
+            """Channels behind the last one contribute nothing."""
+            *steps, step = operand.place.steps
+            at = Linear(0, (*[0] * len(steps), 1))
+            return Operand(
+                operand.name, Linear(operand.place.base, (*steps, 0)), (*operand.rules, CoordinateRule(INSIDE, channels, step, at))
+            )
+
+        return found._replace(inner=(*found.inner[:-1], whole), a=within(found.a), b=within(found.b))
+
+
+def padded(channels: Any) -> Any:
+    """Channels with those that fill up the last step."""
+    return -(-channels // (2 * CHAIN)) * (2 * CHAIN)
 
 
 def rounded(array: NumpyArray) -> NumpyArray:

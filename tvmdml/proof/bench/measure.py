@@ -52,7 +52,8 @@ class Contender:
     """Something to time."""
 
     role: str
-    """``ours``, ``peer``, ``aside`` (a peer that is not part of the goals), ``base`` (tvmdml's own baseline) or ``limit``."""
+    """``ours``, ``peer``, ``aside`` (a peer that is not part of the goals), ``rounded`` (tvmdml with factors of bfloat16), ``base``
+    (tvmdml's own baseline) or ``limit``."""
     library: str
     name: str
     threads: int

@@ -22,6 +22,8 @@ from tvmdml.proof.bench.measure import Contender
 from tvmdml.proof.bench.networks.table import TABLE
 from tvmdml.proof.bench.results import ContenderResult
 from tvmdml.proof.bench.sources import ModelSource, sources
+from tvmdml.targets.cpu import host
+from tvmdml.tensors import PRECISIONS
 
 Run = Callable[[], Any]
 
@@ -61,10 +63,10 @@ def _memory(what: str) -> float:
     return 0.0
 
 
-def _tvmdml(source: ModelSource, path: Path, threads: int, feeds: dict[str, Any]) -> Run:
+def _tvmdml(source: ModelSource, path: Path, threads: int, feeds: dict[str, Any], precision: str = PRECISIONS[0]) -> Run:
     from tvmdml.onnx import load
 
-    model = load(path)
+    model = load(path, precision=precision)
     given = {one.name: feeds[one.name] for one in model.inputs}
     return _turning(source, model, given) if source.turns > 1 else lambda: model(given)
 
@@ -142,8 +144,12 @@ def _turning(source: ModelSource, once: Callable[[Mapping[str, Any]], Any], give
 
 OPENVINO = "OpenVINO"
 """It computes in bfloat16 where the processor has instructions for that: it is shown, and no goal."""
+ROUNDED = "tvmdml bf16"
+"""With ``precision="bf16"``, beside it where the processor has them."""
+_ROLES = {"tvmdml": "ours", OPENVINO: "aside", ROUNDED: "rounded"}
 _RUNS: dict[str, Callable[[ModelSource, Path, int, dict[str, Any]], Run]] = {
     "tvmdml": _tvmdml,
+    ROUNDED: functools.partial(_tvmdml, precision="bf16"),
     "ONNX Runtime": _onnxruntime,
     "PyTorch": _torch,
     "torch.compile": functools.partial(_torch, compiled=True),
@@ -165,7 +171,7 @@ def _race(source: ModelSource, path: Path, threads: int, full: bool, prepare: bo
     if source.network and not source.form.value:
         wanted += ["PyTorch", *(["torch.compile"] if full and source.turns == 1 else [])]
     if importlib.util.find_spec("openvino") is not None:
-        wanted += ["OpenVINO float32", OPENVINO]
+        wanted += ["OpenVINO float32", OPENVINO, *([ROUNDED] if host.host().has("avx512bf16") else [])]
     for library in wanted:
         try:
             run = _RUNS[library](source, path, threads, feeds)
@@ -179,13 +185,12 @@ def _race(source: ModelSource, path: Path, threads: int, full: bool, prepare: bo
         elif library == "tvmdml" and right is not None:
             difference = models._difference(found, right)
     del right
-    roles = {"tvmdml": "ours", OPENVINO: "aside"}
-    racers = [Contender(roles.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
+    racers = [Contender(_ROLES.get(name, "peer"), name, source.name, threads, run) for name, run in runs.items()]
     pace, clock = measure.FULL if full else measure.QUICK, measure.PROCESSOR if threads == 1 else measure.WALL
     timings = [None] * len(racers) if prepare else measure.race(racers, pace, clock)
     timed = dict(zip(runs, timings, strict=True))
     entries = [
-        ContenderResult(roles.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, ""))
+        ContenderResult(_ROLES.get(name, "peer"), name, "", threads, timed.get(name), problem=problems.get(name, ""))
         for name in wanted
     ]
     return {

@@ -128,6 +128,11 @@ class CaseResult:
         return self._best("aside")
 
     @property
+    def rounded(self) -> ContenderResult | None:
+        """The result of tvmdml with factors of bfloat16."""
+        return self._best("rounded")
+
+    @property
     def ratio(self) -> float | None:
         """How many times as fast as the best of the others tvmdml is."""
         return self._ratio_to(self.best)

@@ -25,7 +25,7 @@ _MINUTES = 15
 """A child process that needs more is ended."""
 _CODE = "from tvmdml.proof.bench import model_process; model_process.main()"
 COLUMNS = (
-    *("model", "threads", "tvmdml", "best peer", "its time", "ratio", "OpenVINO's own", "words/s", "difference"),
+    *("model", "threads", "tvmdml", "best peer", "its time", "ratio", "OpenVINO's own", "of bf16", "words/s", "difference"),
     *("load cold", "load warm", "peer's load", "memory, MB", "to peer's", "most of the time"),
 )
 _SHARES = 2
@@ -149,6 +149,8 @@ def row(one: CaseResult) -> dict[str, Any]:
         found["ratio"] = f"{one.ratio:.2f}"
     if one.aside_ratio is not None:
         found["OpenVINO's own"] = f"{one.aside_ratio:.2f}"
+    if one.aside is not None and one.rounded is not None:
+        found["of bf16"] = f"{one.aside.seconds / one.rounded.seconds:.2f}"
     if loads:
         for name, column in (("cold", "load cold"), ("warm", "load warm"), ("peer", "peer's load")):
             found[column] = shown_seconds(loads[name]["seconds"])
