@@ -138,11 +138,14 @@ HOSTILE = {
     "an output of no type": put("plan", "results", 0, 0, "complex64"),
     "an output that copies a later one": put("plan", "results", 3, 3, 4),
     "an output that copies another type": put("plan", "results", 3, 3, 0),
-    "a constant behind the end": put("arrays", 0, 2, 1 << 30),
-    "a constant between places": put("arrays", 0, 2, 3),
-    "a constant too large": put("arrays", 0, 1, [1 << 31, 1 << 31, 4]),
-    "a smaller constant": put("arrays", 0, 1, [4, 3]),
-    "more constants than arrays": put("plan", "constants", 9),
+    "a constant behind the end": put("arrays", 1, 2, 1 << 30),
+    "a constant between places": put("arrays", 1, 2, 3),
+    "a constant too large": put("arrays", 1, 1, [1 << 31, 1 << 31, 4]),
+    "a smaller constant": put("arrays", 1, 1, [4, 3]),
+    "a constant that is not there": put("constants", 0, 1, 99),
+    "a constant of another number": put("constants", 0, 0, 9),
+    "a constant that was not written": put("constants", []),
+    "fewer constants": put("plan", "constants", 0),
     "sizes that are open": put("plan", "function", 0, [0]),
     "a condition": put("plan", "function", 2, [[[[[], 1]], 2, 3, []]]),
     "a choice": put("plan", "function", 3, [["os:system", [["is", "true"]], 0]]),
@@ -182,7 +185,7 @@ def test_a_graph_of_an_earlier_format_is_refused(saved: Path, tmp_path: Path) ->
     content = bytearray(saved.read_bytes())
     content[8] = 1
     (tmp_path / "earlier").write_bytes(content)
-    with pytest.raises(tvmdml.ModelError, match=r"format 1; this version of tvmdml reads format 3\. Save the graph"):
+    with pytest.raises(tvmdml.ModelError, match=r"format 1; this version of tvmdml reads format 4\. Save the graph"):
         tvmdml.load_graph(tmp_path / "earlier")
 
 

@@ -6,23 +6,23 @@ A plan and a file of data are what ``PlanStore`` keeps. The plan is::
     description JSON, compressed: what is kept, and where its arrays are
     arrays      the small ones, each from a multiple of 256 bytes on
 
-A file of data begins with the bytes of its index (u64) and the index, JSON: what identifies each array, its place and bytes. What
-one file of a model has, is in no later one: plans of a model share its weights.
+A file of data begins with the bytes of its index (u64) and the index, JSON: what identifies each array, and its bytes. The arrays
+follow. What one file of a model has, is in no later one: plans of a model share its weights.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml.errors import TvmdmlError
+from tvmdml.graph.array_forms import aligned, array_of, bytes_of, form, laid, natural, places
 from tvmdml.graph.laid import Weights
 from tvmdml.system import apart, whole
 from tvmdml.system.disk import plans
@@ -80,7 +80,7 @@ class Holdings:
                     content = self.content(name)
                     (size,) = _SIZE.unpack_from(content.data)
                     index = json.loads(content[_SIZE.size : _SIZE.size + size].tobytes())
-                    self._indices[name] = {one: (at, nbytes) for one, at, nbytes in index}
+                    self._indices[name] = _placed(index, _SIZE.size + size)
             except DAMAGED:
                 self.names.remove(name)
                 continue
@@ -112,18 +112,20 @@ class Holdings:
         sizes = [array.nbytes for array in arrays.values()]
         if not self.store.room_for(sum(sizes)):
             return None
-        length = 0
-        while True:  # the index has the places, which depend on its own length
-            index = json.dumps([[key, at, n] for key, at, n in zip(arrays, _places(length, sizes), sizes, strict=True)]).encode()
-            if (begin := _aligned(_SIZE.size + len(index))) == length:
-                break
-            length = begin
-        name = hashlib.sha256(index).hexdigest()[:40]
-        if not self.store.add(name, _laid(_SIZE.pack(len(index)) + index, arrays.values()), plans.DATA):
+        index = list(zip(arrays, sizes, strict=True))
+        text = json.dumps(index).encode()
+        name = hashlib.sha256(text).hexdigest()[:40]
+        if not self.store.add(name, laid(_SIZE.pack(len(text)) + text, arrays.values(), ALIGNMENT), plans.DATA):
             return None
         self.names.append(name)
-        self._indices[name] = {key: (at, n) for key, at, n in zip(arrays, _places(length, sizes), sizes, strict=True)}
+        self._indices[name] = _placed(index, _SIZE.size + len(text))
         return name
+
+
+def _placed(index: Sequence[tuple[str, int]], begin: int) -> dict[str, tuple[int, int]]:
+    """The first byte, and the bytes, of each array of a file, behind an index that ends there."""
+    sizes = [nbytes for _, nbytes in index]
+    return {key: (at, n) for (key, n), at in zip(index, places(aligned(begin, ALIGNMENT), sizes, ALIGNMENT), strict=False)}
 
 
 class CachedPlan(NamedTuple):
@@ -131,22 +133,6 @@ class CachedPlan(NamedTuple):
 
     described: Mapping[str, Any]
     arrays: Sequence[NumpyArray]
-
-
-def natural(value: Any) -> int:
-    """An index or a count in JSON.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if type(value) is not int or value < 0:
-        raise ValueError(f"the number {value!r}")
-    return value
-
-
-def bytes_of(array: NumpyArray) -> memoryview:
-    """The elements of an array as they lie in memory."""
-    return array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
 
 
 # -- Writing
@@ -173,7 +159,7 @@ def keep(
     if files is None:
         return False
     text = zlib.compress(json.dumps({**about, "places": data.places, "files": files}).encode(), 1)
-    return store.add(key, _laid(_SIZE.pack(len(text)) + text, data.small))
+    return store.add(key, laid(_SIZE.pack(len(text)) + text, data.small, ALIGNMENT))
 
 
 class _Data:
@@ -190,7 +176,7 @@ class _Data:
         self._known: dict[str, int] = {}
 
     def add(self, given: NumpyArray | Weights) -> list[Any]:
-        """The type, shape and number of an array, or of a packed weight."""
+        """The form of an array, or of a packed weight: its place is its number."""
         array: Any = given.buffer if isinstance(given, Weights) else given
         array = array.numpy() if type(array) is DeviceArray else array
         packed = np.ascontiguousarray(array).reshape(array.shape)
@@ -201,7 +187,7 @@ class _Data:
         if digest not in self._known:
             self._known[digest] = len(self.places)
             self.places.append(self._place(packed, digest))
-        return [packed.dtype.str, list(packed.shape), self._known[digest]]
+        return form(packed, self._known[digest])
 
     def _place(self, array: NumpyArray, digest: str) -> DataRange:
         if array.nbytes < _SMALL:
@@ -233,25 +219,6 @@ class _Data:
         return self._files
 
 
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-def _places(begin: int, sizes: Sequence[int]) -> Iterator[int]:
-    at = begin
-    for size in sizes:
-        yield at
-        at += _aligned(size)
-
-
-def _laid(head: bytes, arrays: Any) -> Iterator[Any]:
-    """The bytes of a file: a head, and arrays from multiples of the alignment on."""
-    yield head + bytes(-len(head) % ALIGNMENT)
-    for array in arrays:
-        yield bytes_of(array)
-        yield bytes(-array.nbytes % ALIGNMENT)
-
-
 # -- Reading
 
 
@@ -281,30 +248,19 @@ def _read(content: NumpyArray, holdings: Holdings) -> CachedPlan:
     (size,) = _SIZE.unpack_from(content.data)
     end = _SIZE.size + size
     about = json.loads(zlib.decompress(content[_SIZE.size : end].data))
-    arrays = _Arrays(content, _aligned(end), about, holdings)
-    found = [arrays.read(each) for each in about["arrays"]]
+    found_at: list[DataRange] = [tuple(place) for place in about["places"]]
+    small = [size for number, _, size in found_at if number == _INSIDE]
+    small_at = list(places(aligned(end, ALIGNMENT), small, ALIGNMENT))
+
+    def part(i: int, wanted: int) -> NumpyArray:
+        number, at, size = found_at[natural(i)]
+        if size != wanted:
+            raise ValueError(f"{size} bytes for an array of {wanted}")
+        whole, at = (content, small_at[at]) if number == _INSIDE else (holdings.content(about["files"][number]), at)
+        if at < 0 or at + size > whole.nbytes:
+            raise ValueError(f"{size} bytes at {at} of {whole.nbytes}")
+        return whole[at : at + size]
+
+    found = [array_of(each, part, np.dtype) for each in about["arrays"]]
     holdings.names += [name for name in about["files"] if name not in holdings.names]
     return CachedPlan(about["described"], found)
-
-
-class _Arrays:
-    """The arrays of a plan."""
-
-    def __init__(self, content: NumpyArray, begin: int, about: Mapping[str, Any], holdings: Holdings) -> None:
-        self._places: list[DataRange] = [tuple(place) for place in about["places"]]
-        self._files: list[str] = about["files"]
-        small = [size for number, _, size in self._places if number == _INSIDE]
-        self._small = list(_places(begin, small))
-        self._content, self._holdings = content, holdings
-
-    def read(self, one: Sequence[Any]) -> NumpyArray:
-        dtype, shape = np.dtype(one[0]), tuple(one[1])
-        number, at, size = self._places[one[2]]
-        if size != dtype.itemsize * math.prod(shape):
-            raise ValueError(f"{size} bytes for {dtype}{shape}")
-        if not size:
-            return np.empty(shape, dtype)
-        content, at = (self._content, self._small[at]) if number == _INSIDE else (self._holdings.content(self._files[number]), at)
-        if at < 0 or at + size > content.nbytes:
-            raise ValueError(f"{size} bytes at {at} of {content.nbytes}")
-        return content[at : at + size].view(dtype).reshape(shape)

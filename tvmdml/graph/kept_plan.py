@@ -9,12 +9,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.launching import AnswerMissing, Chosen, MemorySource, ScheduleAnswer
+from tvmdml.graph.launching import AnswerMissing, Chosen, MemorySource, PackedKey, ScheduleAnswer
 from tvmdml.graph.open_plan import OpenPlan, Wired
-from tvmdml.graph.written import ABSENT, MOST, ReadPlan, place
+from tvmdml.graph.written import ABSENT, MOST, ReadPlan, place, weights
 from tvmdml.library import finding
 from tvmdml.system import apart
 from tvmdml.system.disk import stores
@@ -34,12 +32,6 @@ def written_part(plan: OpenPlan) -> tuple[dict[str, Any], list[NumpyArray | Weig
 
     ``None`` if they cannot be written.
     """
-    arrays: list[NumpyArray | Weights] = []
-
-    def kept(array: NumpyArray | Weights) -> int:
-        arrays.append(array)
-        return len(arrays) - 1
-
     answers = []
     for i, group in enumerate(plan.groups):
         for tasks, answer in group.new:
@@ -49,22 +41,21 @@ def written_part(plan: OpenPlan) -> tuple[dict[str, Any], list[NumpyArray | Weig
             except (AttributeError, ValueError):
                 return None
             answers.append([i, tasks, name, answer.name, answer.count, answer.types, answer.packed, function])
-    packed, constants = [], []
+    packed: dict[PackedKey, Weights] = {}
+    constants: dict[MemorySource, NumpyArray] = {}
     for wired in plan.wired():
         if wired.buffers is not None and not wired.is_written:
-            for (_, weight), buffer in zip(wired.weights.values(), wired.buffers, strict=True):
-                if weight.key not in plan.written_weights:
-                    sources = [(source.number, offset) for source, offset in weight.sources]
-                    packed.append([weight.layout, sources, np.dtype(buffer.buffer.dtype).str, kept(buffer)])
-                    plan.written_weights.add(weight.key)
-            for source in wired.constants:
-                if source.kind == "constant" and source not in plan.written_weights:
-                    constants.append([source.number, kept(plan.constants[source.number])])
-                    plan.written_weights.add(source)
+            packed |= zip(wired.weights, wired.buffers, strict=True)
+            constants |= {one: plan.constants[one.number] for one in wired.constants if one.kind == "constant"}
             wired.is_written = True
+    packed = {key: array for key, array in packed.items() if key not in plan.written_weights}
+    constants = {source: array for source, array in constants.items() if source not in plan.written_weights}
+    plan.written_weights |= {*packed, *constants}
     for group in plan.groups:
         group.new.clear()
-    return {"answers": answers, "packed": packed, "constants": constants}, arrays
+    arrays: list[NumpyArray | Weights] = []
+    own = weights(((source.number, array) for source, array in constants.items()), packed.items(), arrays)
+    return {"answers": answers, **own}, arrays
 
 
 def has_new(plan: OpenPlan) -> bool:
@@ -145,7 +136,6 @@ class KeptPlan(ReadPlan):
         """
         super().__init__(described, arrays, target, arenas)
         self._finish = finish
-        self._buffers: dict[object, NumpyArray] = {}
 
     def add_part(self, part: Mapping[str, Any], arrays: Sequence[NumpyArray]) -> None:
         """Add answers and packed weights.
@@ -153,7 +143,6 @@ class KeptPlan(ReadPlan):
         Raises:
             Exception: they are damaged.
         """
-        count = len(self.function.wanted)
         for group, tasks, digest, name, scalars, types, packed, function in part["answers"]:
             own = [
                 (str(each), str(layout), place(nbytes, 1 << 62), tuple(map(str, names))) for each, layout, nbytes, names in packed
@@ -163,11 +152,7 @@ class KeptPlan(ReadPlan):
             own_group = self.groups[place(group, len(self.groups))]
             if not any(answer.is_like(other) for other in own_group.answers.get(tasks, ())):
                 own_group.add(place(tasks, MOST), answer)
-        for layout, sources, dtype, number in part["packed"]:
-            read = ((MemorySource("constant", place(i, len(self.constants))), place(offset, count)) for i, offset in sources)
-            self._buffers[str(layout), tuple(read)] = arrays[place(number, len(arrays))].view(np.dtype(dtype))
-        for i, number in part["constants"]:
-            self.constants[place(i, len(self.constants))] = arrays[place(number, len(arrays))]
+        self.add_weights(part, arrays)
         for one in self.groups:
             one.new.clear()
 
@@ -188,7 +173,7 @@ class KeptPlan(ReadPlan):
         """
         found = []
         for key, (_, weight) in wired.weights.items():
-            array = self._buffers.get(key)
+            array = self.packed_weights.get(key)
             if array is None or array.nbytes != weight.nbytes:
                 raise AnswerMissing
             found.append(Weights(self.target.place(array) if self.target.moves else array))

@@ -28,6 +28,10 @@ class MemorySource(NamedTuple):
     number: int
 
 
+PackedKey = tuple[str, tuple[tuple[MemorySource, int], ...]]
+"""A layout, and the constants that are packed, with the places of their offsets among the plan's numbers."""
+
+
 class LaunchArgument(NamedTuple):
     """An array of a launch."""
 
@@ -83,7 +87,7 @@ class Weight(NamedTuple):
     """The constants, or owned inputs, and the places of the offsets among the plan's numbers."""
 
     @property
-    def key(self) -> object:
+    def key(self) -> PackedKey:
         """Equal for weights that are the same bytes."""
         return self.layout, self.sources
 

@@ -32,7 +32,6 @@ from tvmdml.graph.open_plan import Wired
 from tvmdml.graph.open_saved import Limits, OpenSaved
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan, StoredPlan
 from tvmdml.graph.surroundings import key_of
-from tvmdml.graph.written import place
 from tvmdml.library import records, shelf
 from tvmdml.library.files import is_pack
 from tvmdml.library.tensor_text import is_plain
@@ -278,9 +277,7 @@ def in_pack(pack: Pack, graph: GraphRecord, target: Target) -> InPack:
         described, content = _described(pack, graph)
         if "open" in described:
             raise Unsupported(message(str(where), "a graph with open sizes", "one of certain sizes", "Use tvmdml.onnx.load."))
-        arrays, constants = _arrays(described, content)
-        packed = saving.read_packed(described["plan"], described["packed"], content)
-        return InPack(graph, SavedPlan(described["plan"], arrays, constants, target, packed), described)
+        return InPack(graph, SavedPlan(described, saving.read_arrays(described, content), target), described)
 
 
 class OpenInPack(NamedTuple):
@@ -423,10 +420,10 @@ def open_in_pack(pack: Pack, graph: GraphRecord, target: Target, made: dict[obje
     """
     with saving.reading(_Name(pack, graph.name)):
         described, content = _described(pack, graph)
-        arrays, constants = _arrays(described, content)
+        arrays = saving.read_arrays(described, content)
         limits = [Limits.read(*limit) for limit in described["open"]]
         answers = content(*described["answers"]) if "answers" in described else None
-        return OpenInPack(graph, OpenSaved(described["plan"], limits, arrays, constants, target, made), described, answers)
+        return OpenInPack(graph, OpenSaved(described, arrays, limits, target, made), described, answers)
 
 
 def _described(pack: Pack, graph: GraphRecord) -> tuple[Mapping[str, Any], Callable[[Any, int], NumpyArray]]:
@@ -448,12 +445,3 @@ def _described(pack: Pack, graph: GraphRecord) -> tuple[Mapping[str, Any], Calla
         return mapped[at]
 
     return described, content
-
-
-def _arrays(
-    described: Mapping[str, Any], content: Callable[[Any, int], NumpyArray]
-) -> tuple[list[NumpyArray], list[NumpyArray | None]]:
-    """The arrays of outputs that no kernel computes, and the constants."""
-    arrays = [None if form[2] is None else saving.array_of(form, content) for form in described["arrays"]]
-    count = place(described["plan"]["constants"], len(arrays) + 1)
-    return [array for array in arrays[count:] if array is not None], arrays[:count]

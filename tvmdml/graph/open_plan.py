@@ -22,7 +22,17 @@ from tvmdml.errors import CompileError, Unsupported
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.forms import Forms, GraphArguments
 from tvmdml.graph.laid import Given, Laid, Reports, Returned, Weights
-from tvmdml.graph.launching import SAME_MEMORY, AnswerMissing, Chosen, LaunchGroup, Launching, LaunchTensor, MemorySource, Weight
+from tvmdml.graph.launching import (
+    SAME_MEMORY,
+    AnswerMissing,
+    Chosen,
+    LaunchGroup,
+    Launching,
+    LaunchTensor,
+    MemorySource,
+    PackedKey,
+    Weight,
+)
 from tvmdml.graph.memory import stacked
 from tvmdml.targets import ReadySequence, SequenceStep, Target
 from tvmdml.tensors import MAX_ELEMENTS, MAX_STRIDE
@@ -48,7 +58,7 @@ class Wired:
 
     def __init__(self, plan: OpenPlan, packed: Sequence[Sequence[tuple[Any, ...]]]) -> None:
         """``packed`` has what the kernel of each group takes packed."""
-        self.weights: dict[object, tuple[int, Weight]] = {}
+        self.weights: dict[PackedKey, tuple[int, Weight]] = {}
         """By their keys: the first launching that reads it, and it."""
         own: list[dict[str, Weight]] = []
         for i, launching in enumerate(plan.launchings):

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, Unsupported, message
+from tvmdml.graph import saving
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
-from tvmdml.graph.written import MOST, Said, place, places, text, written
+from tvmdml.graph.written import MOST, Written, constants_read, place, places, text
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
 from tvmdml.tensors.sizes.evaluating import GuardedIntegers
@@ -94,8 +95,8 @@ def drawn(limits: Sequence[Limits], count: int, rng: np.random.Generator) -> Ite
 # -- Writing
 
 
-def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
-    """What is written of a plan, and the arrays of outputs that no kernel computes.
+def describe(plan: ProgramPlan) -> Written:
+    """What is written of a graph, as ``saving.describe`` says.
 
     Raises:
         Unsupported: it cannot be written.
@@ -106,7 +107,6 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
     from tvmdml.operators import _shared
     from tvmdml.tensors.sizes.evaluating import terms_of
 
-    whole = written(plan, Said((), None))
     terms = {number: i for i, number in enumerate(plan.function.wanted)}
     calls = []
     for template, shared in plan.templates():
@@ -116,13 +116,11 @@ def describe(plan: ProgramPlan) -> tuple[dict[str, Any], list[NumpyArray]]:
             raise Unsupported(f"{desc.NAME}: its descriptor has other integers when it is read again.")
         numbers = [terms.setdefault(terms_of(number), len(terms)) for number in template.numbers]
         calls.append([lines.of(plain), _shared.write(plain, shared), numbers])
-    try:
-        function = GuardedIntegers.of(plan.record, list(terms)).written()
-    except ValueError:
-        whole = None
-    if whole is None or plan.record.choices:
+    if plan.record.choices:
         raise Unsupported(f"{plan.name}: a choice about its sizes cannot be written.")
-    return {**whole.described, "function": function, "calls": calls}, whole.arrays
+    whole = saving.describe(plan, calls, constants_read(plan), ())
+    whole.described["plan"]["function"] = GuardedIntegers.of(plan.record, list(terms)).written()
+    return whole
 
 
 # -- Reading
@@ -155,39 +153,33 @@ class OpenSaved:
     def __init__(
         self,
         described: Mapping[str, Any],
-        limits: Sequence[Limits],
         arrays: Sequence[NumpyArray],
-        constants: Sequence[NumpyArray | None],
+        limits: Sequence[Limits],
         target: Target,
         made: dict[object, Weights],
     ) -> None:
         """
         Args:
             described: what ``describe`` described.
+            arrays: its arrays.
             limits: the values that the pack was built for, of each open size, in the order of the function's symbols.
-            arrays: the arrays of outputs that no kernel computes.
-            constants: the arrays that never change.
             target: where it runs.
             made: the weights that were packed in this process, for other plans with the same arrays, too.
 
         Raises:
             Exception: it is damaged.
         """
-        self.name, self.limits = text(described["name"]), tuple(limits)
-        function = GuardedIntegers.read(described["function"])
+        plan = described["plan"]
+        self.name, self.limits = text(plan["name"]), tuple(limits)
+        function = GuardedIntegers.read(plan["function"])
         if len(function.symbols) != len(self.limits):
             raise ValueError(f"{len(self.limits)} limits of {len(function.symbols)} sizes")
         self._evaluate = function.compiled()
         count = len(function.wanted)
-        self._places = [places(numbers, count) for _, _, numbers in described["calls"]]
-        self._titles = {place(group, MOST): text(title) for group, title, *_ in reversed(described["launchings"])}
-        self._described, self._arrays, self._constants, self._target = described, arrays, constants, target
-        self._made = made
-
-    @property
-    def parts(self) -> tuple[Any, ...]:
+        self._places = [places(numbers, count) for _, _, numbers in plan["calls"]]
+        self._titles = {place(group, MOST): text(title) for group, title, *_ in reversed(plan["launchings"])}
+        self.parts = described, arrays, target, made
         """What a ``StoredPlan`` for all sizes takes."""
-        return self._described, self._arrays, self._constants, self._target, {}, self._made
 
     @functools.cached_property
     def _templates(self) -> list[tuple[Template, Shared]]:
@@ -195,7 +187,7 @@ class OpenSaved:
         from tvmdml.graph.templates import Template
 
         templates = []
-        for line, in_place, _ in self._described["calls"]:
+        for line, in_place, _ in self.parts[0]["plan"]["calls"]:
             desc, shared = SavedGroup(line, in_place, "").call
             templates.append((Template(desc), shared))
         return templates
@@ -223,7 +215,8 @@ class OpenSaved:
             _Filled(template, shared, [numbers[i] for i in own], self._titles.get(k, ""))
             for k, ((template, shared), own) in enumerate(zip(self._templates, self._places, strict=True))
         ]
-        fixed = {**self._described, "function": [[], [], [], [], numbers]}
-        plan = SavedPlan(fixed, self._arrays, self._constants, self._target, {}, self._made, groups)
+        described, arrays, target, made = self.parts
+        fixed = {**described, "plan": {**described["plan"], "function": [[], [], [], [], numbers]}}
+        plan = SavedPlan(fixed, arrays, target, made, groups)
         plan.is_case = True
         return plan

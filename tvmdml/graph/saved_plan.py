@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tvmdml.errors import CompileError, Unsupported, counted, message
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Given, Laid, Picture, Reports, Weights
-from tvmdml.graph.launching import Chosen, LaunchArgument, LaunchGroup, Launching, MemorySource, Weight
+from tvmdml.graph.launching import Chosen, LaunchArgument, LaunchGroup, Launching, MemorySource, PackedKey, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.packers import packed
-from tvmdml.graph.written import ABSENT, ReadPlan
+from tvmdml.graph.written import ABSENT, ReadPlan, constants_read
 from tvmdml.library.tensor_text import is_plain, parse_tensor
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
 
 _BUILD = "Build the pack for this target, too."
-PackedKey = tuple[str, tuple[tuple[MemorySource, int], ...]]
-"""A layout, and the constants that are packed, with the places of their offsets among the plan's numbers."""
 
 
 class Called(NamedTuple):
@@ -89,31 +87,26 @@ class StoredPlan(ReadPlan):
         self,
         described: Mapping[str, Any],
         arrays: Sequence[NumpyArray],
-        constants: Sequence[NumpyArray | None],
         target: Target,
-        packed: Mapping[PackedKey, NumpyArray],
-        made: dict[object, Weights],
+        made: dict[object, Weights] | None = None,
         groups: Sequence[LaunchGroup] | None = None,
     ) -> None:
         """
         Args:
-            described: what ``saving.describe`` described.
-            arrays: the arrays of outputs that no kernel computes.
-            constants: the arrays that never change; ``None`` for those that are there in packed forms only.
+            described: a graph, as ``saving.describe`` described it.
+            arrays: its arrays.
             target: where it runs.
-            packed: weights as kernels read them.
             made: weights that were packed in this process, and that other plans with the same arrays may share.
             groups: the descriptors, if they are known.
 
         Raises:
             Exception: it is damaged.
         """
-        super().__init__(described, arrays, target, [], groups)
-        if len(constants) != len(self.constants):
-            raise ValueError("other constants")
-        self.constants = [ABSENT if array is None else array for array in constants]
-        self.absent = frozenset(i for i, array in enumerate(constants) if array is None)
-        self.packed_weights, self.made = dict(packed), made
+        super().__init__(described["plan"], arrays, target, [], groups)
+        self.add_weights(described, arrays)
+        self.made = {} if made is None else made
+        self.absent = frozenset(i for i, array in constants_read(self) if array is ABSENT)
+        """The constants that are there in packed forms only."""
 
     def check_wiring(self, wired: Wired) -> None:
         """Refuse weights that are not there, and packed inputs that are none.
@@ -133,14 +126,13 @@ class StoredPlan(ReadPlan):
             given = "a constant only as kernels of other processors read it"
             raise CompileError(message(f"{self.name} on {self.target}", given, "weights that are packed for this one", _BUILD))
 
-    def _has_packed(self, key: Any, nbytes: int) -> bool:
+    def _has_packed(self, key: PackedKey, nbytes: int) -> bool:
         array = self.packed_weights.get(key)
         return array is not None and array.nbytes == nbytes
 
     def weights(self, wired: Wired, chosen: Sequence[Chosen], owned: Mapping[int, Any]) -> list[Weights]:
         """The packed weights."""
         weights = []
-        key: Any
         for key, (i, weight) in wired.weights.items():
             if self._has_packed(key, weight.nbytes):
                 weights.append(Weights(self.target.place(self.packed_weights[key])))
@@ -204,17 +196,16 @@ class SavedPlan(StoredPlan):
         self,
         described: Mapping[str, Any],
         arrays: Sequence[NumpyArray],
-        constants: Sequence[NumpyArray | None],
         target: Target,
-        packed: Mapping[PackedKey, NumpyArray],
         made: dict[object, Weights] | None = None,
         groups: Sequence[SavedGroup] | None = None,
     ) -> None:
         """As ``StoredPlan``."""
         if groups is None:
-            titles = {int(group): str(title) for group, title, *_ in reversed(described["launchings"])}
-            groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(described["calls"])]
-        super().__init__(described, arrays, constants, target, packed, {} if made is None else made, groups)
+            plan = described["plan"]
+            titles = {int(group): str(title) for group, title, *_ in reversed(plan["launchings"])}
+            groups = [SavedGroup(line, in_place, titles.get(i, "")) for i, (line, in_place) in enumerate(plan["calls"])]
+        super().__init__(described, arrays, target, made, groups)
         names = [node.name for node in self.inputs if node.name]
         if any(self.function[:4]) or not all(type(number) is int for number in self.function.wanted):
             raise ValueError("numbers that depend on sizes")

@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
+from tvmdml.graph.array_forms import Content, array_of, form, laid, places
 from tvmdml.graph.compiled import CompiledGraph
-from tvmdml.graph.launching import MemorySource
-from tvmdml.graph.saved_plan import PackedKey, SavedPlan
-from tvmdml.graph.written import ABSENT, Said, place, text, type_of, written
+from tvmdml.graph.launching import PackedKey
+from tvmdml.graph.open_plan import OpenPlan
+from tvmdml.graph.saved_plan import SavedPlan
+from tvmdml.graph.written import Said, Written, constants_read, text, type_of, weights, written
 from tvmdml.library import files
 from tvmdml.system import at_hand
 from tvmdml.system.disk import mapping
@@ -35,24 +34,14 @@ from tvmdml.tensors.arrays import NumpyArray
 if TYPE_CHECKING:
     from tvmdml.graph.program import Finished
 
-FORMAT = 3
+FORMAT = 4
 """Raised when an older reader would misunderstand a newer file. Graphs in packs have it, too."""
 MOST_JSON = 256 << 20  # a file that is not trusted cannot ask for more memory than this
 _HEADER = struct.Struct("<8sIIQQ")
 _ALIGNMENT = 64  # a cache line: constants are mapped, and kernels read them where they lie
-_MOST_RANK = 8  # DirectML's
-_NOTHING = Said((), None)
 _AGAIN = "Save the graph, or build the pack, again."
-
-
-class WrittenPlan(NamedTuple):
-    """A plan as it is written."""
-
-    described: dict[str, Any]
-    """JSON, without the places of arrays."""
-    constants: list[NumpyArray]
-    arrays: list[NumpyArray]
-    """Those of outputs that no kernel computes."""
+Numbered = Iterable[tuple[int, NumpyArray]]
+"""Constants with their numbers."""
 
 
 def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
@@ -70,20 +59,13 @@ def save_graph(compiled: CompiledGraph, path: str | os.PathLike[str]) -> None:
     if plan.absent:
         given = "a graph of a pack that has weights only as kernels read them"
         raise Unsupported(message("save_graph compiled", given, "one with its weights", "Build the pack with --plain-weights."))
-    described, *several = describe(plan)
-    arrays = [array for own in several for array in own]
-    at = list(_places([array.nbytes for array in arrays]))
-    described["arrays"] = [form(array, begin) for array, begin in zip(arrays, at, strict=False)]
+    described, arrays = described_plan(plan, constants_read(plan), ())
+    *at, size = places(0, [array.nbytes for array in arrays], _ALIGNMENT)
+    described["arrays"] = list(map(form, arrays, at))
     content = json.dumps(described, separators=(",", ":")).encode()
     content += b" " * (-(_HEADER.size + len(content)) % _ALIGNMENT)
     with files.replacing(path) as stream:
-        stream.write(_HEADER.pack(files.GRAPH, FORMAT, 0, len(content), at[-1]))
-        stream.write(content)
-        start = stream.tell()
-        for array, begin in zip(arrays, at, strict=False):
-            stream.write(b"\0" * (start + begin - stream.tell()))
-            stream.write(bytes_of(array))
-        stream.write(b"\0" * (start + at[-1] - stream.tell()))
+        stream.writelines(laid(_HEADER.pack(files.GRAPH, FORMAT, 0, len(content), size) + content, arrays, _ALIGNMENT))
 
 
 def read(path: str | os.PathLike[str]) -> Saved:
@@ -94,8 +76,14 @@ def read(path: str | os.PathLike[str]) -> Saved:
     """
     with reading(path):
         described, memory = _read(path)
-        arrays = [_placed(form, memory) for form in described["arrays"]]
-        return Saved(str(path), text(described["name"]), text(described["kind"]), described, arrays)
+
+        def content(at: Any, size: int) -> NumpyArray:
+            if type(at) is not int or at < 0 or at % _ALIGNMENT or at + size > memory.nbytes:
+                raise ValueError(f"an array of {size} bytes at {safe_repr(at)} of {memory.nbytes}")
+            return memory[at : at + size]
+
+        name, kind = text(described["name"]), text(described["kind"])
+        return Saved(str(path), name, kind, described, read_arrays(described, content))
 
 
 class Saved(NamedTuple):
@@ -119,8 +107,9 @@ class Saved(NamedTuple):
             allowed = f"a target of the kind that {self.path} was compiled for: {self.kind}"
             raise Unsupported(message("load_graph target", target.name, allowed, "Save the graph once for each kind."))
         with reading(self.path):
-            count = place(self.described["plan"]["constants"], len(self.arrays) + 1)
-            plan = SavedPlan(self.described["plan"], self.arrays[count:], self.arrays[:count], target, {})
+            plan = SavedPlan(self.described, self.arrays, target)
+            if plan.absent:
+                raise ValueError(f"no constants {sorted(plan.absent)}")
             assert plan.calls is not None  # they are checked
             return plan
 
@@ -150,44 +139,39 @@ def planned(finished: Finished, target: Target) -> SavedPlan:
     from tvmdml.tensors.sizes import Record
 
     plan = ProgramPlan(finished, Record(), target, {}, [])
-    whole = written(plan, _NOTHING)
-    assert whole is not None, "what is written of certain sizes has no choices of schedules"
     calls = []
     for template, shared in plan.templates():
         desc = template.filled(lambda size: size.own())
         plain = lines.read(lines.of(desc), desc.NAME)
         calls.append([lines.of(plain), _shared.write(plain, shared)])
-    read = {argument.source for launching in plan.launchings for argument in launching.arguments}
-    constants = [array if MemorySource("constant", i) in read else ABSENT for i, array in enumerate(plan.constants)]
-    return SavedPlan({**whole.described, "calls": calls}, whole.arrays, constants, target, {})
+    return SavedPlan(*describe(plan, calls, constants_read(plan), ()), target)
 
 
-def describe(plan: SavedPlan) -> WrittenPlan:
-    """What is written of a plan."""
-    whole = written(plan, _NOTHING)
-    assert whole is not None, "it was read, and so can be written"
-    calls = [[group.line, group.in_place] for group in plan.groups]
-    described = {"format": FORMAT, "name": plan.name, "kind": plan.target.kind, "plan": {**whole.described, "calls": calls}}
-    return WrittenPlan(described, list(plan.constants), whole.arrays)
+def described_plan(plan: SavedPlan, constants: Numbered, packed: Iterable[tuple[PackedKey, NumpyArray]]) -> Written:
+    """What is written of a plan for certain sizes, as ``describe`` says."""
+    return describe(plan, [[group.line, group.in_place] for group in plan.groups], constants, packed)
 
 
-def form(array: NumpyArray, at: int | None) -> list[Any]:
-    """An array in a description."""
-    return [array.dtype.str, list(array.shape), at]
+def describe(plan: OpenPlan, calls: Sequence[Any], constants: Numbered, packed: Iterable[tuple[PackedKey, NumpyArray]]) -> Written:
+    """What is written of a graph. The writer adds the forms of the arrays, with their places.
 
+    Args:
+        plan: its plan.
+        calls: the descriptors.
+        constants: those that are stored.
+        packed: weights that are stored as kernels read them.
 
-def bytes_of(array: NumpyArray) -> memoryview:
-    """The elements of an array as they lie in memory."""
-    array = np.ascontiguousarray(array)
-    return array.reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
-
-
-def _places(sizes: Sequence[int]) -> Iterator[int]:
-    at = 0
-    for size in sizes:
-        yield at
-        at += -(-size // _ALIGNMENT) * _ALIGNMENT
-    yield at
+    Raises:
+        Unsupported: it has choices of schedules that cannot be written.
+    """
+    whole = written(plan, Said((), None))
+    if whole is None:
+        raise Unsupported(f"{plan.name}: a choice about its sizes cannot be written.")
+    arrays = list(whole.arrays)
+    own = weights(constants, packed, arrays)
+    return Written(
+        {"format": FORMAT, "name": plan.name, "kind": plan.target.kind, "plan": {**whole.described, "calls": calls}, **own}, arrays
+    )
 
 
 # -- Reading
@@ -215,40 +199,10 @@ def of_another_format(where: object, version: object) -> ModelError:
     return ModelError(f"{where} has format {version}; this version of tvmdml reads format {FORMAT}. {_AGAIN}")
 
 
-def array_of(given: Any, content: Callable[[Any, int], NumpyArray]) -> NumpyArray:
-    """An array of a description (``form``); ``content`` finds its bytes.
-
-    Raises:
-        ValueError: it is damaged.
-    """
-    kind, sizes, at = given
-    dtype = type_of(kind)
-    if type(sizes) is not list or len(sizes) > _MOST_RANK or any(type(n) is not int or not 0 <= n < 1 << 32 for n in sizes):
-        raise ValueError(f"sizes {safe_repr(sizes)}")
-    size = math.prod(sizes) * dtype.itemsize
-    return content(at, size).view(dtype).reshape(sizes) if size else np.empty(sizes, dtype)
-
-
-def _placed(given: Any, memory: NumpyArray) -> NumpyArray:
-    def content(at: Any, size: int) -> NumpyArray:
-        if type(at) is not int or at < 0 or at % _ALIGNMENT or at + size > memory.nbytes:
-            raise ValueError(f"an array of {size} bytes at {safe_repr(at)} of {memory.nbytes}")
-        return memory[at : at + size]
-
-    return array_of(given, content)
-
-
-def read_packed(plan: Mapping[str, Any], given: Any, content: Callable[[Any, int], NumpyArray]) -> dict[PackedKey, NumpyArray]:
-    """The packed weights of a description.
+def read_arrays(described: Mapping[str, Any], content: Content) -> list[NumpyArray]:
+    """The arrays of a graph.
 
     Raises:
         ValueError, TypeError: they are damaged.
     """
-    weights = {}
-    count = len(plan["function"][4])
-    for layout, sources, at, nbytes in given:
-        read = tuple((MemorySource("constant", place(i, plan["constants"])), place(offset, count)) for i, offset in sources)
-        if type(nbytes) is not int or nbytes < 0:
-            raise ValueError(f"a packed weight of {safe_repr(nbytes)} bytes")
-        weights[text(layout), read] = content(at, nbytes)
-    return weights
+    return [array_of(given, content, type_of) for given in described["arrays"]]

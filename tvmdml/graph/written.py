@@ -6,14 +6,14 @@ of what a run gives it, as far as sizes and offsets say (``OpenPlan.check``). Re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tvmdml.errors import counted
 from tvmdml.graph.laid import Picture, Reports
-from tvmdml.graph.launching import LaunchArgument, LaunchGroup, Launching, LaunchTensor, MemorySource
+from tvmdml.graph.launching import LaunchArgument, LaunchGroup, Launching, LaunchTensor, MemorySource, PackedKey
 from tvmdml.graph.open_plan import OpenPlan
 from tvmdml.tensors import TensorDataType
 from tvmdml.tensors.sizes.evaluating import GuardedIntegers
@@ -97,6 +97,27 @@ def written(plan: OpenPlan, said: Said) -> Written | None:
     return Written(described, arrays)
 
 
+def constants_read(plan: OpenPlan) -> list[tuple[int, NumpyArray]]:
+    """The constants that launches read, with their numbers."""
+    read = {argument.source for launching in plan.launchings for argument in launching.arguments}
+    return [(i, array) for i, array in enumerate(plan.constants) if MemorySource("constant", i) in read]
+
+
+def weights(
+    constants: Iterable[tuple[int, NumpyArray]], packed: Iterable[tuple[PackedKey, Any]], arrays: list[Any]
+) -> dict[str, Any]:
+    """Constants by their numbers, and weights as kernels read them. Their arrays, or ``Weights``, are added to others."""
+
+    def add(array: Any) -> int:
+        arrays.append(array)
+        return len(arrays) - 1
+
+    return {
+        "constants": [[i, add(array)] for i, array in constants],
+        "packed": [[layout, [[one.number, at] for one, at in sources], add(array)] for (layout, sources), array in packed],
+    }
+
+
 # -- Reading
 
 
@@ -148,6 +169,8 @@ class ReadPlan(OpenPlan):
             for dtype, shape, elements in described["arrays"]
         ]
         constants = [ABSENT] * place(described["constants"], MOST)
+        self.packed_weights: dict[PackedKey, NumpyArray] = {}
+        """Weights as kernels read them."""
         self._said = described["said"]  # read when it is asked for: most loads only run
         self._tensors = [{str(name): str(shown) for name, shown in tensors.items()} for tensors in described["tensors"]]
         self._writes = [list(map(str, names)) for names in described["writes"]]
@@ -173,6 +196,20 @@ class ReadPlan(OpenPlan):
             if not seen.issuperset(below):
                 raise ValueError(f"a piece that lies on {below}")
             seen.add(i)
+
+    def add_weights(self, given: Mapping[str, Any], arrays: Sequence[NumpyArray]) -> None:
+        """Add what ``weights`` wrote.
+
+        Raises:
+            Exception: it is damaged.
+        """
+        for layout, sources, number in given["packed"]:
+            read = [
+                (MemorySource("constant", place(i, len(self.constants))), place(at, len(self.function.wanted))) for i, at in sources
+            ]
+            self.packed_weights[text(layout), tuple(read)] = arrays[place(number, len(arrays))]
+        for i, number in given["constants"]:
+            self.constants[place(i, len(self.constants))] = arrays[place(number, len(arrays))]
 
     def reports(self, laid: Laid) -> Reports:
         """What was said of the graph when it was written. Sizes, and kernels that depend on them, are those of then."""

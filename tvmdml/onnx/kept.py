@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.graph import kept
+from tvmdml.graph.array_forms import natural
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.content import Content
@@ -162,7 +163,7 @@ class CachedModel:
         with contextlib.suppress(*kept.DAMAGED):
             about = found.described
             plan = KeptPlan(about["plan"], found.arrays, self._target, arenas, finish)
-            known = {kept.natural(i): found.arrays[kept.natural(number)] for i, number in about["known"]}
+            known = {natural(i): found.arrays[natural(number)] for i, number in about["known"]}
             reads, lengths = tuple(map(str, about["reads"])), tuple(about["lengths"])
             if self._header is None or not all(n is None or type(n) is int for n in lengths):
                 return None

@@ -16,10 +16,10 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.graph import answers
 from tvmdml.graph.answers import PackAnswer
-from tvmdml.graph.launching import LaunchArgument, Launching, LaunchTensor
+from tvmdml.graph.launching import LaunchArgument, Launching, LaunchTensor, PackedKey
 from tvmdml.graph.loading import in_pack, open_in_pack
 from tvmdml.graph.open_saved import drawn
-from tvmdml.graph.saved_plan import PackedKey, SavedPlan, StoredPlan
+from tvmdml.graph.saved_plan import SavedPlan, StoredPlan
 from tvmdml.graph.saving import reading
 from tvmdml.graph.written import ReadPlan
 from tvmdml.library import lines, records

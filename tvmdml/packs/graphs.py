@@ -20,10 +20,11 @@ import numpy as np
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
 from tvmdml.graph import saving
-from tvmdml.graph.launching import Launching
+from tvmdml.graph.array_forms import bytes_of, form
+from tvmdml.graph.launching import Launching, PackedKey
 from tvmdml.graph.launching import MemorySource as Memory
 from tvmdml.graph.packers import reading
-from tvmdml.graph.saved_plan import PackedKey, SavedGroup, SavedPlan
+from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
 from tvmdml.kernels import persistent
 from tvmdml.library import format as container
 from tvmdml.library import records, spec
@@ -150,7 +151,7 @@ class _Data:
 
     def add(self, array: NumpyArray) -> int:
         """The number of the array's part."""
-        content = saving.bytes_of(np.ascontiguousarray(array))
+        content = bytes_of(array)
         key = hashlib.sha256(content).digest()
         if key not in self._known:
             self._known[key] = self._start + len(self.parts)
@@ -164,20 +165,13 @@ _Packed = Mapping[PackedKey, NumpyArray]
 
 def _written(graph: Planned, loaded: LoadedPack, data: _Data, packed: _Packed) -> tuple[dict[str, Any], list[int]]:
     """A graph's description, and the parts of its constants."""
-    described, constants, arrays = saving.describe(graph.plan)
-    described.update(graph.source.described)
-    own: list[int] = []
-    place = functools.partial(_placed, data, own)
-    described["packed"] = [
-        [layout, [[source.number, offset] for source, offset in sources], place(array), array.nbytes]
-        for (layout, sources), array in packed.items()
-    ]
     needed = _needed(graph, loaded.pack, packed.keys())
-    described["arrays"] = [
-        *(saving.form(array, place(array) if i in needed else None) for i, array in enumerate(constants)),
-        *(saving.form(array, place(array)) for array in arrays),
-    ]
-    return described, own
+    constants = [(i, graph.plan.constants[i]) for i in sorted(needed)]
+    bytes_only = [(key, array.reshape(-1).view(np.uint8)) for key, array in packed.items()]
+    described, arrays = saving.described_plan(graph.plan, constants, bytes_only)
+    own: list[int] = []
+    forms = [form(array, _placed(data, own, array)) for array in arrays]
+    return {**described, **graph.source.described, "arrays": forms}, own
 
 
 def _written_open(graph: OpenPlanned, i: int, data: _Data) -> tuple[dict[str, Any], list[int]]:

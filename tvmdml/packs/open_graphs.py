@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.graph import answers, open_saved, saving
+from tvmdml.graph import answers, open_saved
+from tvmdml.graph.array_forms import form
 from tvmdml.graph.open_planning import ProgramPlan
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import spec
@@ -27,7 +28,6 @@ from tvmdml.onnx.types import Exactness, Undecided
 from tvmdml.operators import Operator
 from tvmdml.operators._contract import Shared
 from tvmdml.targets import Target
-from tvmdml.tensors.arrays import NumpyArray
 
 DRAWN = 1 << 12
 """How many sizes are drawn from ranges that have more: to ask for one that is like others takes less than a millisecond."""
@@ -184,26 +184,9 @@ def described(graph: OpenPlanned, i: int, place: Any) -> dict[str, Any]:
     """
     plan, beside = graph.graphs[i]
     own, arrays = open_saved.describe(plan)
-    read = {
-        argument.source.number
-        for launching in plan.launchings
-        for argument in launching.arguments
-        if argument.source.kind == "constant"
-    }
-    constants: list[NumpyArray] = list(plan.constants)
     answered = answers.written(plan, graph.machines)
-    return {
-        "format": saving.FORMAT,
-        "name": name_of(graph, i),
-        "kind": graph.machines[0].kind,
-        "answers": [place(answered), answered.nbytes],
-        "plan": own,
-        "arrays": [
-            *(saving.form(array, place(array) if k in read else None) for k, array in enumerate(constants)),
-            *(saving.form(array, place(array)) for array in arrays),
-        ],
-        **beside,
-    }
+    own["answers"] = [place(answered), answered.nbytes]
+    return {**own, "name": name_of(graph, i), "arrays": [form(array, place(array)) for array in arrays], **beside}
 
 
 def name_of(graph: OpenPlanned, i: int) -> str:
