@@ -27,7 +27,7 @@ from onnx_nodes import INT64, N, info, model  # noqa: E402 - they need ONNX
 
 import tvmdml  # noqa: E402
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
-from tvmdml.graph import kept  # noqa: E402
+from tvmdml.graph.stored import cache  # noqa: E402
 from tvmdml.library import finding  # noqa: E402
 from tvmdml.onnx.origin import Origin  # noqa: E402
 from tvmdml.system.disk import plans, stores  # noqa: E402
@@ -290,14 +290,14 @@ def test_sizes_share_weights(place: Path) -> None:
 
 def test_weights_of_the_file_are_hashed_with_it_only(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[int] = []
-    own = kept.bytes_of
+    own = cache.bytes_of
 
     def noted(array: Any) -> Any:
         hashed.append(array.nbytes)
         return own(array)
 
-    monkeypatch.setattr(kept, "bytes_of", noted)
-    monkeypatch.setattr(kept, "laid", lambda head, *_: [head])  # nothing is written
+    monkeypatch.setattr(cache, "bytes_of", noted)
+    monkeypatch.setattr(cache, "laid", lambda head, *_: [head])  # nothing is written
     monkeypatch.setattr(plans.PlanStore, "add", lambda *_: True)
     run(place)
     assert max(hashed, default=0) < V.nbytes

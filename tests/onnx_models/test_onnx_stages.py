@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper  # noqa: E402
 from onnx_nodes import BOOL, FLOAT, INT64, N, info, model  # noqa: E402 - they need ONNX
 from support import Array  # noqa: E402
 
-import tvmdml.graph.kept  # noqa: E402 - it is changed here
+import tvmdml.graph.stored.cache  # noqa: E402 - it is changed here
 import tvmdml.onnx  # noqa: E402 - it needs ONNX
 from tvmdml import targets  # noqa: E402
 from tvmdml.tensors.arrays.device_array import DeviceArray  # noqa: E402
@@ -480,7 +480,7 @@ def test_what_is_damaged_in_the_cache_is_made_again(change: str, monkeypatch: py
     feeds = {"x": np.array([4, 900, 16], np.float32), "factor": np.array(0.5, np.float32)}
     right = tvmdml.onnx.load(file)(feeds)
     found: list[str] = []
-    find = tvmdml.graph.kept.find
+    find = tvmdml.graph.stored.cache.find
 
     def forged(*arguments: Any) -> Any:
         part = find(*arguments)
@@ -495,7 +495,7 @@ def test_what_is_damaged_in_the_cache_is_made_again(change: str, monkeypatch: py
             FORGED[change](described["tail"])
         return part._replace(described=described)
 
-    monkeypatch.setattr("tvmdml.graph.kept.find", forged)
+    monkeypatch.setattr("tvmdml.graph.stored.cache.find", forged)
     again = tvmdml.onnx.load(file)(feeds)
     assert found, "it was there"
     for one, other in zip(again, right, strict=True):

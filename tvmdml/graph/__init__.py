@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tvmdml.graph.building import Graph as Graph
     from tvmdml.graph.compiled import CompiledGraph as CompiledGraph
     from tvmdml.graph.expression import Expression as Expression
-    from tvmdml.graph.loading import load_graph as load_graph
-    from tvmdml.graph.saving import save_graph as save_graph
+    from tvmdml.graph.stored.loading import load_graph as load_graph
+    from tvmdml.graph.stored.saving import save_graph as save_graph
 
 
 # A model from the cache runs without the operators.
@@ -26,7 +26,7 @@ __getattr__, __dir__, __all__ = on_first_use(
         "building": ("Graph",),
         "compiled": ("CompiledGraph",),
         "expression": ("Expression",),
-        "loading": ("load_graph",),
-        "saving": ("save_graph",),
+        "stored.loading": ("load_graph",),
+        "stored.saving": ("save_graph",),
     },
 )

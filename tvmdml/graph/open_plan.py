@@ -4,7 +4,7 @@ What follows from sizes is arithmetic: places, integers of launches, the lengths
 sizes. Which kernel serves a launch follows from what its schedule asked of sizes: each answer holds for all sizes that pass its
 guards, and a size that passes none asks the schedule again, for this launch alone.
 
-A plan is made of a program (``open_planning``), or read from the cache (``kept_plan``). Of the latter nothing is trusted.
+A plan is made of a program (``open_planning``), or read from the cache (``cached_plan``). Of the latter nothing is trusted.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.graph import kept
-from tvmdml.graph.array_forms import natural
+from tvmdml.graph.stored import cache
+from tvmdml.graph.stored.array_forms import natural
 from tvmdml.graph.surroundings import key_of, surroundings
 from tvmdml.onnx.arguments import ModelMetadata
 from tvmdml.onnx.content import Content
@@ -29,10 +29,10 @@ from tvmdml.targets import Target
 from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
-    from tvmdml.graph.kept_plan import KeptPlan
     from tvmdml.graph.laid import Weights
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
+    from tvmdml.graph.stored.cached_plan import KeptPlan
 
 Shapes = Mapping[str, tuple[int, ...]]
 Decided = Mapping[str, NumpyArray]
@@ -58,7 +58,7 @@ class CachedModel:
         self._key = key_of("model", around, own, *options, content.digest, dict(sizes))
         self._others = ""
         self._store = PlanStore()
-        self._holdings = kept.Holdings(self._store, self._key)
+        self._holdings = cache.Holdings(self._store, self._key)
         self._header: Header | None = None
         self._parts: dict[str, int] = {}
         """So many parts each recording has at least."""
@@ -97,7 +97,7 @@ class CachedModel:
         content = self._store.find(self._key)
         if content is None:
             return None
-        with contextlib.suppress(*kept.DAMAGED):
+        with contextlib.suppress(*cache.DAMAGED):
             found = json.loads(content.tobytes())
             inputs, outputs, defaults = ([Argument.read(*one) for one in found[kind]] for kind in ("inputs", "outputs", "defaults"))
             about = About(inputs, outputs, ModelMetadata(*found["metadata"]), tuple(found["elsewhere"]), defaults)
@@ -154,13 +154,13 @@ class CachedModel:
             following: the stages that follow.
             outputs: how many it computes; ``None`` for those of the model.
         """
-        at_hand("tvmdml.graph.kept_plan")
-        from tvmdml.graph.kept_plan import KeptPlan
+        at_hand("tvmdml.graph.stored.cached_plan")
+        from tvmdml.graph.stored.cached_plan import KeptPlan
 
         found = self.find_part(name)
         if found is None:
             return None
-        with contextlib.suppress(*kept.DAMAGED):
+        with contextlib.suppress(*cache.DAMAGED):
             about = found.described
             plan = KeptPlan(about["plan"], found.arrays, self._target, arenas, finish)
             known = {natural(i): found.arrays[natural(number)] for i, number in about["known"]}
@@ -184,7 +184,7 @@ class CachedModel:
             return plan, ready
         return None
 
-    def parts(self, name: str) -> Iterator[kept.CachedPlan]:
+    def parts(self, name: str) -> Iterator[cache.CachedPlan]:
         """The answers and weights of a recording: a part for each time that something was new."""
         for i in itertools.count():
             if (part := self.find_part(f"{name} {i}")) is None:
@@ -194,8 +194,8 @@ class CachedModel:
 
     def keep_recording(self, pattern: Hashable, plan: OpenPlan, ready: Ready) -> str | None:
         """Keep a recording, or what is new in it; returns its name, or ``None`` if it cannot be kept."""
-        at_hand("tvmdml.graph.written")
-        from tvmdml.graph.written import Said, written
+        at_hand("tvmdml.graph.stored.written")
+        from tvmdml.graph.stored.written import Said, written
 
         reports = None if plan.last is None else plan.last().reports()
         said = Said((), None) if reports is None else Said(reports.lines, reports.picture)
@@ -228,20 +228,20 @@ class CachedModel:
 
     def keep_answers(self, name: str, plan: OpenPlan) -> bool:
         """Keep what is new in a recording that is kept; returns whether that could be done."""
-        at_hand("tvmdml.graph.kept_plan")
-        from tvmdml.graph import kept_plan
+        at_hand("tvmdml.graph.stored.cached_plan")
+        from tvmdml.graph.stored import cached_plan
 
-        part = kept_plan.written_part(plan)
+        part = cached_plan.written_part(plan)
         numbers = itertools.count(self._parts.get(name, 0))
         number = next(i for i in numbers if self._store.find(self._part(f"{name} {i}")) is None)
         self._parts[name] = number
         return part is not None and self.keep_part(f"{name} {number}", *part)
 
-    def find_part(self, name: str) -> kept.CachedPlan | None:
+    def find_part(self, name: str) -> cache.CachedPlan | None:
         """Something else of the model, by its name."""
         if _own_operators() != self._own:
             return None
-        return kept.find(self._store, self._part(name), self._holdings)
+        return cache.find(self._store, self._part(name), self._holdings)
 
     def keep_part(self, name: str, described: Mapping[str, Any], arrays: Sequence[NumpyArray | Weights] = ()) -> bool:
         """Keep something else, under the same conditions as a plan; returns whether that could be done."""
@@ -250,7 +250,7 @@ class CachedModel:
         if not self.content.is_unchanged():
             return False
         before = len(self._holdings.names)
-        done = kept.keep(self._store, self._part(name), self._holdings, described, arrays)
+        done = cache.keep(self._store, self._part(name), self._holdings, described, arrays)
         if done and len(self._holdings.names) != before:
             self.keep_header(*self._header)
         return done

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvmdml.graph.array_forms import natural
+from tvmdml.graph.stored.array_forms import natural
 from tvmdml.onnx.counting import COUNTING
 from tvmdml.onnx.following import Following, Next, Rest
 from tvmdml.onnx.looping import Looped, Stacked

@@ -18,13 +18,13 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, PackError, Unsupported, counted, message
-from tvmdml.graph import saving
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.explaining import Explanation, explanation
-from tvmdml.graph.loading import in_pack, is_open, of_kind
-from tvmdml.graph.saved_plan import SavedPlan
-from tvmdml.graph.saving import reading
-from tvmdml.graph.written import place, type_of
+from tvmdml.graph.stored import saving
+from tvmdml.graph.stored.loading import in_pack, is_open, of_kind
+from tvmdml.graph.stored.saved_plan import SavedPlan
+from tvmdml.graph.stored.saving import reading
+from tvmdml.graph.stored.written import place, type_of
 from tvmdml.library import shelf
 from tvmdml.library.files import is_graph
 from tvmdml.library.records import GraphRecord

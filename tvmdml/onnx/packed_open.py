@@ -13,10 +13,10 @@ from tvmdml import targets
 from tvmdml.errors import InvalidArgument, counted, message
 from tvmdml.graph.explaining import Explanation, explanation
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.loading import OpenInPack, PackPlan, open_in_pack
-from tvmdml.graph.open_saved import shown
-from tvmdml.graph.saving import reading
-from tvmdml.graph.written import place, text, type_of
+from tvmdml.graph.stored.loading import OpenInPack, PackPlan, open_in_pack
+from tvmdml.graph.stored.open_saved import shown
+from tvmdml.graph.stored.saving import reading
+from tvmdml.graph.stored.written import place, text, type_of
 from tvmdml.library.records import GraphRecord
 from tvmdml.library.shelf import LoadedPack
 from tvmdml.onnx.arguments import ModelMetadata

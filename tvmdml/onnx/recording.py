@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tvmdml.graph.kept import DAMAGED
-from tvmdml.graph.kept import CachedPlan as Part
 from tvmdml.graph.launching import AnswerMissing
+from tvmdml.graph.stored.cache import DAMAGED
+from tvmdml.graph.stored.cache import CachedPlan as Part
 from tvmdml.onnx.kept import CachedModel
 from tvmdml.onnx.kinds import part, parts
 from tvmdml.onnx.random_state import STATE
@@ -20,11 +20,11 @@ from tvmdml.system import apart, at_hand
 from tvmdml.tensors.arrays import NumpyArray
 
 if TYPE_CHECKING:
-    from tvmdml.graph.kept_plan import KeptPlan
     from tvmdml.graph.kernels import Progress
     from tvmdml.graph.open_graph import OpenGraph
     from tvmdml.graph.open_plan import OpenPlan
     from tvmdml.graph.program import Finished
+    from tvmdml.graph.stored.cached_plan import KeptPlan
     from tvmdml.onnx.following import Following
     from tvmdml.tensors.sizes.evaluating import Evaluator
 
@@ -199,11 +199,11 @@ class Recording:
 
     def keep(self, kept: CachedModel, key: Hashable) -> None:
         """Let the cache have what is new."""
-        at_hand("tvmdml.graph.kept_plan")
-        from tvmdml.graph import kept_plan
+        at_hand("tvmdml.graph.stored.cached_plan")
+        from tvmdml.graph.stored import cached_plan
 
         for plan in self.plans():
-            if not kept_plan.has_new(plan):
+            if not cached_plan.has_new(plan):
                 continue
             if id(plan) not in self._names:
                 self._names[id(plan)] = kept.keep_recording(key, plan, self.ready)

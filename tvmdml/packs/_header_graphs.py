@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.graph.memory import stacked
-from tvmdml.graph.open_saved import shown
-from tvmdml.graph.saved_plan import SavedPlan
-from tvmdml.graph.saving import reading
+from tvmdml.graph.stored.open_saved import shown
+from tvmdml.graph.stored.saved_plan import SavedPlan
+from tvmdml.graph.stored.saving import reading
 from tvmdml.library.format import Pack
 from tvmdml.library.records import GraphRecord
 from tvmdml.onnx.packed_open import ranges_of

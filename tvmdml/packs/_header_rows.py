@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml import targets
-from tvmdml.graph import answers
-from tvmdml.graph.answers import PackAnswer
 from tvmdml.graph.launching import LaunchArgument, Launching, LaunchTensor, PackedKey
-from tvmdml.graph.loading import in_pack, open_in_pack
-from tvmdml.graph.open_saved import drawn
-from tvmdml.graph.saved_plan import SavedPlan, StoredPlan
-from tvmdml.graph.saving import reading
-from tvmdml.graph.written import ReadPlan
+from tvmdml.graph.stored import answers
+from tvmdml.graph.stored.answers import PackAnswer
+from tvmdml.graph.stored.loading import in_pack, open_in_pack
+from tvmdml.graph.stored.open_saved import drawn
+from tvmdml.graph.stored.saved_plan import SavedPlan, StoredPlan
+from tvmdml.graph.stored.saving import reading
+from tvmdml.graph.stored.written import ReadPlan
 from tvmdml.library import lines, records
 from tvmdml.library.format import Pack
 from tvmdml.library.records import GraphRecord, LaunchRecord, PackedRecord

@@ -19,12 +19,12 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, TvmdmlError, Unsupported, message
-from tvmdml.graph import saving
-from tvmdml.graph.array_forms import bytes_of, form
 from tvmdml.graph.launching import Launching, PackedKey
 from tvmdml.graph.launching import MemorySource as Memory
 from tvmdml.graph.packers import reading
-from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
+from tvmdml.graph.stored import saving
+from tvmdml.graph.stored.array_forms import bytes_of, form
+from tvmdml.graph.stored.saved_plan import SavedGroup, SavedPlan
 from tvmdml.kernels import persistent
 from tvmdml.library import format as container
 from tvmdml.library import records, spec

@@ -18,7 +18,7 @@ import numpy as np
 import tvmdml
 from tvmdml.enums import DmlEnum
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.graph.loading import is_open
+from tvmdml.graph.stored.loading import is_open
 from tvmdml.library import files, lines
 from tvmdml.library.format import Pack
 from tvmdml.library.records import KernelRecord, LaunchRecord, OperationRecord, PackedRecord

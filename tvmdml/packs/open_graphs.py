@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.graph import answers, open_saved
-from tvmdml.graph.array_forms import form
 from tvmdml.graph.open_planning import ProgramPlan
+from tvmdml.graph.stored import answers, open_saved
+from tvmdml.graph.stored.array_forms import form
 from tvmdml.kernels.kernel import Kernel
 from tvmdml.library import spec
 from tvmdml.library.scheduling import remembering

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tvmdml import dxdispatch, targets
 from tvmdml.errors import InvalidArgument, message, safe_repr
-from tvmdml.graph import saving
+from tvmdml.graph.stored import saving
 from tvmdml.library import spec
 from tvmdml.library.files import is_graph
 from tvmdml.library.spec import KnobValues, Spec, Wanted

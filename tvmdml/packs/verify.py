@@ -19,10 +19,10 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import InvalidArgument, PackError, TvmdmlError, Unsupported, message
-from tvmdml.graph import answers
-from tvmdml.graph.loading import in_pack, is_open, open_in_pack
-from tvmdml.graph.open_saved import drawn
-from tvmdml.graph.saving import reading
+from tvmdml.graph.stored import answers
+from tvmdml.graph.stored.loading import in_pack, is_open, open_in_pack
+from tvmdml.graph.stored.open_saved import drawn
+from tvmdml.graph.stored.saving import reading
 from tvmdml.kernels.kernel import Kernel as Decided
 from tvmdml.library import lines, signing
 from tvmdml.library.records import GraphRecord, KernelRecord, LaunchRecord, OperationRecord, launch_of, operation_key

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, ModelError, TvmdmlError, Unsupported, message, reason, safe_repr
-from tvmdml.graph.array_forms import Content, array_of, form, laid, places
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.launching import PackedKey
 from tvmdml.graph.open_plan import OpenPlan
-from tvmdml.graph.saved_plan import SavedPlan
-from tvmdml.graph.written import Said, Written, constants_read, text, type_of, weights, written
+from tvmdml.graph.stored.array_forms import Content, array_of, form, laid, places
+from tvmdml.graph.stored.saved_plan import SavedPlan
+from tvmdml.graph.stored.written import Said, Written, constants_read, text, type_of, weights, written
 from tvmdml.library import files
 from tvmdml.system import at_hand
 from tvmdml.system.disk import mapping

@@ -17,7 +17,7 @@ from tvmdml.graph.laid import Given, Laid, Picture, Reports, Weights
 from tvmdml.graph.launching import Chosen, LaunchArgument, LaunchGroup, Launching, MemorySource, PackedKey, Weight
 from tvmdml.graph.open_plan import Wired, span
 from tvmdml.graph.packers import packed
-from tvmdml.graph.written import ABSENT, ReadPlan, constants_read
+from tvmdml.graph.stored.written import ABSENT, ReadPlan, constants_read
 from tvmdml.library.tensor_text import is_plain, parse_tensor
 from tvmdml.system import at_hand
 from tvmdml.targets import Target

@@ -1,4 +1,4 @@
-"""Plans as JSON and arrays, and back: those of the cache (``kept_plan``), of files and of packs (``saved_plan``).
+"""Plans as JSON and arrays, and back: those of the cache (``cached_plan``), of files and of packs (``saved_plan``).
 
 A reader trusts nothing: each number is one of what it counts, each type one of DirectML's, and no launch reads or writes outside
 of what a run gives it, as far as sizes and offsets say (``OpenPlan.check``). Reading imports neither operators nor schedules.

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tvmdml.graph.open_plan import OpenPlan
-from tvmdml.graph.saving import MOST_JSON
-from tvmdml.graph.written import MOST, place, text
+from tvmdml.graph.stored.saving import MOST_JSON
+from tvmdml.graph.stored.written import MOST, place, text
 from tvmdml.library import records
 from tvmdml.library.records import LaunchRecord
 from tvmdml.targets import Target

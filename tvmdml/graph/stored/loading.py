@@ -23,14 +23,14 @@ import numpy as np
 
 from tvmdml import targets
 from tvmdml.errors import CompileError, InvalidArgument, Unsupported, message, safe_repr
-from tvmdml.graph import answers, saving
-from tvmdml.graph.answers import PackAnswer
 from tvmdml.graph.compiled import CompiledGraph
 from tvmdml.graph.laid import Laid, Weights
 from tvmdml.graph.launching import Chosen, LaunchGroup, Launching, ScheduleAnswer
 from tvmdml.graph.open_plan import Wired
-from tvmdml.graph.open_saved import Limits, OpenSaved
-from tvmdml.graph.saved_plan import SavedGroup, SavedPlan, StoredPlan
+from tvmdml.graph.stored import answers, saving
+from tvmdml.graph.stored.answers import PackAnswer
+from tvmdml.graph.stored.open_saved import Limits, OpenSaved
+from tvmdml.graph.stored.saved_plan import SavedGroup, SavedPlan, StoredPlan
 from tvmdml.graph.surroundings import key_of
 from tvmdml.library import records, shelf
 from tvmdml.library.files import is_pack

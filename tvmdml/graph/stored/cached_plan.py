@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tvmdml.graph.laid import Weights
 from tvmdml.graph.launching import AnswerMissing, Chosen, MemorySource, PackedKey, ScheduleAnswer
 from tvmdml.graph.open_plan import OpenPlan, Wired
-from tvmdml.graph.written import ABSENT, MOST, ReadPlan, place, weights
+from tvmdml.graph.stored.written import ABSENT, MOST, ReadPlan, place, weights
 from tvmdml.library import finding
 from tvmdml.system import apart
 from tvmdml.system.disk import stores

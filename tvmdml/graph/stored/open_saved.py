@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tvmdml.errors import InvalidArgument, Unsupported, message
-from tvmdml.graph import saving
 from tvmdml.graph.laid import Weights
-from tvmdml.graph.saved_plan import SavedGroup, SavedPlan
-from tvmdml.graph.written import MOST, Written, constants_read, place, places, text
+from tvmdml.graph.stored import saving
+from tvmdml.graph.stored.saved_plan import SavedGroup, SavedPlan
+from tvmdml.graph.stored.written import MOST, Written, constants_read, place, places, text
 from tvmdml.system import at_hand
 from tvmdml.targets import Target
 from tvmdml.tensors.sizes.evaluating import GuardedIntegers

@@ -1,4 +1,4 @@
-"""JSON and arrays in the cache: what plans of models are made of (``kept_plan``).
+"""JSON and arrays in the cache: what plans of models are made of (``cached_plan``).
 
 A plan and a file of data are what ``PlanStore`` keeps. The plan is::
 
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tvmdml.errors import TvmdmlError
-from tvmdml.graph.array_forms import aligned, array_of, bytes_of, form, laid, natural, places
 from tvmdml.graph.laid import Weights
+from tvmdml.graph.stored.array_forms import aligned, array_of, bytes_of, form, laid, natural, places
 from tvmdml.system import apart, whole
 from tvmdml.system.disk import plans
 from tvmdml.system.disk.plans import ALIGNMENT, PlanStore
