@@ -74,7 +74,7 @@ def test_the_top_level_holds_what_it_should() -> None:
 
 
 _TWICE = {
-    "CallTranslator Calls Clocked DeviceInfo Event Loaded Memory MemoryUse Module OutOfMemory Owner Pool Prepared": "two kinds",
+    "CallTranslator Calls Clocked DeviceInfo Event Loaded Memory MemoryUse Module OutOfMemory Owner Pool Prepared": "two targets",
     "CompiledOperator Device Expression Graph Model Refused Session Size2D TensorDesc": "names in packages that programs move from",
     "Kind Node Recording Result Value": "of ONNX models, beside those of graphs, packs and kernels",
     "Channels FewBits FewRows": "words of kernels, beside the schedules that are written with them",

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tvmdml.tensors.arrays import NumpyArray
     from tvmdml.tensors.arrays.device_array import Home
 
+Step = SequenceStep
+"""The name under which programs have it."""
 _TARGET = "target"
 """The first word of the messages about a target."""
 
