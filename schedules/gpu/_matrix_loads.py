@@ -361,7 +361,7 @@ def _first_bytes(word: Any, count: Any) -> Any:
     return T.Select(others < T.const(4, "int32"), word & kept, T.const(0, "uint32"))
 
 
-class Turned(FactorLoads):
+class TurnedLoads(FactorLoads):
     """Words whose neighbours in memory are products, four of each of four rows or columns: each product's are stored together."""
 
     def _slot(self, slot: int) -> tuple[Any, Any, bool]:

@@ -14,7 +14,7 @@ from tvmdml.operators._matrix import Matrix
 from tvmdml.schedules.gpu import Numbers, position, reduction, strided
 from tvmdml.schedules.gpu._matrix_bits import BitPart
 from tvmdml.schedules.gpu._matrix_forms import Leaf, SumPlace
-from tvmdml.schedules.gpu._matrix_loads import Crossed, FactorLoads, Moved, Turned
+from tvmdml.schedules.gpu._matrix_loads import Crossed, FactorLoads, Moved, TurnedLoads
 
 _BAND = 8
 """Groups that run at the same time have tiles of so many rows of tiles: they read the same parts of the second factor."""
@@ -151,7 +151,7 @@ class Writer:
         with T.launch(n.groups[0], self.leaf.threads) as (group, thread):
             self.thread = thread
             self.parts = [
-                (Crossed if way.crossed else Turned if way.turned else FactorLoads)(self, which, way)
+                (Crossed if way.crossed else TurnedLoads if way.turned else FactorLoads)(self, which, way)
                 for which, way in enumerate(self.moved)
             ]
             if self.bits is not None:
