@@ -77,7 +77,7 @@ _TWICE = {
     "CallTranslator Calls Clocked DeviceInfo Event Loaded Memory MemoryUse Module OutOfMemory Owner Pool Prepared": "two targets",
     "CompiledOperator Device Expression Graph Model Refused Session Size2D TensorDesc": "names in packages that programs move from",
     "Kind Node Recording Result Value": "of ONNX models, beside those of graphs, packs and kernels",
-    "Channels FewBits FewRows Turned": "words of kernels, and of schedules; the same for processors and for GPUs",
+    "Channels FewBits FewRows": "words of kernels, and of schedules; the same for processors and for GPUs",
     "Case Cases Operand": "what conformance checks, and what is measured; families' files, which are read alone",
     "Emitted Logs Record": "what one layer promises, and what another makes of it; a log's line, and what sizes are recorded in",
 }
