@@ -405,9 +405,9 @@ class AttentionBlocks:
                 steps.put((batch, head, row, own), value)
 
     def _cleared(self, value: Any, none: Any, lanes: int) -> Any:
-        """0 of a row without weights, whatever the values are."""
+        """What a row without weights has, whatever the values are."""
         none = T.splat(none, lanes) if lanes > 1 else none
-        return T.Select(none > T.like(none, 0), T.like(value, 0), value)
+        return T.Select(none > T.like(none, 0), T.like(value, self.steps.desc.WITHOUT_WEIGHTS), value)
 
 
 def _larger(a: Any, b: Any) -> Any:

@@ -283,7 +283,7 @@ class Fews:
                     at = T.let(own + part * size)
                     factor = self.parts[T.run(at + (self.wide + lanes), lanes)]
                     value.set(value.value + self.parts[T.run(at + c * lanes, lanes)] * factor)
-                found = T.hold(T.Select(none > zero, zero, value.value / divisor))
+                found = T.hold(T.Select(none > zero, T.like(zero, steps.desc.WITHOUT_WEIGHTS), value.value / divisor))
                 place = T.let(c * lanes)
 
                 def all_(found: Any = found, place: Any = place) -> None:

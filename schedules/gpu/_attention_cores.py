@@ -340,11 +340,11 @@ class AttentionCores(Frame):  # type: ignore[misc] # mypy knows these modules by
                         T.store(self.found, place + T.index(s.value_channels + 1), totals[half])
             return
         for half in (0, 1):
-            none = T.expression(totals[half] == zero)
+            none, without = T.expression(totals[half] == zero), self.steps.desc.WITHOUT_WEIGHTS
             factor = T.hold(T.const(1.0, "float32") / totals[half])
             begin = T.let((self.line + 8 * half) * (self.own_values.pitch // 2) + (self.column >> T.const(1, "int32")))
             for j in range(columns):
-                two = [T.hold(T.select(none, 0.0, self.sums[4 * j + 2 * half + one] * factor)) for one in (0, 1)]
+                two = [T.hold(T.select(none, without, self.sums[4 * j + 2 * half + one] * factor)) for one in (0, 1)]
                 T.store(self.memory_words, begin + 4 * j, T.halves(*two))
         T.barrier()
         count = self.rows * s.value_channels

@@ -248,7 +248,7 @@ class Frame(abc.ABC):
             weight = T.hold(self.weight(T.hold(self.found[place + T.index(s.value_channels)] - base)))
             total.set(total.value + weight * self.found[place + T.index(s.value_channels + 1)])
             own.set(own.value + weight * self.found[place + channel])
-        found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
+        found = T.hold(T.select(T.expression(total.value == zero), steps.desc.WITHOUT_WEIGHTS, own.value / total.value))
         steps.put((batch, head, row, channel), found)
 
 

@@ -45,6 +45,8 @@ class Attention(Operator):
     """The name of the tensor that is added to the scores."""
     BFLOAT16: ClassVar[bool] = False
     """Whether factors, which are float32, are rounded to bfloat16."""
+    WITHOUT_WEIGHTS: ClassVar[float] = 0.0
+    """The results of a row whose scores are all negative infinity."""
 
     if TYPE_CHECKING:  # the fields stand in DirectML's order, in each class
         bias_tensor: OptionalInput

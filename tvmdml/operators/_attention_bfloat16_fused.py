@@ -1,7 +1,5 @@
 """Attention whose factors are rounded to bfloat16, with sums, powers and results in float32.
 
-It is no operator of DirectML, and has no function: ``graph/passes/attention.py`` makes it of two products and the softmax between.
-
 Queries are scaled before they are rounded. Sums of products have the order of ``_matrix_bfloat16_fused.py``: places are channels,
 and then the keys of a block of ``KEYS``, before which what was summed is multiplied by the weight of the largest score until then.
 Weights are powers of differences from the largest score. They are rounded where they meet values, but not in their own sum: of each
@@ -11,18 +9,14 @@ block that of the first 16 keys of each 32 in order, and that of the others. A p
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from tvmdml.operators._accuracy import Expected, Near
-from tvmdml.operators._attention import Attention
 from tvmdml.operators._attention_reference import weighed
-from tvmdml.operators._attention_steps import AttentionSizes, DescribedAttention, HeadRows, Joined
-from tvmdml.operators._contract import Float, Input, NumpyArray, OptionalInput, Output
+from tvmdml.operators._attention_softmax_fused import SoftmaxAttention
+from tvmdml.operators._contract import NumpyArray
 from tvmdml.operators._matrix_bfloat16_fused import rounded
-from tvmdml.operators._support import support
-from tvmdml.tensors import TensorDataType, TensorDesc
 
 KEYS = 128
 """Keys of a block."""
@@ -30,82 +24,11 @@ _UNIT = 2.0**-8
 """How far off a rounded weight may be, as a part of it."""
 
 
-class Bfloat16Attention(Attention):
-    """Weighed sums of values of all heads: ``softmax(scale * query @ key.T + bias) @ value``.
-
-    Args:
-        query_tensor: of {batch, heads, rows, channels}, as the others; strides may be any.
-        attention_bias_tensor: what is added to scores, of {batch, heads, rows, keys}.
-    """
+class Bfloat16Attention(SoftmaxAttention):
+    """The same of factors that are rounded."""
 
     NAME = "FUSED_BFLOAT16_ATTENTION"
-    SUPPORT = support("1.0 f32 r4")
-    SCHEDULE = "multihead_attention"
-    POSITIONS = "attention_bias_tensor"
     BFLOAT16 = True
-    mask_filter_value = 0.0  # no field here: there is no mask
-
-    query_tensor: Input
-    key_tensor: Input
-    value_tensor: Input
-    attention_bias_tensor: OptionalInput = None
-    output_tensor: Output
-    scale: Float
-
-    def modules(self) -> tuple[str, ...]:
-        """That of the operator that is rounded."""
-        return (self.SCHEDULE,)
-
-    def check(self) -> None:
-        """AttentionSizes fit together."""
-        batch, heads, rows, channels = self.query_tensor.sizes
-        keys, values = self.key_tensor.sizes[2], self.value_tensor.sizes[3]
-        wanted = {
-            "key_tensor": (batch, heads, keys, channels),
-            "value_tensor": (batch, heads, keys, values),
-            "output_tensor": (batch, heads, rows, values),
-            **({"attention_bias_tensor": (batch, heads, rows, keys)} if self.added is not None else {}),
-        }
-        for name, sizes in wanted.items():
-            self._check_sizes(name, sizes)
-
-    def infer(self) -> dict[str, Any]:
-        """The results of all query rows."""
-        return {"output_tensor": self.query_tensor.with_sizes((*self.query_tensor.sizes[:3], self.value_tensor.sizes[3]))}
-
-    @property
-    def head_counts(self) -> tuple[int, int]:
-        """As many heads of keys as of queries."""
-        return self.query_tensor.sizes[1], self.query_tensor.sizes[1]
-
-    def mask(self) -> None:
-        """There is none."""
-
-    def sizes(self) -> AttentionSizes:
-        """The sizes of its tensors."""
-        batch, heads, rows, channels = self.query_tensor.sizes
-        keys, values = self.value_tensor.sizes[2:]
-        return AttentionSizes(batch, rows, keys, 0, keys, heads, heads, channels, values)
-
-    def described(self) -> DescribedAttention:
-        """Where everything is."""
-
-        def rows(name: str) -> HeadRows:
-            tensor: TensorDesc = getattr(self, name)
-            batch, head, row, channel = tensor.layout
-            return HeadRows(name, 0, (batch, head, row, channel), tensor.sizes[2])
-
-        s, added = self.sizes(), self.added
-        keys, values = (
-            Joined(None, rows(name), 0, None, channels)
-            for name, channels in (("key_tensor", s.channels), ("value_tensor", s.value_channels))
-        )
-        positions = None if added is None else tuple(added.layout)
-        return DescribedAttention(s, rows("query_tensor"), keys, values, rows("output_tensor"), None, positions, None, None, 0)
-
-    def computed(self) -> TensorDataType:
-        """Results are float32."""
-        return TensorDataType.FLOAT32
 
     def reference(self, *inputs: NumpyArray | None) -> tuple[Expected, ...]:
         """In float64, of rounded factors."""

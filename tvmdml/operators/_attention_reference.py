@@ -169,7 +169,7 @@ def _weighed(desc: Any, query: NumpyArray, keys: NumpyArray, values: NumpyArray,
     weights: Any = np.where(none, 0.0, powers / np.where(none, 1.0, total))
     seen_values = np.where(np.any(seen, axis=2)[..., None], v, 0.0)
     product = weights @ seen_values if bool(np.all(seen)) else _by_row(weights, seen, seen_values)
-    found = np.where(none, 0.0, product)
+    found = np.where(none, desc.WITHOUT_WEIGHTS, product)
     finite_v = np.nan_to_num(np.abs(v), nan=0.0, posinf=0.0)
     weighed = np.nan_to_num(weights) @ finite_v
     counted = np.where(weights > _LEAST, sizes, 0.0).max(axis=3, keepdims=True, initial=0.0)

@@ -298,6 +298,6 @@ class AttentionSteps:
             for own, one in zip(sums, channels, strict=True):
                 own.set(own.value * old + weight * self.joined(self.d.values, past, (batch, joint, key, one)))
         for i, (own, one) in enumerate(zip(sums, channels, strict=True)):
-            found = T.hold(T.select(T.expression(total.value == zero), 0.0, own.value / total.value))
+            found = T.hold(T.select(T.expression(total.value == zero), self.desc.WITHOUT_WEIGHTS, own.value / total.value))
             with T.when(part * CHANNELS + i < T.index(s.value_channels)):
                 self.put((batch, head, row, one), found)

@@ -46,7 +46,7 @@ PASSES: tuple[tuple[str, Callable[[Program, Target], None]], ...] = (
     ("products read what is repeated for several of a batch where it is", repeats.run),
     ("zeros around the input of a convolution are its own padding", paddings.run),
     ("batch normalization is folded into convolutions", batch_normalization.run),
-    ("products around a softmax become attention of rounded factors, where the graph says so", attention.run),
+    ("products and the softmax between them become attention", attention.run),
     ("activations are fused into the operator before", activations.run),
     ("nodes without a reader are dropped again", unused.run),
     ("pointwise operators on the same elements become one kernel", chains.run),

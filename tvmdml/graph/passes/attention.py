@@ -1,7 +1,8 @@
-"""Let two products with a softmax between be attention of factors that are rounded, where the graph's precision is "bf16".
+"""Put attention in the place of two products with a softmax between.
 
-No matrix of all scores is then in memory, and both products round their factors. Scores may be scaled by a constant, and something
-may be added to them.
+The parts write and read a matrix of all scores, which leaves the caches where there are many rows; attention goes over it by
+blocks. Scores may be scaled by a constant, and something may be added to them. Where the graph's precision is "bf16", both products
+round their factors, if that is worth it. Half precision is left alone: its scores are rounded.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 from tvmdml.enums import MatrixTransform
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.program import Fusion, NodeOutput, Program, Use
-from tvmdml.operators._attention_bfloat16_fused import Bfloat16Attention
 from tvmdml.operators.activation_softmax import ActivationSoftmax1
 from tvmdml.operators.element_wise_binary import ElementWiseAdd, ElementWiseDivide, ElementWiseMultiply
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
@@ -33,9 +33,9 @@ _LEAST_ROWS = 16
 
 def run(program: Program, target: Target) -> None:
     """Fuse wherever nothing else reads what is between."""
-    if program.precision != "bf16" or target.kind != "cpu":
+    if target.kind != "cpu":  # other targets' kernels have not been compared on a device
         return
-    found = _Found(program.uses(), program.kept())
+    found = _Matcher(program.uses(), program.kept(), program.precision == "bf16")
     program.fuse_all([fusion for call in program.calls for fusion in found.at(call)])
 
 
@@ -47,11 +47,11 @@ class _Scores(NamedTuple):
     bias: tuple[TensorDesc, Edge] | None
 
 
-class _Found:
+class _Matcher:
     """What is matched, from the last call to the first."""
 
-    def __init__(self, uses: Mapping[NodeOutput, list[Use]], kept: set[NodeOutput]) -> None:
-        self._uses, self._kept = uses, kept
+    def __init__(self, uses: Mapping[NodeOutput, list[Use]], results: set[NodeOutput], rounds: bool) -> None:
+        self._uses, self._results, self._rounds = uses, results, rounds
 
     def at(self, call: Call) -> Iterator[Fusion]:
         """The attention whose second product is this call."""
@@ -72,7 +72,7 @@ class _Found:
         query = _of_heads(first.a_tensor, _is_turned(first.trans_a))
         key = _of_heads(first.b_tensor, not _is_turned(first.trans_b))
         value = _of_heads(desc.b_tensor, _is_turned(desc.trans_b))
-        if query is None or key is None or value is None or not _suit(query, key, value):
+        if query is None or key is None or value is None:
             return
         calls, result, last = scores.calls, _of_heads(desc.output_tensor, False), call
         if (moved := self._moved(call)) is not None:
@@ -80,13 +80,13 @@ class _Found:
         tensors: dict[str, Any] = {"query_tensor": query, "key_tensor": key, "value_tensor": value, "output_tensor": result}
         if scores.bias is not None:
             tensors["attention_bias_tensor"], edges["attention_bias_tensor"] = _of_heads(scores.bias[0], False), scores.bias[1]
-        yield Fusion(calls, Bfloat16Attention(**tensors, scale=scores.scale), edges, {(last, 0): 0})
+        yield Fusion(calls, _kind(self._rounds and _suit(query, key, value))(**tensors, scale=scores.scale), edges, {(last, 0): 0})
 
     def _before(self, call: Call, name: str) -> Call | None:
         """The call whose result an input is, as it is written, if nothing else reads it."""
         edge, tensor = call.edges[name], getattr(call.desc, name)
         node = edge.source
-        if not isinstance(node, Call) or edge.offset or edge.value in self._kept or len(self._uses[edge.value]) != 1:
+        if not isinstance(node, Call) or edge.offset or edge.value in self._results or len(self._uses[edge.value]) != 1:
             return None
         own = node.outputs()[edge.output]
         return node if own is not None and own.is_like(tensor) else None
@@ -120,7 +120,7 @@ class _Found:
         """The copy of the result that puts heads beside each other, and the result as it then lies, if nothing else reads it."""
         value, desc = (call, 0), call.desc.outputs()[0]
         uses = self._uses.get(value, [])
-        if value in self._kept or len(uses) != 1 or desc.rank != 4 or not isinstance(uses[0].call.desc, ElementWiseIdentity):
+        if value in self._results or len(uses) != 1 or desc.rank != 4 or not isinstance(uses[0].call.desc, ElementWiseIdentity):
             return None
         copy: Any = uses[0].call
         read, written = copy.desc.input_tensor, copy.desc.output_tensor
@@ -133,6 +133,17 @@ class _Found:
         if not alike or copy.desc.scale_bias is not None or copy.edges["input_tensor"].offset:
             return None
         return copy, TensorDesc(desc.data_type, desc.sizes, [written.layout[i] for i in order])
+
+
+def _kind(rounds: bool) -> Any:
+    """The operator. Few graphs have attention: it is imported here."""
+    if rounds:
+        from tvmdml.operators._attention_bfloat16_fused import Bfloat16Attention
+
+        return Bfloat16Attention
+    from tvmdml.operators._attention_softmax_fused import SoftmaxAttention
+
+    return SoftmaxAttention
 
 
 def _is_product(desc: Any) -> bool:
@@ -160,7 +171,7 @@ def _of_heads(tensor: TensorDesc, turned: bool) -> TensorDesc | None:
 
 
 def _suit(query: TensorDesc, key: TensorDesc, value: TensorDesc) -> bool:
-    """Whether panels are worth it, and read what lies right."""
+    """Whether panels of rounded factors are worth it, and read what lies right."""
     (rows, channels), keys, values = query.sizes[2:], key.sizes[2], value.sizes[3]
     if is_open(channels) or is_open(values) or any(one.layout[3] != 1 for one in (query, key, value)):
         return False
