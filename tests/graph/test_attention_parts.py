@@ -15,8 +15,8 @@ LEAST = float(np.finfo(np.float32).min)
 HEADS, ROWS, KEYS, CHANNELS = 3, 19, 26, 16
 
 
-def given(batch: int, heads: int, seed: int = 3) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
+def given(batch: int, heads: int) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
     sizes = {"q": (heads, ROWS, CHANNELS), "k": (heads, KEYS, CHANNELS), "v": (heads, KEYS, CHANNELS), "mask": (1, ROWS, KEYS)}
     arrays = {name: rng.standard_normal((batch, *own)).astype(np.float32) for name, own in sizes.items()}
     return arrays | {"mask": np.zeros_like(arrays["mask"])}
@@ -47,10 +47,8 @@ def graph_of(batch: int, heads: int, masked: bool = True, rows_first: bool = Fal
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize(
-    ("batch", "heads", "rows_first", "kernels"), [(1, 3, False, 1), (1, 3, True, 1), (2, 3, True, 1), (2, 3, False, 1)]
-)
-def test_the_parts_become_attention(batch: int, heads: int, rows_first: bool, kernels: int, masked: bool) -> None:
+@pytest.mark.parametrize(("batch", "heads", "rows_first"), [(1, 3, False), (1, 3, True), (2, 3, True), (2, 3, False)])
+def test_the_parts_become_attention(batch: int, heads: int, rows_first: bool, masked: bool) -> None:
     graph, y = graph_of(batch, heads, masked, rows_first)
     compiled, arrays = graph.compile(y, target="cpu"), given(batch, heads)
     want = right(**arrays, scale=0.25)
@@ -59,7 +57,7 @@ def test_the_parts_become_attention(batch: int, heads: int, rows_first: bool, ke
     if rows_first:
         arrays = {name: array if name == "mask" else array.swapaxes(1, 2).copy() for name, array in arrays.items()}
         want = want.swapaxes(1, 2).reshape(batch, ROWS, -1)
-    assert compiled.kernel_count == kernels
+    assert compiled.kernel_count == 1
     assert np.abs(compiled(arrays)[0] - want).max() < 1e-5
 
 
@@ -83,9 +81,8 @@ def test_special_numbers_are_those_of_the_parts(name: str, place: Any, value: fl
     assert compiled.kernel_count == 1
     arrays[name][place] = value
     (got,), want = compiled(arrays), right(**arrays, scale=0.25)
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
     finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
     assert np.abs(got[finite] - want[finite]).max(initial=0) < 1e-5
 
 
@@ -127,6 +124,7 @@ def test_open_sizes(sizes: tuple[int, int]) -> None:
     }
     want = right(*(arrays[name].swapaxes(1, 2) for name in "qkv"), 0.0, 0.5)
     assert np.abs(compiled(arrays)[0] - want).max() < 1e-5
+    assert "FUSED_SOFTMAX_ATTENTION" in str(compiled.explain())
 
 
 def test_half_precision_stays() -> None:

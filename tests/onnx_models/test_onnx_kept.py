@@ -298,8 +298,10 @@ def test_weights_of_the_file_are_hashed_with_it_only(place: Path, monkeypatch: p
 
     monkeypatch.setattr(cache, "bytes_of", noted)
     monkeypatch.setattr(cache, "laid", lambda head, *_: [head])  # nothing is written
-    monkeypatch.setattr(plans.PlanStore, "add", lambda *_: True)
+    added: list[Any] = []
+    monkeypatch.setattr(plans.PlanStore, "add", lambda *given: added.append(given) or True)
     run(place)
+    assert added
     assert max(hashed, default=0) < V.nbytes
 
 

@@ -64,6 +64,8 @@ try:
     tvmdml.onnx.load(sys.argv[1])
 except tvmdml.Unsupported:
     pass
+else:
+    sys.exit("it was read")
 gc.collect()
 """
 

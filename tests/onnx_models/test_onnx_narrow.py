@@ -67,6 +67,22 @@ def test_casts_round_as_ml_dtypes_does(name: str) -> None:
     assert np.array_equal(np.signbit(z)[zeros], np.signbit(numbers)[zeros])
 
 
+@pytest.mark.full(first=1)
+@pytest.mark.parametrize("kind", ["Cast", "CastLike"])
+@pytest.mark.parametrize("source", ["float32", "float16"])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_of_few_bits_have_the_low_bits_of_what_is_beyond_them(name: str, source: str, kind: str) -> None:
+    x, to = np.arange(-300, 300).astype(source), element(name)
+    weights = {"like": np.zeros(1, getattr(ml_dtypes, name))} if kind == "CastLike" else {}
+    node = N("Cast", ["x"], ["y"], to=to) if kind == "Cast" else N("CastLike", ["x", "like"], ["y"])
+    nodes = [node, N("Cast", ["y"], ["z"], to=onnx.TensorProto.FLOAT)]
+    given = info("x", ["n"], onnx.helper.np_dtype_to_tensor_dtype(x.dtype))
+    made = model(nodes, [given], [info("z", ["n"])], weights, opset=25)
+    (z,) = tvmdml.onnx.load(made)(x=x)
+    low, most = int(ml_dtypes.iinfo(name).min), int(ml_dtypes.iinfo(name).max)
+    assert np.array_equal(z, (x.astype(int) - low) % (most - low + 1) + low)
+
+
 @pytest.mark.full
 def test_a_network_of_bfloat16_rounds_each_result_and_is_kept(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)

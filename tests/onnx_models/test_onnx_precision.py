@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnx import helper
 from support import seeded
 
 import tvmdml
+from tvmdml.errors import safe_repr
 from tvmdml.graph.passes.precision import LEAST_PRODUCTS
 from tvmdml.operators._matrix_bfloat16_fused import rounded
 
@@ -103,8 +105,7 @@ def test_images_are_copied_where_their_channels_are_not_last(kernel: tuple[int, 
     x = random.standard_normal((1, 64, *(14 for _ in kernel))).astype(np.float32)
     w = 0.1 * random.standard_normal((48, 64, *kernel)).astype(np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], strides=[2] * len(kernel), pads=[kernel[0] // 2] * 2 * len(kernel))
-    infos = [helper.make_tensor_value_info(name, FLOAT, None) for name in ("x", "y")]
-    infos[0] = helper.make_tensor_value_info("x", FLOAT, x.shape)
+    infos = [helper.make_tensor_value_info(name, FLOAT, sizes) for name, sizes in (("x", x.shape), ("y", None))]
     graph = helper.make_graph([node], "one", infos[:1], infos[1:], [onnx.numpy_helper.from_array(w, "w")])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     loaded = tvmdml.onnx.load(made, precision="bf16")
@@ -158,8 +159,6 @@ def test_graphs_have_a_precision() -> None:
     said = str(graph.compile([tvmdml.gemm(own, other), tvmdml.gemm(narrow, graph.constant(w[:8]))]).explain())
     for why in ("no factor is a weight", f"a sum has fewer than {LEAST_PRODUCTS[False]} products"):
         assert f"tiles of GEMM; float32: {why}" in said
-    with pytest.raises(tvmdml.InvalidArgument, match="Graph precision: given 'half'; allowed: 'exact' or 'bf16'"):
-        tvmdml.Graph(precision="half")
 
 
 @pytest.mark.parametrize("given", ["half", 1, None, np.array(["bf16"]), np.array(["bf16", "exact"])], ids=repr)
@@ -167,10 +166,11 @@ def test_a_precision_that_there_is_not(given: Any, tmp_path: Path) -> None:
     graph = tvmdml.Graph()
     product = tvmdml.gemm(graph.input((3, 64), name="x"), graph.constant(np.ones((64, 32), np.float32)))
     tvmdml.save_graph(graph.compile(product), saved := tmp_path / "saved.graph")
+    shown = re.escape(safe_repr(given))
     for model in (b"", saved):
-        with pytest.raises(tvmdml.InvalidArgument, match=r"load precision: given .*; allowed: 'exact' or 'bf16'"):
+        with pytest.raises(tvmdml.InvalidArgument, match=f"load precision: given {shown}; allowed: 'exact' or 'bf16'"):
             tvmdml.onnx.load(model, precision=given)
-    with pytest.raises(tvmdml.InvalidArgument, match=r"Graph precision: given .*; allowed: 'exact' or 'bf16'"):
+    with pytest.raises(tvmdml.InvalidArgument, match=f"Graph precision: given {shown}; allowed: 'exact' or 'bf16'"):
         tvmdml.Graph(precision=given)
 
 

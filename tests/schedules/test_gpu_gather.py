@@ -91,11 +91,11 @@ SEVERAL = {
 @pytest.mark.parametrize("fill", ["mixed", "normal"])
 def test_threads_with_several_channels_agree_with_the_reference(name: str, fill: str, device: Target) -> None:
     desc, choice = SEVERAL[name]
-    with_subnormals(device, ["float32"])
     drawn = Drawn(Case(desc, fill=fill), device, knobs=SHARED)
     kernel = drawn.kernel()
     assert kernel is not None
     assert choice in kernel.parameters
+    with_subnormals(device, ["float32"])
     assert not (problem := drawn.problem(SEED)), problem
 
 

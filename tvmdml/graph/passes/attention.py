@@ -35,8 +35,8 @@ def run(program: Program, target: Target) -> None:
     """Fuse wherever nothing else reads what is between."""
     if target.kind != "cpu":  # other targets' kernels have not been compared on a device
         return
-    found = _Matcher(program.uses(), program.kept(), program.precision == "bf16")
-    program.fuse_all([fusion for call in program.calls for fusion in found.at(call)])
+    matcher = _Matcher(program.uses(), program.kept(), program.precision == "bf16")
+    program.fuse_all([fusion for call in program.calls for fusion in matcher.at(call)])
 
 
 class _Scores(NamedTuple):
@@ -48,7 +48,7 @@ class _Scores(NamedTuple):
 
 
 class _Matcher:
-    """What is matched, from the last call to the first."""
+    """Finds the calls that are an attention, from the last one to the first."""
 
     def __init__(self, uses: Mapping[NodeOutput, list[Use]], results: set[NodeOutput], rounds: bool) -> None:
         self._uses, self._results, self._rounds = uses, results, rounds
@@ -91,28 +91,28 @@ class _Matcher:
         own = node.outputs()[edge.output]
         return node if own is not None and own.is_like(tensor) else None
 
-    def _scores(self, call: Call, name: str, found: _Scores) -> _Scores | None:
-        """What an input is made of, down to a product."""
+    def _scores(self, call: Call, name: str, after: _Scores) -> _Scores | None:
+        """What an input is made of, down to a product; ``after`` is what comes behind it."""
         before = self._before(call, name)
         if before is None:
             return None
         desc: Any = before.desc
-        found = found._replace(calls=[before, *found.calls])
+        after = after._replace(calls=[before, *after.calls])
         if _is_product(desc):
-            return found._replace(scale=found.scale * desc.alpha)
+            return after._replace(scale=after.scale * desc.alpha)
         if not isinstance(desc, (ElementWiseAdd, ElementWiseDivide, ElementWiseMultiply)):
             return None
-        for one, other in (("a_tensor", "b_tensor"), ("b_tensor", "a_tensor")):
+        for scored, other in (("a_tensor", "b_tensor"), ("b_tensor", "a_tensor")):
             edge, tensor = before.edges[other], getattr(desc, other)
             if isinstance(desc, ElementWiseAdd):
-                more = found._replace(bias=(tensor, edge)) if found.bias is None and found.scale == 1 else None
-            elif one == "b_tensor" and isinstance(desc, ElementWiseDivide):
+                more = after._replace(bias=(tensor, edge)) if after.bias is None and after.scale == 1 else None
+            elif scored == "b_tensor" and isinstance(desc, ElementWiseDivide):
                 more = None
             else:
                 number = _number(tensor, edge)
                 own = None if number is None else 1 / number if isinstance(desc, ElementWiseDivide) and number else number
-                more = None if not own else found._replace(scale=found.scale * own)
-            if more is not None and (whole := self._scores(before, one, more)) is not None:
+                more = None if not own else after._replace(scale=after.scale * own)
+            if more is not None and (whole := self._scores(before, scored, more)) is not None:
                 return whole
         return None
 
@@ -173,7 +173,7 @@ def _of_heads(tensor: TensorDesc, turned: bool) -> TensorDesc | None:
 def _suit(query: TensorDesc, key: TensorDesc, value: TensorDesc) -> bool:
     """Whether panels of rounded factors are worth it, and read what lies right."""
     (rows, channels), keys, values = query.sizes[2:], key.sizes[2], value.sizes[3]
-    if is_open(channels) or is_open(values) or any(one.layout[3] != 1 for one in (query, key, value)):
+    if is_open(channels) or is_open(values) or any(tensor.layout[3] != 1 for tensor in (query, key, value)):
         return False
     if any(not is_open(size) and size < least for size, least in ((rows, _LEAST_ROWS), (keys, _LEAST_PLACES))):
         return False
