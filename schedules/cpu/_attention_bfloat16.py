@@ -167,7 +167,7 @@ class RoundedBlocks(AttentionBlocks):  # type: ignore[misc] # mypy knows these m
         apart = self.arithmetic.apart
         return (j, j + apart) if apart > 1 else (2 * j, 2 * j + 1)
 
-    # -- AttentionSteps
+    # -- Steps
 
     def _product(self, a: Any, b: Any, at: Any, units: Any, first: Any = None) -> None:
         """Sums of 32 by 32 products over so many units of places; ``first`` says whether they begin with 0, ``None``: they do."""

@@ -70,7 +70,8 @@ class FewBits(MatrixWriter):  # type: ignore[misc] # mypy knows these modules by
         wanted = split(batch * rows * columns * depth, target, knobs.task_products)
         parts = 1 if batch >= wanted else min(wanted, max(1, columns // (ACROSS if own.is_across else 16)))
         tasks = min(wanted, batch * parts)
-        rooms = self._rows().rooms(rows, columns, depth)
+        most = (-(-(columns // ACROSS) // parts) + 1) * ACROSS if own.is_across else columns  # columns of a part
+        rooms = self._rows().rooms(rows, min(columns, most), depth)
         self.temporaries = tuple((kind, tasks * room) for kind, room in rooms)
         self.scalars = (
             tasks,

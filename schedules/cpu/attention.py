@@ -36,7 +36,7 @@ KNOBS = Knobs(
 
 
 def kernel(desc: Attention, target: Target, shared: Shared, knobs: Any) -> Kernel:
-    """AttentionBlocks of query rows, or parts of keys for few of them, are divided among tasks."""
+    """Blocks of query rows, or parts of keys for few of them, are divided among tasks."""
     d = desc.described()
     s, own = d.sizes, registers(target)
     if desc.BFLOAT16:

@@ -126,6 +126,8 @@ class Leaf(Protocol):
     tile: MatrixTile
     step: int
     """The products of each sum that are in shared memory at once."""
+    loops: int
+    """The rounds of a loop in which they are multiplied."""
     stages: int
     """How often there is such memory."""
     stored: Sequence[str]

@@ -54,7 +54,7 @@ class Held:
         self.flips = tuple(_FLIP if one == "uint8" else 0 for one in types)
         self.shifted = tuple(has_zero or flip != 0 for has_zero, flip in zip(has_zeros, self.flips, strict=True))
         """Whether a factor's elements differ from what is multiplied, so that the other factor's are added up."""
-        self.step = max(depth, 2 * step if self.is_bytes else step)
+        self.step = self.loops = max(depth, 2 * step if self.is_bytes else step)
         self.turned = tuple(not first for first in inner_first)
         """Whether a product's elements of all rows are neighbours in shared memory."""
         self.down, self.across = tile.warp_rows // rows, tile.warp_columns // columns

@@ -56,6 +56,7 @@ class Plain(_Own):
         self.step = max(16 if tile.sums > 32 else 8, step if width == 4 else min(step, 8))
         # Pairs are not unrolled by compilers that unroll. A driver for the CPU moves all sums at the end of a round.
         self._together = self.step if self.packed else 1 if unrolls else min(self.step, max(1, _TOGETHER // tile.sums))
+        self.loops = self.step // self._together
         self.stored = (computed, computed)
         self.keeps_type = all(one == computed for one in types) and computed != "int32"
         self.has_words = self.keeps_type and width == 4
@@ -101,7 +102,7 @@ class Plain(_Own):
         """The products that are in shared memory, added to the thread's sums in order."""
         begins = [None if stage is None else T.let(stage * self.size(which)) for which in (0, 1)]
         together = T.const(self._together, "int32")
-        rounds = T.const(self.step // self._together, "int32")
+        rounds = T.const(self.loops, "int32")
         with T.loop(rounds) as some, T.unroll(T.const(0, "int32"), together) as k:
             self._product(writer, begins, T.let(some * together + k))
 
@@ -175,7 +176,7 @@ class Cores(_Own):
         self.tile, self.stages, self.computed, self.stored = tile, stages, computed, tuple(types)
         self.half = _ROW if computed == "int32" else _ROW // 2
         """Products of a row of a small matrix; an instruction multiplies twice as many."""
-        self.step = max(2 * self.half, step * self.half // 4)
+        self.step = self.loops = max(2 * self.half, step * self.half // 4)
         self.crosses = computed == "int32"
         self.turned = tuple(computed != "int32" and not first for first in inner_first)
         """Whether a product's elements of all rows are neighbours in shared memory."""

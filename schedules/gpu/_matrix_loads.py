@@ -92,7 +92,7 @@ def moved(contraction: Contraction, which: int, size: int, leaf: Leaf, can_copy:
     if run == size == 1 and leaf.crosses and _may_be_loose(contraction, operand, 3 if inner_first else which + 1):
         many = _BYTES if inner_first else 4
         return Moved(inner_first, many, size, copied=False, crossed=not inner_first, flat=flat, loose=True)
-    turned = leaf.has_words and inner_first and run == 1 and not can_copy
+    turned = leaf.has_words and inner_first and run == 1 and not can_copy and not filled
     if turned and (turned := _run(operand, contraction.sizes, _end(contraction, 3), 4) == 4):
         run = 4
     whole = leaf.keeps_type and run * size >= 4 and not filled

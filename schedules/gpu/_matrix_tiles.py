@@ -17,9 +17,9 @@ _REGISTERS = 64
 """Most registers of a thread's sums."""
 _SLOTS, _MOST_SLOTS = 8, 16
 """Elements or vectors that a thread moves at once, as each has its place in registers; and the most, where steps are shortest."""
-_CPU = 16
-"""The tasks of a device that is a CPU. Its threads keep in memory what does not fit into registers, which costs less than to read
-the factors more often: they have four times as many sums, but groups keep as many threads."""
+_CPU_SUMS, _LEAST_THREADS = 4, 16
+"""A driver for the CPU keeps in memory what does not fit into registers, which costs less than to read the factors more often: its
+threads have so many times as many sums, but groups keep as many threads."""
 
 
 TILES = {
@@ -66,13 +66,13 @@ def chosen(
     ``slots`` says how many elements or vectors of a factor each thread moves at once.
     """
     batch, rows, columns, depth = sizes
-    wide = 4 if target.tasks() <= _CPU else 1
+    wide = _CPU_SUMS if target.is_cpu else 1
     most = min(target.max_shared_bytes, _SINGLE_BYTES if stages == 1 else _BYTES)
 
     def fitted(tile: MatrixTile) -> Leaf:
         step, times = min(knobs.depth, 1 << (depth - 1).bit_length()), stages
         leaf = leaf_of(tile, step, times)
-        while wide > 1 and tile.threads > _CPU and 2 * leaf.sum_registers <= wide * _REGISTERS:
+        while wide > 1 and tile.threads > _LEAST_THREADS and 2 * leaf.sum_registers <= wide * _REGISTERS:
             leaf = leaf_of(tile := tile.wider(), step, times)
         while (many := slots(leaf) > wide * _SLOTS) or leaf.bytes > most:
             if times > 2 and not many:

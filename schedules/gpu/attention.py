@@ -20,7 +20,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._attention import Attention
 from tvmdml.operators._contract import Shared
-from tvmdml.schedules.gpu import _default, checked, enough_groups, refuse, require
+from tvmdml.schedules.gpu import _default, checked, enough_groups, require, require_few_rounds
 from tvmdml.schedules.gpu._attention_cores import AttentionCores
 from tvmdml.schedules.gpu._attention_frame import Frame
 from tvmdml.schedules.gpu._attention_plain import PlainAttention
@@ -46,9 +46,7 @@ def kernel(desc: Attention, target: DeviceTarget, shared: Shared, knobs: Any) ->
     if writer is None:
         return _default.kernel(desc, target, shared)
     require(desc, target, *sorted(desc.stored_types()))
-    if target.max_rounds is not None and writer.whole_rounds > target.max_rounds:
-        given = f"{writer.whole_rounds} rounds of loops in a thread on {target.name}"
-        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    require_few_rounds(desc, target, writer.whole_rounds)
     module, *also = desc.modules()
     name = "parts" if writer.part_keys else "blocks"
     built = Kernel(

@@ -26,7 +26,7 @@ from tvmdml.kernels.kernel import Kernel
 from tvmdml.kernels.knobs import Knob, Knobs
 from tvmdml.operators._contract import Shared
 from tvmdml.operators._matrix import Matrix
-from tvmdml.schedules.gpu import Numbers, _default, _matrix_few, checked, enough_groups, reduction, refuse, require
+from tvmdml.schedules.gpu import Numbers, _default, _matrix_few, checked, enough_groups, reduction, require, require_few_rounds
 from tvmdml.schedules.gpu._bits import BitMatrix, of_bits, serves
 from tvmdml.schedules.gpu._matrix_forms import Leaf, MatrixTile
 from tvmdml.schedules.gpu._matrix_held import Held, held_shape
@@ -128,10 +128,8 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
     groups, threads = max(1, min(total, most)), min(_THREADS, target.max_threads)
     steps = KC // step if split else -(-depth // step)
     parts = leaf.slab_rows * tile.columns // leaf.threads
-    rounds = -(-total // groups) * (steps * (step + 1) + leaf.rounds * (parts + 1) + 1)
-    if target.max_rounds is not None and rounds > target.max_rounds:
-        given = f"{rounds} rounds of loops in a thread on {target.name}"
-        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    rounds = -(-total // groups) * (steps * (leaf.loops + 1) + leaf.rounds * (parts + 1) + 1)
+    require_few_rounds(desc, target, rounds)
     known, integers = passed(contraction)
     adding = max(1, min(-(-count // threads), most))
     numbers = Numbers(
@@ -146,7 +144,7 @@ def kernel(desc: Matrix, target: DeviceTarget, shared: Shared, knobs: Any) -> Ke
         tiles=(-(-rows // tile.rows), -(-columns // tile.columns)),
         steps=steps,
         blocks=blocks,
-        divisors=("inner", "outer"),
+        divisors=("inner", "outer") if target.has("int64") else (),
         **integers,
         **({} if bits is None else {"bits": bits.numbers, "words": bits.raising, "plain": ("bits",)}),
     )
@@ -176,12 +174,10 @@ def _each(desc: Matrix, contraction: Contraction, target: DeviceTarget, knobs: A
     total = count // max(rows, columns) * -(-max(rows, columns) // several)
     groups = max(1, min(-(-total // threads), target.max_groups, knobs.most_groups))
     rounds = -(-total // (groups * threads)) * (2 * depth + 1)
-    if target.max_rounds is not None and rounds > target.max_rounds:
-        given = f"{rounds} rounds of loops in a thread on {target.name}"
-        refuse(desc.where("loops"), given, f"up to {target.max_rounds}, after which the device's driver leaves loops")
+    require_few_rounds(desc, target, rounds)
     known, integers = passed(contraction)
     span = max(contraction.span, several * (total + groups * threads))
-    numbers = Numbers(span, groups=(groups,), total=total, divisors=("outer",), **integers)
+    numbers = Numbers(span, groups=(groups,), total=total, divisors=("outer",) if target.has("int64") else (), **integers)
     types = (tensor.data_type.tvm for _, tensor in desc.tensors() if tensor is not None)
     require(desc, target, *types, contraction.computed)
     writer = WholeSums(

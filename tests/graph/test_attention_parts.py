@@ -110,6 +110,38 @@ def test_scores_that_are_results_stay(which: str) -> None:
     assert compiled.kernel_count == 3
 
 
+@pytest.mark.parametrize("precision", ["exact", "bf16"])
+def test_a_product_of_two_attentions_is_part_of_the_first(precision: Any) -> None:
+    graph = tvmdml.Graph(precision=precision)
+    rng = np.random.default_rng(2)
+    q, k, v, w = arrays = [rng.standard_normal(sizes).astype(np.float32) for sizes in ((40, 32), (32, 36), (36, 64), (64, 48))]
+    inputs = [graph.input(array.shape, name=name) for array, name in zip(arrays, "qkvw", strict=True)]
+
+    def softmax(x: Any) -> Any:
+        return tvmdml.activation_softmax(x, axes=[1])
+
+    y = softmax(softmax(inputs[0] @ inputs[1]) @ inputs[2]) @ inputs[3]
+    compiled = graph.compile(y, target="cpu")
+    want = softmax(softmax(np.float64(q) @ np.float64(k)) @ np.float64(v)) @ np.float64(w)
+    assert compiled.kernel_count == 3
+    assert np.abs(compiled(dict(zip("qkvw", arrays, strict=True)))[0] - want).max() < (1e-5 if precision == "exact" else 0.05)
+
+
+def test_the_older_softmax_is_known_too() -> None:
+    graph = tvmdml.Graph()
+    sizes = {"q": ROWS, "k": KEYS, "v": KEYS}
+    q, k, v = (graph.input((1, 1, count, CHANNELS), name=name) for name, count in sizes.items())
+    scores = tvmdml.TensorDesc("float32", (1, 1, ROWS, KEYS))
+    (weights,) = graph.add(
+        tvmdml.ActivationSoftmax(input_tensor=scores, output_tensor=scores), [tvmdml.gemm(q, k, trans_b="transpose")]
+    )
+    arrays, compiled = given(1, 1), graph.compile(tvmdml.gemm(weights, v), target="cpu")
+    assert compiled.kernel_count == 1
+    want = right(**arrays, scale=1.0)
+    del arrays["mask"]
+    assert np.abs(compiled(arrays)[0] - want).max() < 1e-5
+
+
 @pytest.mark.parametrize("sizes", [(1, 26), (19, 26), (200, 300)])
 def test_open_sizes(sizes: tuple[int, int]) -> None:
     graph = tvmdml.Graph()

@@ -332,3 +332,14 @@ def test_threads_with_several_sums_of_a_row_or_a_column(vulkan: VulkanTarget) ->
     way, got = product(vulkan, desc, {}, a, b, None)
     assert way.startswith("each")
     assert_same_bits(got, a @ b)
+
+
+@pytest.mark.full
+def test_a_long_product_is_refused_for_the_rounds_that_it_has_only(vulkan: Target) -> None:
+    """Mesa's software device leaves a thread's loops after 65,535 rounds: products that are unrolled are no rounds."""
+    a, b = np.zeros((512, 64000), np.float32), np.zeros((512, 64000), np.float32)
+    a[3], b[7] = 1, np.arange(64000) % 5
+    a[3, -1] = 2.0
+    (y,) = np.nonzero(result := tvmdml.gemm(a, b, trans_b="transpose", device=vulkan.name)[3])
+    assert y.tolist() == [7]
+    assert result[7] == b[7].sum() + b[7, -1]

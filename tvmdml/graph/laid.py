@@ -1,4 +1,4 @@
-"""``Laid``: a compiled graph as it runs, whether it was planned in this process or read from the cache (``kept``)."""
+"""``Laid``: a compiled graph as it runs, whether it was planned in this process or read from the cache (``stored.cache``)."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class OpenPlan:
             progress: called with (kernels ready, kernels in all) while kernels compile.
 
         Raises:
-            Missing: the plan was read, and lacks something.
+            AnswerMissing: the plan was read, and lacks something.
             Unsupported, CompileError: a kernel cannot be made; the message names the call.
         """
         numbers = self._evaluate(*values)
@@ -250,7 +250,7 @@ class OpenPlan:
         """The launch of each group.
 
         Raises:
-            Missing, Unsupported, CompileError: as ``at``.
+            AnswerMissing, Unsupported, CompileError: as ``at``.
         """
         tasks = self.target.tasks()
         found = []
@@ -301,7 +301,7 @@ class OpenPlan:
         """The packed weights.
 
         Raises:
-            Missing: the plan was read, and the cache has not all of them.
+            AnswerMissing: the plan was read, and the cache has not all of them.
         """
         raise AnswerMissing
 
@@ -328,7 +328,7 @@ class OpenPlan:
         """Refuse what is not there.
 
         Raises:
-            Missing: the plan was read, and lacks a constant.
+            AnswerMissing: the plan was read, and lacks a constant.
         """
 
     def _layout(self, values: Sequence[int], numbers: Sequence[int]) -> _Layout:
@@ -440,7 +440,7 @@ class OpenPlan:
         """The program for sizes, after all passes.
 
         Raises:
-            Missing: the plan was read.
+            AnswerMissing: the plan was read.
         """
         raise AnswerMissing
 

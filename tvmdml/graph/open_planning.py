@@ -116,12 +116,6 @@ class ReadyAnswer(ScheduleAnswer):
         return self.kernel
 
 
-def chosen_of(kernel: Kernel, launch: Launch, packers: Sequence[Launch]) -> Chosen:
-    """The launch of a kernel of a pack."""
-    ready = ReadyOperator(kernel, launch, tuple(map(Packing, kernel.owned, packers)))
-    return Chosen(launch, ReadyAnswer(ready), ())
-
-
 def chosen_for(title: str, desc: Operator, in_place: InPlace, target: Target) -> Chosen:
     """The launch of a descriptor; errors name its call.
 

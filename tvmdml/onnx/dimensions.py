@@ -38,7 +38,7 @@ def convert(node: Node, by_rule: ByRule) -> Results | None:
     """A node's results, if some tensor of it has more than eight dimensions; ``None`` if none has.
 
     Raises:
-        Refused: more than eight are left.
+        NotConvertible: more than eight are left.
     """
     shapes = [one.shape for one in node.inputs if one is not None] + [one.shape for one in node.results]
     if all(shape is None or len(shape) <= MAX_RANK for shape in shapes):

@@ -229,7 +229,7 @@ def axis_of(axis: int, rank: int) -> int:
     """An axis counted from the front.
 
     Raises:
-        Refused: there is no such axis.
+        NotConvertible: there is no such axis.
     """
     if not -rank <= axis < max(rank, 1):
         raise NotConvertible(f"it has axis {axis}, for {rank} dimensions")
@@ -240,7 +240,7 @@ def broadcast_sizes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The sizes to which several are repeated by NumPy's rules.
 
     Raises:
-        Refused: they do not fit.
+        NotConvertible: they do not fit.
     """
     rank = max(map(len, shapes), default=0)
     found = []

@@ -56,7 +56,7 @@ class Value:
         """Several tensors.
 
         Raises:
-            Refused: not all of them are tensors.
+            NotConvertible: not all of them are tensors.
         """
         found = cls(None, None, None, None)
         found.parts = tuple(parts)
@@ -205,7 +205,7 @@ class Value:
         """The tensor as an expression, of a narrow type in the wider one.
 
         Raises:
-            Refused: DirectML has no such type.
+            NotConvertible: DirectML has no such type.
         """
         self._require_tensor()
         if len(self.shape or ()) > MAX_RANK:
@@ -225,7 +225,7 @@ class Value:
         """The elements in one dimension, in their order.
 
         Raises:
-            Refused: it is no tensor of one of DirectML's types.
+            NotConvertible: it is no tensor of one of DirectML's types.
         """
         if len(self.shape or ()) <= MAX_RANK:
             return self.expression(graph).reshape(-1)

@@ -43,11 +43,11 @@ class SoftmaxAttention(Attention):
     scale: Float
 
     def modules(self) -> tuple[str, ...]:
-        """That of the operator that is rounded."""
+        """That of multi-head attention."""
         return (self.SCHEDULE,)
 
     def check(self) -> None:
-        """AttentionSizes fit together."""
+        """Sizes fit together."""
         batch, heads, rows, channels = self.query_tensor.sizes
         keys, values = self.key_tensor.sizes[2], self.value_tensor.sizes[3]
         wanted = {

@@ -115,7 +115,7 @@ def open_recording(pack: Pack, record: GraphRecord) -> PlanRows:
         for sizes in itertools.islice(
             filter(opened.plan.allows, drawn(opened.plan.limits, _CHECKED, np.random.default_rng(0))), _CHECKED
         ):
-            assert opened.plan.at(sizes).calls is not None  # they are checked
+            opened.plan.at(sizes).check_calls()
         if opened.answers is None:
             raise pack.error("a model without answers of schedules", "one that this version built", "Build it again.")
         chosen = list(answers.read(opened.answers, len(plan.groups)))
@@ -132,7 +132,7 @@ def fixed_recording(pack: Pack, record: GraphRecord, codes: Iterable[str]) -> Pl
     graph = in_pack(pack, record, targets.resolve(record.kind))
     plan = graph.plan
     with reading(f"{pack.shown}: {record.name}"):
-        assert plan.calls is not None  # they are checked
+        plan.check_calls()
         # An owned input that nothing reads was given when the graph was compiled.
         places = [i for i, node in enumerate(plan.inputs) if not node.owned or node.source is not None]
         names = distinct([plan.inputs[i].name or str(k) for k, i in enumerate(places)])

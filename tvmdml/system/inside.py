@@ -40,7 +40,7 @@ def steps(name: str) -> tuple[str, ...]:
     """The parts of a path: its folders, and last the file.
 
     Raises:
-        Refused: it is not a relative path that stays inside the folder.
+        NotOpened: it is not a relative path that stays inside the folder.
     """
     if re.match(r"[/\\]|[A-Za-z]:", name):
         raise NotOpened("which is an absolute path")
@@ -67,7 +67,7 @@ def open_to_read(folder: StrPath, name: str, home: StrPath | None = None) -> Bin
             Face's cache has such links.
 
     Raises:
-        Refused: there is no such file, or it is outside the folder.
+        NotOpened: there is no such file, or it is outside the folder.
     """
     given = os.path.join(folder, *steps(name))
     try:
@@ -92,7 +92,7 @@ def existing(folder: StrPath, name: str) -> os.stat_result | None:
     """The file that would be replaced by writing to a name; ``None`` if there is none.
 
     Raises:
-        Refused: the name cannot be written to.
+        NotOpened: the name cannot be written to.
     """
     *parents, last = steps(name)
     try:
@@ -113,7 +113,7 @@ def create(folder: StrPath, name: str, may_replace: Callable[[os.stat_result], b
         may_replace: decides whether an existing file may be replaced.
 
     Raises:
-        Refused: it cannot be written, or it exists and may not be replaced.
+        NotOpened: it cannot be written, or it exists and may not be replaced.
     """
     *parents, last = steps(name)
     try:

@@ -46,6 +46,11 @@ class DeviceTarget(Target):
     """The maximum number of groups in one launch. A launch with more is split, and gains nothing."""
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether it is a driver for the CPU."""
+        return False
+
+    @property
     def max_rounds(self) -> int | None:
         """The most rounds of loops that a thread makes before the driver silently leaves its loops; ``None`` where all are made."""
         return None

@@ -15,7 +15,7 @@ import numpy as np
 from tvmdml.enums import MatrixTransform
 from tvmdml.graph.nodes import Call, Constant, Edge
 from tvmdml.graph.program import Fusion, NodeOutput, Program, Use
-from tvmdml.operators.activation_softmax import ActivationSoftmax1
+from tvmdml.operators.activation_softmax import ActivationSoftmax, ActivationSoftmax1
 from tvmdml.operators.element_wise_binary import ElementWiseAdd, ElementWiseDivide, ElementWiseMultiply
 from tvmdml.operators.element_wise_unary import ElementWiseIdentity
 from tvmdml.operators.gemm import Gemm
@@ -36,7 +36,14 @@ def run(program: Program, target: Target) -> None:
     if target.kind != "cpu":  # other targets' kernels have not been compared on a device
         return
     matcher = _Matcher(program.uses(), program.kept(), program.precision == "bf16")
-    program.fuse_all([fusion for call in program.calls for fusion in matcher.at(call)])
+    fusions: list[Fusion] = []
+    taken: set[Call] = set()
+    for call in program.calls:
+        for fusion in matcher.at(call):
+            if taken.isdisjoint(fusion.calls):  # a product may be the last of one attention and the first of another
+                taken.update(fusion.calls)
+                fusions.append(fusion)
+    program.fuse_all(fusions)
 
 
 class _Scores(NamedTuple):
@@ -58,7 +65,8 @@ class _Matcher:
         desc: Any = call.desc
         if not _is_product(desc) or desc.alpha != 1 or (softmax := self._before(call, "a_tensor")) is None:
             return
-        if not isinstance(softmax.desc, ActivationSoftmax1) or softmax.desc.axes != (desc.a_tensor.rank - 1,):
+        rows = (desc.a_tensor.rank - 1,)
+        if not isinstance(softmax.desc, (ActivationSoftmax, ActivationSoftmax1)) or getattr(softmax.desc, "axes", rows) != rows:
             return
         scores = self._scores(softmax, "input_tensor", _Scores([softmax, call], 1.0, None))
         if scores is None or _is_turned(desc.trans_a):

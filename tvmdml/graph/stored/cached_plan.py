@@ -103,7 +103,7 @@ class _Stored(ScheduleAnswer):
         """The launch with these integers.
 
         Raises:
-            Missing: the kernel is in the cache no more.
+            AnswerMissing: the kernel is in the cache no more.
         """
         if self._launcher is None:
             self._launcher = apart(lambda: finding.stored(stores.DiskStore(), self._digest, target))
@@ -160,7 +160,7 @@ class KeptPlan(ReadPlan):
         """Refuse what the cache has not whole.
 
         Raises:
-            Missing: a constant that is read as it is was not kept.
+            AnswerMissing: a constant that is read as it is was not kept.
         """
         if any(source.kind == "constant" and self.constants[source.number] is ABSENT for source in wired.constants):
             raise AnswerMissing
@@ -169,7 +169,7 @@ class KeptPlan(ReadPlan):
         """The packed weights.
 
         Raises:
-            Missing: the cache has not all of them.
+            AnswerMissing: the cache has not all of them.
         """
         found = []
         for key, (_, weight) in wired.weights.items():

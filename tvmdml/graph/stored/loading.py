@@ -111,7 +111,7 @@ class InPack(NamedTuple):
             launches = _Launches(self.record, self.plan.target, loaded)
             verified = launches.verified((), len(self.plan.groups))
             if verified is None and not loaded.is_trusted:
-                assert self.plan.calls is not None  # they are checked
+                self.plan.check_calls()
             several = [*map(launches.of_operation, itertools.count(), self.plan.groups)] if verified is None else verified
             graph = self.plan.with_launches([None if row is None else launches.chosen(row) for row in several], progress)
             if verified is None:
@@ -370,7 +370,7 @@ class PackPlan(StoredPlan):
         from tvmdml.library.scheduling import remembering
 
         plan = self._graph.plan.at(values)
-        assert plan.calls is not None  # they are checked
+        plan.check_calls()
         rows = []
         with remembering():
             for i, group in enumerate(plan.groups):

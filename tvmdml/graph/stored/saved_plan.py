@@ -168,7 +168,7 @@ class StoredPlan(ReadPlan):
     @functools.cached_property
     def nodes(self) -> list[Input]:
         """The inputs, if their sizes are known."""
-        raise NotImplementedError
+        raise ValueError("inputs that are given once, in a plan with open sizes")
 
     def _offset(self, place: int) -> int:
         """Of a weight, which is where it is for all sizes."""
@@ -228,6 +228,10 @@ class SavedPlan(StoredPlan):
             InvalidArgument, ModelError, ValueError: a descriptor breaks its contract, or the arrays do not fit it.
         """
         return list(self._calls())
+
+    def check_calls(self) -> None:
+        """Refuse descriptors that do not fit, as ``calls`` does. (An ``assert`` would check nothing with ``python -O``.)"""
+        _ = self.calls
 
     def _calls(self) -> Iterator[Called]:
         for launching in self.launchings:
@@ -301,7 +305,7 @@ class SavedPlan(StoredPlan):
         """The same, where launches of some groups are known. Schedules choose the others."""
         chosen = list(known)
         if missing := [i for i, choice in enumerate(known) if choice is None]:
-            assert self.calls is not None  # they are checked
+            self.check_calls()
             for i, asked in zip(missing, self._asked([self.groups[i] for i in missing], progress), strict=True):
                 chosen[i] = asked
         ready = [choice for choice in chosen if choice is not None]

@@ -110,7 +110,7 @@ class Saved(NamedTuple):
             plan = SavedPlan(self.described, self.arrays, target)
             if plan.absent:
                 raise ValueError(f"no constants {sorted(plan.absent)}")
-            assert plan.calls is not None  # they are checked
+            plan.check_calls()
             return plan
 
 

@@ -77,9 +77,14 @@ class VulkanTarget(DeviceTarget):
         return _CPU_TASKS if self.info is not None and self.info.type == "CPU" else super().tasks()
 
     @property
+    def is_cpu(self) -> bool:
+        """As the driver says, or as a variant is meant."""
+        return self.tasks() == _CPU_TASKS
+
+    @property
     def max_rounds(self) -> int | None:
         """That of Mesa's driver for the CPU."""
-        return 65535 if self.tasks() == _CPU_TASKS else None
+        return 65535 if self.is_cpu else None
 
     @classmethod
     def elsewhere(cls, text: str) -> tuple[VulkanTarget, ...]:
